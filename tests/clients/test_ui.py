@@ -353,7 +353,7 @@ def test_lists_are_sorted_and_filtered(browser, servers):
         assert (query["table"], query["sort"]) == (["items"], ["tablet"]), "the order stays"
         with page.expect_navigation():
             page.locator("select[name=state]").select_option("unavailable")
-        expect(page.locator("td.none")).to_have_text("Nothing here.")
+        expect(page.locator("td.none")).to_have_text("No entries.")
         with page.expect_navigation():
             page.get_by_role("link", name="clear").click()
         assert len(column(page, 1)) == TABLETS + 3
@@ -406,7 +406,7 @@ def test_every_page_while_a_node_joins(browser, servers, screenshots, joined):
     with window(browser, joined) as opened:
         opened.page.clock.install()
         page = opened.go("/moves")
-        renewed_until(opened, lambda: "Nothing is on its way" in page.locator("main").inner_text())
+        renewed_until(opened, lambda: "No replica is moving" in page.locator("main").inner_text())
         for name, path in paths(joined).items():
             opened.go(path)
             opened.keep(screenshots, f"joined-{name}")

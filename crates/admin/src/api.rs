@@ -15,7 +15,7 @@ pub use status::{
 use diorite_base::{NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 
-/// What is asked.
+/// The questions and changes that operators ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Ask {
@@ -50,7 +50,7 @@ pub enum Ask {
     Moves,
     /// The last hour of the whole cluster: a [`History`].
     History,
-    /// What the node that is asked contributes to that: a [`History`].
+    /// The asked node's part of that: a [`History`].
     Outline,
     /// How reading everything once gets on, on all nodes, after this was done: a list of [`NodeScrub`].
     Scrub(ScrubOrder),
@@ -71,7 +71,7 @@ pub enum Ask {
     Change(Change),
 }
 
-/// What is to be done about reading everything once.
+/// The commands of the scrub.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum ScrubOrder {
@@ -86,7 +86,7 @@ pub enum ScrubOrder {
     Stop,
 }
 
-/// What is to be done about compactions.
+/// The commands for compactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum CompactionOrder {
@@ -94,7 +94,7 @@ pub enum CompactionOrder {
     Look,
     /// Everything is compacted.
     Begin,
-    /// Flushes and compactions write no more than this from now on, until the node is started again.
+    /// Flushes and compactions write at most this much from now on, until the node is started again.
     Limit {
         /// Bytes per second and node; 0: no limit.
         rate_bytes: u64,
@@ -147,7 +147,7 @@ pub struct NodeScrub {
     pub damage_found: u64,
 }
 
-/// What is asked of one node about itself.
+/// The questions to one node about itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "snake_case")]
 pub enum NodeQuestion {
@@ -177,7 +177,7 @@ pub struct LogFilter {
     pub limit: Option<usize>,
 }
 
-/// What is to change about a log; what is absent stays.
+/// Changes of a log's settings; absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogChange {
@@ -198,7 +198,7 @@ pub struct LogStatus {
     pub format: String,
 }
 
-/// What the statements of a node cost since they were first seen, and what runs.
+/// The costs of a node's statements since they were first seen, and the requests that run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueryActivity {
     /// By statement, those first that took most time together.
@@ -209,7 +209,7 @@ pub struct QueryActivity {
     pub running_count: usize,
 }
 
-/// What a statement costs.
+/// The costs of a statement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueryStatus {
     /// Its text without constants; none: all statements together that are not told apart.
@@ -253,20 +253,20 @@ pub struct RunningQuery {
     pub client: Option<String>,
 }
 
-/// What a node's memory is used for.
+/// The use of a node's memory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryStatus {
-    /// What the process uses of the machine's memory.
+    /// The resident memory of the process.
     pub resident_bytes: Option<u64>,
-    /// What the node was given to use (`--memory-limit`).
+    /// The memory limit of the node (`--memory-limit`).
     pub limit_bytes: u64,
     /// By component; together what the process uses, as far as that is known.
     pub components: Vec<MemoryComponent>,
-    /// What the allocator says.
+    /// The allocator's figures.
     pub allocator: Option<AllocatorStatus>,
 }
 
-/// What a component uses.
+/// The memory of one component.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemoryComponent {
     /// Its name.
@@ -284,7 +284,7 @@ impl MemoryComponent {
     }
 }
 
-/// What the allocator says.
+/// The allocator's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocatorStatus {
     /// Bytes in use by the program.
@@ -299,7 +299,7 @@ pub struct AllocatorStatus {
     pub retained: u64,
 }
 
-/// What is to be changed.
+/// The changes of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
@@ -354,7 +354,7 @@ pub enum Change {
         /// Which.
         tablet: TabletId,
     },
-    /// Ends a merge: both tablets stay, each with what it held.
+    /// Ends a merge: both tablets stay, each with its data.
     CancelMerge {
         /// One of the two.
         tablet: TabletId,
@@ -457,13 +457,13 @@ pub enum TabletState {
     Moving,
     /// Fewer replicas are up than wanted.
     UnderReplicated,
-    /// Nobody is known to lead it.
+    /// No leader is known.
     Leaderless,
     /// No quorum of its replicas is up.
     Unavailable,
 }
 
-/// Why an answer is not what was asked for.
+/// The reason why a question or change failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
@@ -473,23 +473,23 @@ pub struct Failure {
     pub message: String,
 }
 
-/// Sorts of reasons, by what whoever asked may do.
+/// The kinds of reasons, by what the caller may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// There is no such thing: ask for another.
+    /// The named object does not exist.
     NotFound,
-    /// Nobody knows who asks: log in.
+    /// The caller is not authenticated: log in.
     Unauthenticated,
-    /// Whoever asks may not, or not from there.
+    /// The caller lacks the permission, or it does not hold for this origin.
     Forbidden,
-    /// It would do harm: change something else first.
+    /// The change is not safe now: change something else first.
     Refused,
-    /// It cannot be understood: ask otherwise.
+    /// The request is malformed or contradictory: correct it.
     Invalid,
-    /// Nobody can say at the moment: ask again. What was to be changed may have been, or may still be.
+    /// No answer is possible at the moment: ask again. A change may have been made, or may still be.
     Unavailable,
-    /// Nobody can say or do it at the moment, and nothing was begun: ask again.
+    /// No answer is possible at the moment, and no change was begun: ask again.
     NotBegun,
 }
 

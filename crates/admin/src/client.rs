@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Longer than a node takes to find out that nobody can answer.
+/// Longer than a node takes to find out that no node can answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// Lists of tablets come in pages, so that no answer is longer.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
@@ -26,7 +26,7 @@ pub enum AdminError {
     /// The cluster refuses.
     #[error("{0}")]
     Refused(#[from] Failure),
-    /// What came back is not what a node says.
+    /// The answer is not one of a node.
     #[error("{0} does not answer as a node of this version does: {1}")]
     Strange(String, String),
     /// The answer cannot be printed.

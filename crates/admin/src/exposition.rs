@@ -14,7 +14,7 @@ pub(crate) enum Exposition {
 }
 
 impl Exposition {
-    /// What somebody who accepts this is given.
+    /// The format for a client that accepts this.
     pub(crate) fn accepted(accept: Option<&HeaderValue>) -> Self {
         let accepts = accept.and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         if accepts.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
@@ -27,7 +27,7 @@ impl Exposition {
         }
     }
 
-    /// What was written as OpenMetrics, in this format.
+    /// Converts OpenMetrics text into this format.
     pub(crate) fn convert(self, text: String) -> String {
         match self {
             Self::OpenMetrics => text,

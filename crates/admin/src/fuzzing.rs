@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tower::ServiceExt as _;
 
-/// A node that has no metrics and refuses everything, after it has read what was asked.
+/// A node without metrics that reads every request and refuses it.
 struct Refusing;
 
 impl Metrics for Refusing {

@@ -38,13 +38,13 @@ use tokio::time::timeout;
 pub struct ServerLimits {
     /// Connections.
     pub connections: ConnectionLimits,
-    /// How long the head of a request may take, from its connection's being idle on: an idle connection lasts no longer.
+    /// How long the head of a request may take, counted from when its connection is idle; also the limit for idle connections.
     pub head: Duration,
     /// How long a body may take.
     pub body: Duration,
-    /// How long an answer may wait for whoever asked to take more of it.
+    /// How long a connection may take no bytes of an answer.
     pub write: Duration,
-    /// How long requests that are being answered hold a stop up.
+    /// How long a stop waits for requests that are being answered.
     pub stop: Duration,
     /// Bytes of the head of a request.
     pub head_bytes: usize,

@@ -250,7 +250,7 @@ pub(crate) fn tablet_detail(found: &TabletDetail) -> String {
     let names = ["node", "leader", "lease", "term", "log from", "to", "committed", "applied", "data", "sstables"];
     let lease = |replica: &ReplicaDetail| match (replica.holds_lease, replica.lease_left_ms) {
         (false, _) => NOTHING.to_owned(),
-        (true, None) => "for good".to_owned(),
+        (true, None) => "permanent".to_owned(),
         (true, Some(left_ms)) => format!("{left_ms} ms"),
     };
     let replicas = table(

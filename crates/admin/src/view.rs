@@ -1,4 +1,4 @@
-//! What a node lets be seen: the traits behind which the HTTP port finds the server.
+//! The traits behind which the HTTP port finds the server.
 
 use crate::api::{Ask, Failure};
 use diorite_base::NodeId;
@@ -22,7 +22,7 @@ pub trait Operator: Send + Sync + 'static {
     }
 }
 
-/// What a node lets be seen.
+/// The parts of a node that the HTTP port serves.
 #[derive(Clone)]
 pub struct NodeView {
     /// Which node it is.

@@ -5,22 +5,23 @@
 //!                                         ◀── Charge (buffers)
 //! ```
 //!
-//! Always true: memory is charged before it is allocated; what is charged to an account is charged to its parents too, or to none of them; what a [`Charge`],
-//! a [`Meter`] or a [`Held`] has taken is given back when it is dropped, so an account without users stands at zero. A refusal says whether it makes sense to ask
-//! again. A meter takes from its account in blocks, so that counting a row costs no atomic operation on memory that connections share.
+//! Always true: memory is charged before it is allocated; a charge to an account is charged to all its parents too, or
+//! to none of them; a [`Charge`], a [`Meter`] or a [`Held`] releases what it has taken when it is dropped, so an
+//! account without users is at zero. A refusal says whether a retry can succeed. A meter takes from its account in
+//! blocks, so counting a row costs no atomic operation on memory that connections share.
 //! Left out: who decides the limits, and memory that is bounded in other ways (block cache, memtables, queues of the store).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use thiserror::Error;
 
-/// What a meter takes from its account at a time.
+/// A meter takes memory from its account in blocks of this size, bytes.
 pub const BLOCK_BYTES: usize = 16 << 10;
 
 /// Why memory was not granted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub enum Refused {
-    /// It can never fit: whoever asks takes more than the limit alone.
+    /// The request can never fit: it exceeds the limit alone.
     #[error("it takes more memory than the limit of {limit_bytes} bytes for {what}")]
     TooLarge {
         /// What the limit is for.
@@ -28,7 +29,7 @@ pub enum Refused {
         /// The limit.
         limit_bytes: usize,
     },
-    /// It does not fit beside what others hold at the moment.
+    /// The request does not fit beside what others hold at the moment.
     #[error("the memory for {what} ({limit_bytes} bytes) is used up at the moment")]
     Full {
         /// What the limit is for.
@@ -53,18 +54,18 @@ impl Account {
         Arc::new(Self { what, limit_bytes, used_bytes: AtomicUsize::new(0), parent: None })
     }
 
-    /// A part of this account. Its limit is not above this one's.
+    /// An account within this one. Its limit is at most this account's.
     pub fn child(self: &Arc<Self>, what: &'static str, limit_bytes: usize) -> Arc<Self> {
         let limit_bytes = limit_bytes.min(self.limit_bytes);
         Arc::new(Self { what, limit_bytes, used_bytes: AtomicUsize::new(0), parent: Some(Arc::clone(self)) })
     }
 
-    /// What is charged to it.
+    /// The bytes charged to the account.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
     }
 
-    /// The most that it grants.
+    /// The account's limit.
     pub fn limit_bytes(&self) -> usize {
         self.limit_bytes
     }
@@ -73,7 +74,7 @@ impl Account {
         std::iter::successors(Some(self), |account| account.parent.as_deref())
     }
 
-    /// Charges `bytes` to it and its parents, for somebody who holds `held_bytes` already.
+    /// Charges `bytes` to the account and its parents, for a user that holds `held_bytes` already.
     fn add(&self, held_bytes: usize, bytes: usize) -> Result<(), Refused> {
         if held_bytes.saturating_add(bytes) > self.limit_bytes {
             return Err(Refused::TooLarge { what: self.what, limit_bytes: self.limit_bytes });
@@ -108,7 +109,7 @@ impl Account {
         debug_assert!(before >= bytes, "more is given back than was taken");
     }
 
-    /// Charges `bytes` until what is returned is dropped.
+    /// Charges `bytes` until the returned charge is dropped.
     pub fn charge(self: &Arc<Self>, bytes: usize) -> Result<Charge, Refused> {
         let mut charge = Charge { account: Arc::clone(self), bytes: 0 };
         charge.resize(bytes)?;
@@ -124,12 +125,12 @@ pub struct Charge {
 }
 
 impl Charge {
-    /// How many.
+    /// The number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes more, or gives some back. If more is refused, nothing changes.
+    /// Grows or shrinks the charge. If growth is refused, nothing changes.
     pub fn resize(&mut self, bytes: usize) -> Result<(), Refused> {
         if bytes > self.bytes {
             self.account.add(self.bytes, bytes - self.bytes)?;
@@ -140,7 +141,7 @@ impl Charge {
         Ok(())
     }
 
-    /// The same for memory that is there already: never refused, so that the account says what is.
+    /// As [`Self::resize`], for memory that is allocated already: never refused, so that the account stays true.
     pub fn record(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.account.add_anyway(bytes - self.bytes);
@@ -159,40 +160,42 @@ impl Drop for Charge {
     }
 }
 
-/// What one request holds, under a limit of its own, or what several small ones hold together. Its account is charged in blocks.
+/// The memory of one request, under a limit of its own, or of several small requests together. The account is charged
+/// in blocks.
 #[derive(Debug)]
 pub struct Meter {
-    /// Absent: nothing but the own limit counts.
+    /// Absent: only the meter's own limit counts.
     account: Option<Arc<Account>>,
-    /// Several requests hold it: what does not fit beside the others of them may fit later.
+    /// Several requests share the meter: what does not fit beside the others may fit later.
     is_shared: bool,
     limit_bytes: usize,
-    /// What the request holds.
+    /// The bytes that the requests hold.
     used_bytes: AtomicUsize,
-    /// What is charged to the account: as much, or up to two blocks more.
+    /// The bytes charged to the account: `used_bytes`, or up to two blocks more.
     charged_bytes: AtomicUsize,
 }
 
-/// What the limit of a meter is for, in errors.
+/// Names a meter's own limit in errors.
 const ONE_REQUEST: &str = "one request";
 
 impl Meter {
-    /// Of a request that charges `account`.
+    /// A meter for one request, which charges `account`.
     pub fn new(account: &Arc<Account>, limit_bytes: usize) -> Self {
         let limit_bytes = limit_bytes.min(account.limit_bytes);
         let account = Some(Arc::clone(account));
         Self { account, is_shared: false, limit_bytes, used_bytes: 0.into(), charged_bytes: 0.into() }
     }
 
-    /// Of several requests that charge `account`, which has the only limit.
+    /// A meter for several requests, which charge `account`; there is no other limit.
     pub fn shared(account: &Arc<Account>) -> Self {
-        // Below what is not counted.
+        // One below `usize::MAX`, with which nothing would be counted.
         let mut meter = Self::new(account, 0);
         (meter.is_shared, meter.limit_bytes) = (true, usize::MAX - 1);
         meter
     }
 
-    /// Of a request whose memory is charged to nobody. With `usize::MAX` it is not counted either: many requests may share the meter.
+    /// A meter for a request that charges no account. With `usize::MAX` nothing is counted, so many requests may share
+    /// the meter.
     pub const fn alone(limit_bytes: usize) -> Self {
         Self {
             account: None,
@@ -203,7 +206,7 @@ impl Meter {
         }
     }
 
-    /// What the request holds.
+    /// The bytes that the request holds.
     pub fn used_bytes(&self) -> usize {
         self.used_bytes.load(Ordering::Relaxed)
     }
@@ -244,7 +247,7 @@ impl Meter {
             return Err(self.too_large());
         }
         let Some(account) = &self.account else { return Ok(()) };
-        // A block more than is needed, if the limits allow it: they need not be multiples of blocks.
+        // Charges a block more than is needed, if the limits allow it: limits need not be multiples of a block.
         let wanted = used.next_multiple_of(BLOCK_BYTES);
         let held = if self.is_shared { 0 } else { charged };
         let added = match account.add(held, wanted - charged) {
@@ -258,7 +261,7 @@ impl Meter {
         Ok(())
     }
 
-    /// Gives back some of what was taken.
+    /// Releases part of the charge.
     #[inline]
     pub fn give(&self, bytes: usize) {
         if self.limit_bytes == usize::MAX {
@@ -266,7 +269,7 @@ impl Meter {
         }
         let used = self.used_bytes.fetch_sub(bytes, Ordering::Relaxed) - bytes;
         let charged = self.charged_bytes.load(Ordering::Relaxed);
-        // What several requests hold together outlives each of them: of nothing, nothing stays charged.
+        // A shared meter outlives its requests: once they hold nothing, nothing stays charged.
         if charged - used.min(charged) > 2 * BLOCK_BYTES || (self.is_shared && used == 0) {
             self.shrink(used, charged);
         }
@@ -276,14 +279,15 @@ impl Meter {
     fn shrink(&self, used: usize, charged: usize) {
         let Some(account) = &self.account else { return };
         let kept = used.next_multiple_of(BLOCK_BYTES);
-        // If another thread has changed it meanwhile, the next one looks again, at the latest the end of the request.
+        // If another thread has changed the count meanwhile, a later call corrects it, at the latest the end of the
+        // request.
         let exchanged = self.charged_bytes.compare_exchange(charged, kept, Ordering::Relaxed, Ordering::Relaxed);
         if exchanged.is_ok() {
             account.sub(charged - kept);
         }
     }
 
-    /// Takes `bytes` until what is returned is dropped.
+    /// Takes `bytes` until the returned part is dropped.
     pub fn hold(&self, bytes: usize) -> Result<Held<'_>, Refused> {
         self.take(bytes)?;
         Ok(Held { meter: self, bytes })
@@ -307,7 +311,7 @@ pub struct Held<'m> {
 }
 
 impl Held<'_> {
-    /// How much it is.
+    /// The number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -340,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_charged_is_charged_to_parents_too_and_given_back() {
+    fn a_charge_reaches_all_parents_and_ends_with_its_owner() {
         let (node, connection) = accounts();
         let mut charge = connection.charge(300_000).unwrap();
         assert_eq!((node.used_bytes(), connection.used_bytes()), (300_000, 300_000));
@@ -380,7 +384,7 @@ mod tests {
         assert_eq!((meter.used_bytes(), node.used_bytes()), (BLOCK_BYTES, BLOCK_BYTES));
         let refused = meter.take(200_000).unwrap_err();
         assert_eq!(refused, Refused::TooLarge { what: "one request", limit_bytes: 200_000 });
-        // To the last byte of the limit, which is no multiple of a block.
+        // The last block is smaller, as the limit is no multiple of a block.
         meter.take(200_000 - BLOCK_BYTES).unwrap();
         meter.give(200_000);
         assert_eq!((meter.used_bytes(), node.used_bytes()), (0, 0));

@@ -6,7 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use std::fmt;
 
-/// Who asks, as they say themselves.
+/// A role and its password as a client gives them, not yet verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
     /// The role; no colon is in it.

@@ -1,8 +1,8 @@
-//! Panics as values, where one of them must cost no more than what it belongs to.
+//! Panics as values, where a panic must end no more than one piece of work.
 //!
-//! Always true: who catches a panic discards what the work has left half done, and says what is not to be trusted any more. No panic may leave a
-//! callback of C++, which would end the process.
-//! Left out: everywhere else a panic ends the process or the request, as what it has left half done is not known.
+//! Always true: the caller that catches a panic discards the state that the work has left half changed, and reports
+//! what can no longer be trusted. No panic may leave a callback of C++, which would end the process.
+//! Left out: everywhere else a panic ends the process or the request, because the state of half-done work is unknown.
 
 use std::any::Any;
 use std::fmt;

@@ -3,8 +3,9 @@
 //! Two kinds of time, never mixed: *monotonic* nanoseconds measure durations and leases inside one process;
 //! *wall* microseconds since the Unix epoch stamp data and compute TTLs. Only [`SystemClock`], and the node's own, read the machine's clocks.
 //!
-//! A wall clock can be set, to any time and at any moment, by people, by time daemons and by hypervisors. So a node goes by a [`TrustedClock`]: what the wall clock said when it
-//! was last looked into, and the monotonic time since. A clock that is set takes no effect before somebody has judged it.
+//! A wall clock can be set, to any time and at any moment, by people, time daemons and hypervisors. So a node uses a
+//! [`TrustedClock`]: the wall clock as it was last adopted, and the monotonic time since. A change of the machine's
+//! clock takes effect only when the node adopts it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -16,12 +17,12 @@ pub trait Clock: Send + Sync + 'static {
     fn monotonic_ns(&self) -> u64;
     /// Microseconds since the Unix epoch; may jump.
     fn wall_us(&self) -> i64;
-    /// By how much the machine's wall clock is ahead of [`Self::wall_us`], microseconds: by so much it was set since it was last adopted. 0 for a clock that
-    /// believes its machine.
+    /// How far the machine's wall clock is ahead of [`Self::wall_us`], microseconds: it was set by that much since it
+    /// was last adopted. 0 for a clock without adoption.
     fn step_us(&self) -> i64 {
         0
     }
-    /// Believes the machine's wall clock as it is now.
+    /// Adopts the machine's wall clock as it is now.
     fn adopt(&self) {}
 }
 
@@ -57,7 +58,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A machine's clocks, of which the wall clock is not believed when it is set: the wall time is the one that was last adopted, and the monotonic time since.
+/// A machine's clocks, with a wall clock that ignores changes of the machine's: the wall time as last adopted, and the
+/// monotonic time since.
 #[derive(Clone)]
 pub struct TrustedClock {
     machine: Arc<dyn Clock>,
@@ -73,7 +75,7 @@ impl std::fmt::Debug for TrustedClock {
 
 /// Monotonic nanoseconds as microseconds, to be added to wall times.
 fn microseconds(monotonic_ns: u64) -> i64 {
-    // Below 2^54.
+    // The value is below 2^54.
     (monotonic_ns / 1_000) as i64
 }
 

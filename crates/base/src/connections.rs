@@ -1,12 +1,14 @@
 //! Bounds on the connections of a port: in all, and from one source; and on what is logged about them.
 //!
-//! Always true: what is kept is bounded, however many connect and from wherever. Left out: sockets, and what happens to a connection that is too many
-//! (its port decides: it is refused, or the oldest of the source makes room).
+//! Always true: the state kept here is bounded, however many clients connect and from wherever. Left out: sockets, and
+//! what happens to a connection that exceeds the limits (its port decides: it is refused, or the oldest of the source
+//! is closed for it).
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 
-/// Where connections come from: an address, of which IPv6 gives everybody 2⁶⁴.
+/// The source of connections: an IPv4 address, or the /64 network of an IPv6 address, as each customer has a whole
+/// network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Source(IpAddr);
 
@@ -19,19 +21,20 @@ impl From<IpAddr> for Source {
     }
 }
 
-/// How many connections there may be.
+/// Limits on the number of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionLimits {
-    /// In all.
+    /// For all sources together.
     pub total: usize,
-    /// From one source.
+    /// For one source.
     pub per_source: usize,
 }
 
-/// A connection is one too many.
+/// A connection exceeds the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany {
-    /// The oldest of the source that has the most, which is the same source if that is over its limit: it could make room.
+    /// The oldest connection of the source that has the most (of the same source, if that exceeds its limit): it could
+    /// be closed for the new one.
     pub oldest: Option<u64>,
 }
 
@@ -41,7 +44,7 @@ struct Open<T> {
     held: T,
 }
 
-/// The connections that are open, the oldest first.
+/// The open connections, oldest first.
 pub struct Connections<T> {
     limits: ConnectionLimits,
     next_id: u64,
@@ -50,12 +53,12 @@ pub struct Connections<T> {
 }
 
 impl<T> Connections<T> {
-    /// None.
+    /// No connections.
     pub fn new(limits: ConnectionLimits) -> Self {
         Self { limits, next_id: 0, open: BTreeMap::new(), by_source: HashMap::new() }
     }
 
-    /// Whether there may be one more.
+    /// Whether one more connection is within the limits.
     pub fn check(&self, source: Source) -> Result<(), TooMany> {
         let count = self.by_source.get(&source).copied().unwrap_or_default();
         let crowd = if count >= self.limits.per_source {
@@ -69,7 +72,7 @@ impl<T> Connections<T> {
         Err(TooMany { oldest: of_crowd.next().map(|(id, _)| *id) })
     }
 
-    /// Takes one in, whether there may be one more or not; it may make room.
+    /// Adds a connection, within the limits or not. It may be closed for a newer one.
     pub fn add(&mut self, source: Source, held: T) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -78,18 +81,18 @@ impl<T> Connections<T> {
         id
     }
 
-    /// What is held for a connection.
+    /// The state of a connection.
     pub fn get_mut(&mut self, id: u64) -> Option<&mut T> {
         self.open.get_mut(&id).map(|open| &mut open.held)
     }
 
-    /// It makes room for nobody any more; whether it is still there.
+    /// Excludes a connection from being closed for others; returns whether it is still open.
     pub fn stays(&mut self, id: u64) -> bool {
         let open = self.open.get_mut(&id);
         open.map(|open| open.may_make_room = false).is_some()
     }
 
-    /// It has ended.
+    /// Removes a connection that has ended.
     pub fn remove(&mut self, id: u64) -> Option<T> {
         let open = self.open.remove(&id)?;
         if let Some(count) = self.by_source.get_mut(&open.source) {
@@ -112,7 +115,7 @@ impl<T> Connections<T> {
     }
 }
 
-/// Lets one line per source and minute be logged.
+/// Limits the log to one line per source and minute.
 #[derive(Debug, Default)]
 pub struct LogLimit {
     /// When the last line was logged, on the monotonic clock.
@@ -120,7 +123,7 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// So many sources are remembered; while that many have been logged within a minute, no other is.
+    /// How many sources are remembered. While so many have been logged within a minute, no further source is.
     const SOURCES: usize = 1_024;
     const MINUTE_NS: u64 = 60_000_000_000;
 

@@ -1,22 +1,23 @@
-//! What the log of a tablet has decided about time: up to when values have expired, and which deletions nothing may depend on any more.
+//! The horizon of a tablet: the time that its log has decided. It says up to when values have expired, and which
+//! deletions may be purged.
 //!
 //! Always true: a horizon is a function of the log, so it is the same at every replica that has applied the same entries; it only grows. A
 //! deletion is past it only if both the second at which it was made and its timestamp are, so that no write with a newer timestamp can tell
 //! whether it is still stored. Left out: how the log moves it (`replica::apply`) and what is done with it (`model::entry`).
 
-/// Seconds since the epoch, all of them.
+/// Three times, all in seconds since the epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Horizon {
-    /// The time of the newest entry: what expires by then has expired.
+    /// The time of the newest entry: values with an expiry up to then have expired.
     pub now_s: u32,
-    /// Deletions within rows that are older may be gone.
+    /// Deletions within rows that are older than this may have been purged.
     pub rows_s: u32,
     /// The same for deletions of partitions and ranges.
     pub ranges_s: u32,
 }
 
 impl Horizon {
-    /// The later of both, by each of its times.
+    /// The later of both horizons, for each of the three times.
     pub fn max(self, other: Self) -> Self {
         Self {
             now_s: self.now_s.max(other.now_s),
@@ -25,7 +26,7 @@ impl Horizon {
         }
     }
 
-    /// What is left of it at this second, if it is ahead of that: as much earlier, all of it.
+    /// The horizon moved back so that `now_s` is at most this second; all three times move by the same amount.
     pub fn no_later_than(self, now_s: u32) -> Self {
         let ahead_s = self.now_s.saturating_sub(now_s);
         Self {
@@ -35,7 +36,7 @@ impl Horizon {
         }
     }
 
-    /// Whether a deletion within a row may be gone.
+    /// Whether a deletion within a row may have been purged.
     #[inline]
     pub fn is_past_in_row(self, timestamp_us: i64, local_s: u32) -> bool {
         is_past(self.rows_s, timestamp_us, local_s)

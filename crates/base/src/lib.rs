@@ -1,5 +1,5 @@
-//! What every other crate stands on: identifiers, the clock and randomness seams, the hybrid clock, size limits, accounts of memory,
-//! the encoded form of a tablet write, bounds on connections, credentials, and small byte-level encodings.
+//! The base of all other crates: identifiers, the clock and randomness seams, the hybrid clock, size limits, accounts
+//! of memory, the encoded form of a tablet write, bounds on connections, credentials, and small byte-level encodings.
 //!
 //! Always true: nothing here does I/O, spawns, or knows what a row, a Raft group or a CQL statement is.
 //! Wall clocks, sleeps and random sources are read only behind the seams defined here ([`clock`], [`random`]);

@@ -1,8 +1,9 @@
-//! The limits of Diorite: what the parser, the planner, the encoders and the decoders agree on, and between which values an operator may set what is set for
-//! the whole cluster. `docs/cql.md` shows the first table, `docs/operate.md` the second, and a test says that they do.
+//! The limits of Diorite: those that the parser, the planner, the encoders and the decoders share, and the ranges of
+//! the settings that an operator may change for the whole cluster. `docs/cql.md` shows the first table,
+//! `docs/operate.md` the second, and a test compares them.
 //!
-//! Always true: a limit is used by this name on both sides, where something is made and where it is read. Left out: limits that a node's options set
-//! (memory, connections), and those of one module alone.
+//! Always true: the writer and the reader of something use the same constant for its limit. Left out: limits that a
+//! node's options set (memory, connections), and those that only one module uses.
 
 use thiserror::Error;
 
@@ -13,13 +14,13 @@ pub struct Limit {
     pub name: &'static str,
     /// The greatest allowed value.
     pub value: u64,
-    /// What is counted.
+    /// The unit.
     pub unit: &'static str,
-    /// What is limited.
+    /// The limited quantity.
     pub of: &'static str,
 }
 
-/// The values that an operator may choose from, as documents show them.
+/// The range of a setting, as documents show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SettingLimits {
     /// The name of its constant.
@@ -28,25 +29,25 @@ pub struct SettingLimits {
     pub least: u64,
     /// The greatest value.
     pub greatest: u64,
-    /// Zero is allowed as well, and means that there is no such limit, or that it never happens.
+    /// Zero is allowed too, and means that there is no limit, or that the action never happens.
     pub may_be_zero: bool,
-    /// What is counted.
+    /// The unit.
     pub unit: &'static str,
-    /// What is set.
+    /// The setting.
     pub of: &'static str,
 }
 
-/// Something is over a limit, or under the least that is allowed.
+/// A value is over a limit, or below the least that is allowed.
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 #[error("{what} of {found} {unit} is {} the limit of {limit} {unit} ({name})", side(.found, .limit))]
 pub struct Exceeded {
-    /// What it is.
+    /// The name of the value.
     pub what: String,
-    /// How much there is of it.
+    /// The value.
     pub found: u64,
     /// The limit.
     pub limit: u64,
-    /// What is counted.
+    /// The unit.
     pub unit: &'static str,
     /// The name of the limit.
     pub name: &'static str,
@@ -56,7 +57,7 @@ fn side(found: &u64, limit: &u64) -> &'static str {
     if found < limit { "under" } else { "over" }
 }
 
-/// Compares with a limit; the error names it. `what` is called only to say what is over the limit.
+/// Compares with a limit; the error names it. `what` is called only for the error.
 #[inline]
 pub fn check(limit: &Limit, found: usize, what: impl FnOnce() -> String) -> Result<(), Exceeded> {
     if found as u64 <= limit.value {
@@ -65,7 +66,7 @@ pub fn check(limit: &Limit, found: usize, what: impl FnOnce() -> String) -> Resu
     Err(Exceeded { what: what(), found: found as u64, limit: limit.value, unit: limit.unit, name: limit.name })
 }
 
-/// Compares with what an operator may choose; the error names the limit that it is beyond.
+/// Compares with the range of a setting; the error names the limit that is exceeded.
 pub fn check_setting(limits: &SettingLimits, found: u64) -> Result<(), Exceeded> {
     let limit = match found {
         0 if limits.may_be_zero => return Ok(()),
@@ -127,10 +128,10 @@ limits! {
     MAX_PASSWORD_HASH_LANES, PASSWORD_HASH_LANES: u32 = 8, "lanes", "Lanes that the memory is cut into (`p`).";
 }
 
-/// How long the key of a row may be as it is stored, which no client sees: escapes double the bytes of a partition key and of a clustering key at most, and
-/// each column adds a few.
+/// How long the key of a row may be in its stored form, which no client sees: escapes at most double the bytes of a
+/// partition key and of a clustering key, and each column adds a few.
 pub const MAX_STORED_KEY_BYTES: usize = 8 * MAX_KEY_BYTES;
-/// The entry of [`MAX_STORED_KEY_BYTES`], which is for what nodes say to each other.
+/// The entry of [`MAX_STORED_KEY_BYTES`], for messages between nodes.
 pub const STORED_KEY_BYTES: Limit = Limit {
     name: "STORED_KEY_BYTES",
     value: MAX_STORED_KEY_BYTES as u64,
@@ -156,8 +157,8 @@ macro_rules! setting_limits {
     };
 }
 
-// The least is what a cluster still works with: a node that is silent for longer than it takes to elect another leader, tablets that are worth a group of their
-// own, copies that end.
+// The least value is one with which a cluster still works: a node counts as failed only after longer than an election
+// takes, tablets are large enough for a group of their own, copies come to an end.
 setting_limits! {
     COPY_RATE: 64 << 10, 1 << 40, false, "bytes/s", "the rate of copies";
     REPLACE_AFTER: 1_000, 30 * 24 * 3_600 * 1_000, false, "ms", "the time to replace a silent node";

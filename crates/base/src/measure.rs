@@ -1,8 +1,9 @@
-//! Measuring what happens often: counters and latency histograms that many threads write and somebody reads now and then.
+//! Metrics of frequent events: counters and latency histograms that many threads write and few threads read.
 //!
-//! Always true: writing takes no lock, allocates nothing and touches only memory that (nearly) no other thread writes, as every thread has a share of its
-//! own; what is read is the sum of the shares, each as of some moment during the reading. Histograms have fixed buckets, eight for each power of
-//! two microseconds, so that a quantile is off by an eighth at most. Left out: names, units and how they are shown.
+//! Always true: writing takes no lock, allocates nothing and touches memory that (nearly) no other thread writes,
+//! because every thread has a share of its own. A reader gets the sum of the shares, each as of some moment during the
+//! reading. Histograms have fixed buckets, eight for each power of two microseconds, so that a quantile is off by an
+//! eighth at most. Left out: names, units and how metrics are shown.
 //!
 //! Not a crate for metrics, whose counters are cells that all threads share (`docs/decisions/2026-11-21-per-thread-metrics.md`).
 
@@ -10,11 +11,11 @@ use std::array;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-/// Shares of a counter. Threads beyond so many have one together.
+/// Shares of a counter. Threads beyond this number share one.
 const SHARES: usize = 32;
-/// Buckets of a power of two.
+/// Buckets for each power of two.
 const STEPS: u64 = 8;
-/// The last power of two microseconds with buckets of its own: 2^27 µs are 134 s.
+/// The last power of two microseconds that has buckets: 2^27 µs are 134 s.
 const LAST_POWER: u32 = 27;
 /// Values below [`STEPS`] microseconds have a bucket each; then there are [`STEPS`] for each power of two.
 const BUCKETS: usize = (STEPS * (LAST_POWER as u64 - 1)) as usize;
@@ -35,7 +36,7 @@ fn share() -> usize {
     })
 }
 
-/// Keeps what it holds off the cache lines of its neighbours; two lines, as processors fetch pairs of them.
+/// Keeps its content off the cache lines of its neighbours: two lines, as processors fetch pairs of them.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -53,7 +54,7 @@ impl Default for Counter {
 }
 
 impl Counter {
-    /// One with so many shares (at least one), of two cache lines each.
+    /// A counter with this many shares (at least one), of two cache lines each.
     pub fn with_shares(shares: usize) -> Self {
         Self { shares: (0..shares.max(1)).map(|_| Apart::default()).collect() }
     }
@@ -64,7 +65,7 @@ impl Counter {
         self.shares[share() % self.shares.len()].0.fetch_add(count, Ordering::Relaxed);
     }
 
-    /// What was added so far.
+    /// The sum so far.
     pub fn get(&self) -> u64 {
         self.shares.iter().map(|share| share.0.load(Ordering::Relaxed)).sum()
     }
@@ -82,7 +83,7 @@ impl Default for Buckets {
     }
 }
 
-/// How long things took.
+/// A histogram of durations.
 #[derive(Debug)]
 pub struct Histogram {
     shares: Box<[Apart<Buckets>]>,
@@ -95,18 +96,19 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// One with so many shares (at least one), of two kilobytes each: few where few threads write, or where there are many histograms.
+    /// A histogram with this many shares (at least one), of two kilobytes each. Few shares suffice where few threads
+    /// write.
     pub fn with_shares(shares: usize) -> Self {
         Self { shares: (0..shares.max(1)).map(|_| Apart::default()).collect() }
     }
 
-    /// Takes in that something took `elapsed_ns`.
+    /// Records a duration.
     #[inline]
     pub fn record(&self, elapsed_ns: u64) {
         self.record_many(elapsed_ns, 1);
     }
 
-    /// Takes in that `count` things took `elapsed_ns` each.
+    /// Records a duration `count` times.
     #[inline]
     pub fn record_many(&self, elapsed_ns: u64, count: u64) {
         let buckets = &self.shares[share() % self.shares.len()].0;
@@ -114,7 +116,7 @@ impl Histogram {
         buckets.sum_ns.fetch_add(elapsed_ns.saturating_mul(count), Ordering::Relaxed);
     }
 
-    /// What was taken in so far.
+    /// The durations recorded so far.
     pub fn snapshot(&self) -> Distribution {
         let mut distribution = Distribution::default();
         for share in &self.shares {
@@ -136,7 +138,7 @@ fn bucket_of(us: u64) -> usize {
     (u64::from(power - 2) * STEPS + step).min(BUCKETS as u64 - 1) as usize
 }
 
-/// Where a bucket ends, microseconds; the next one begins there.
+/// The upper bound of a bucket, microseconds; the next one begins there.
 fn end_of(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < STEPS {
@@ -145,7 +147,7 @@ fn end_of(bucket: usize) -> u64 {
     (STEPS + bucket % STEPS + 1) << (bucket / STEPS - 1)
 }
 
-/// What a [`Histogram`] held at one moment, or took in between two.
+/// The content of a [`Histogram`] at one moment, or its growth between two moments.
 #[derive(Debug, Clone)]
 pub struct Distribution {
     counts: Box<[u64; BUCKETS]>,
@@ -159,17 +161,17 @@ impl Default for Distribution {
 }
 
 impl Distribution {
-    /// How many there are.
+    /// The number of durations.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// How long they took together, seconds.
+    /// The sum of the durations, seconds.
     pub fn sum_seconds(&self) -> f64 {
         self.sum_ns as f64 / 1e9
     }
 
-    /// How long one took on average, seconds; none if there is none.
+    /// The mean duration, seconds; `None` if there is no duration.
     pub fn mean_seconds(&self) -> Option<f64> {
         match self.count() {
             0 => None,
@@ -177,7 +179,7 @@ impl Distribution {
         }
     }
 
-    /// The time within which the share `quantile` (0 to 1) of them was over, seconds; none if there is none.
+    /// The quantile (0 to 1) of the durations, seconds; `None` if there is no duration.
     pub fn quantile_seconds(&self, quantile: f64) -> Option<f64> {
         let count = self.count();
         if count == 0 {
@@ -197,14 +199,14 @@ impl Distribution {
         None
     }
 
-    /// The longest time that one may have taken, seconds.
+    /// An upper bound for the longest duration, seconds.
     pub fn longest_seconds(&self) -> Option<f64> {
         let last = self.counts.iter().rposition(|count| *count > 0)?;
         Some(end_of(last) as f64 / 1e6)
     }
 
-    /// How many took less than each power of two from `2^first` to `2^last` microseconds but not less than the one before: the bound in seconds, and the
-    /// count. What took longer comes last, with no bound.
+    /// The number of durations in each power of two from `2^first` to `2^last` microseconds: upper bound in seconds,
+    /// and count. Longer durations come last, without a bound.
     pub fn by_powers(&self, first: u32, last: u32) -> Vec<(Option<f64>, u64)> {
         let bounds = (first..=last.min(LAST_POWER)).map(|power| 1u64 << power);
         let mut powers: Vec<(Option<u64>, u64)> = bounds.map(|bound| (Some(bound), 0)).chain([(None, 0)]).collect();
@@ -217,7 +219,7 @@ impl Distribution {
         powers.into_iter().map(|(bound, count)| (bound.map(|us| us as f64 / 1e6), count)).collect()
     }
 
-    /// What came since `earlier`.
+    /// The growth since `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
         for (count, before) in since.counts.iter_mut().zip(earlier.counts.iter()) {
@@ -227,7 +229,7 @@ impl Distribution {
         since
     }
 
-    /// Adds what `other` holds.
+    /// Adds another distribution.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(other.counts.iter()) {
             *count += more;
@@ -323,7 +325,7 @@ mod tests {
         fn every_time_is_in_its_bucket(us in 0u64..1 << 28) {
             let bucket = bucket_of(us);
             prop_assert!(us < end_of(bucket) && (bucket == 0 || us >= end_of(bucket - 1)));
-            // No bucket is wider than an eighth of where it begins.
+            // No bucket is wider than an eighth of its lower bound.
             prop_assert!(bucket < 8 || (end_of(bucket) - end_of(bucket - 1)) * 8 <= end_of(bucket - 1));
         }
     }

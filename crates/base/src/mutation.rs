@@ -15,13 +15,14 @@
 //! operation:= kind u8 · key length · key · value length · value
 //! ```
 //!
-//! `stamp` is the write's timestamp in microseconds. The leader sets it when it appends the mutation to the log, so that stamps follow log
-//! order. An operation whose kind has [`STAMPED`] carries a value with a *stamp slot*: its bytes 1..9 are set to the same stamp.
-//! One whose kind has [`UNPLACED`] carries elements of lists whose places are open; who applies it fills them in with the stamp ([`Evaluator::place`]).
-//! `explicit` is the greatest timestamp that the client itself gave (`USING TIMESTAMP`); the tablet remembers the greatest ever
-//! seen, because a whole-row write may replace what is stored only if it is newer than that. `DELETION` says that all it does is delete, so
-//! that it is taken even where space has run out. `TIME` is a leader's own ([`time_passes`]): it writes nothing, and lets the tablet know the time and
-//! its table's `gc_grace_seconds`, which must come from the log.
+//! `stamp` is the write's timestamp in microseconds. The leader sets it when it appends the mutation to the log, so
+//! that stamps follow log order. An operation whose kind has [`STAMPED`] carries a value with a *stamp slot*: its bytes
+//! 1..9 are set to the same stamp. An operation whose kind has [`UNPLACED`] carries list elements with placeholder
+//! paths; each replica replaces them by the stamp when it applies the mutation ([`Evaluator::place`]). `explicit` is
+//! the greatest timestamp that the client itself gave (`USING TIMESTAMP`). The tablet remembers the greatest one ever
+//! applied, because a whole-row write may replace the stored row only if it is newer than that. `DELETION` says that
+//! the mutation only deletes, so that it is accepted even when the disk is full. `TIME` marks a leader's own mutation
+//! ([`time_passes`]): it writes nothing, and puts the current time and the table's `gc_grace_seconds` into the log.
 
 use crate::Horizon;
 use crate::bytes::{Malformed, Reader, put_slice};
@@ -60,12 +61,12 @@ pub struct Operation<'a> {
     pub key: &'a [u8],
     /// The packed row, or the part of it to merge.
     pub value: &'a [u8],
-    /// Elements of lists in it have no places yet.
+    /// Whether the value has list elements with placeholder paths.
     pub is_unplaced: bool,
 }
 
-/// A mutation under construction or on its way to the log. That there is one says that replicas can apply it: its operations are whole, and its program,
-/// if it has one, was proven to decode.
+/// A mutation under construction or on its way to the log. Each one can be applied by replicas: its operations are
+/// complete, and its program, if it has one, was proven to decode.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Mutation {
     bytes: Vec<u8>,
@@ -93,8 +94,8 @@ impl Mutation {
         mutation
     }
 
-    /// A mutation as it came from another node: refused unless [`Self::blind`] or [`Self::evaluated`] could have made it. `prove` reads its program, if it
-    /// has one.
+    /// Decodes a mutation that another node sent. Refused unless [`Self::blind`] or [`Self::evaluated`] could have made
+    /// it. `prove` reads its program, if it has one.
     pub fn decode(
         bytes: Vec<u8>,
         prove: impl FnOnce(&[u8]) -> Result<ProvenProgram, Unprovable>,
@@ -127,7 +128,8 @@ impl Mutation {
         Ok(Target::Rows)
     }
 
-    /// Whether it may be proposed to a tablet of this kind: it is for such tablets, and not over the limit of a write.
+    /// Whether it may be proposed to a tablet of this kind: programs must be for that kind, and the size within the
+    /// limit of a write.
     #[inline]
     pub fn check_for(&self, target: Target) -> Result<(), Unprovable> {
         if self.target != target {
@@ -151,7 +153,7 @@ impl Mutation {
         self.push_marked(kind, if stamped { STAMPED } else { 0 }, key, value);
     }
 
-    /// As [`Self::push`]. `unplaced`: the value has elements of lists whose places the log decides.
+    /// As [`Self::push`]. `unplaced`: the value has list elements with placeholder paths.
     pub fn push_row(&mut self, kind: OperationKind, stamped: bool, unplaced: bool, key: &[u8], value: &[u8]) {
         self.push_marked(kind, if unplaced { UNPLACED } else { 0 } | if stamped { STAMPED } else { 0 }, key, value);
     }
@@ -169,12 +171,12 @@ impl Mutation {
         put_slice(&mut self.bytes, value);
     }
 
-    /// Says that all it does is delete.
+    /// Marks the mutation as one that only deletes.
     pub fn mark_deletion(&mut self) {
         self.bytes[0] |= DELETION;
     }
 
-    /// Whether all it does is delete.
+    /// Whether the mutation only deletes.
     pub fn is_deletion(&self) -> bool {
         self.bytes[0] & DELETION != 0
     }
@@ -184,7 +186,7 @@ impl Mutation {
         self.bytes.len()
     }
 
-    /// The encoded form, with whatever stamp it has.
+    /// The encoded form, with the current stamp.
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes
     }
@@ -215,7 +217,8 @@ impl Mutation {
     }
 }
 
-/// A mutation that writes nothing: it is `stamp_us`, and `gc_grace_seconds` is this. For leaders alone; none is taken from elsewhere.
+/// A mutation that writes nothing and carries the time and `gc_grace_seconds`. Only leaders propose it; one from
+/// another node is refused.
 pub fn time_passes(stamp_us: i64, gc_grace_s: u32) -> Vec<u8> {
     let mut bytes = vec![TIME];
     bytes.extend_from_slice(&stamp_us.to_le_bytes());
@@ -231,12 +234,12 @@ pub struct MutationRef<'a> {
     pub stamp_us: i64,
     /// The greatest client-given timestamp in it, microseconds.
     pub explicit_us: Option<i64>,
-    /// `gc_grace_seconds` of the table, of a mutation that says what time it is.
+    /// `gc_grace_seconds` of the table, in a mutation made by [`time_passes`].
     pub gc_grace_s: Option<u32>,
     body: &'a [u8],
 }
 
-/// What a mutation asks for.
+/// The content of a mutation.
 #[derive(Clone, Copy, Debug)]
 pub enum Body<'a> {
     /// Row writes, to be applied in order.
@@ -308,12 +311,12 @@ impl<'a> Iterator for Operations<'a> {
     }
 }
 
-/// Why an evaluation could not be carried out: the replica cannot go on, as its outcome would differ from its peers'.
+/// An evaluation could not be carried out. The replica must stop, as its outcome would differ from its peers'.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot apply a logged write: {0}")]
 pub struct EvaluationFailed(pub String);
 
-/// Read access to a tablet as it was before the mutation being applied. Values are folded (merge operands resolved).
+/// Read access to a tablet as it was before the mutation that is being applied. Merge operands are resolved.
 pub trait TabletView {
     /// The value of `key`.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed>;
@@ -336,7 +339,7 @@ pub trait TabletView {
     }
 }
 
-/// Where an evaluation puts its changes; all of one mutation take effect together.
+/// Collects the changes of an evaluation; all changes of one mutation take effect together.
 pub trait TabletChanges {
     /// Replaces the value of `key`.
     fn put(&mut self, key: &[u8], value: &[u8]);
@@ -346,14 +349,15 @@ pub trait TabletChanges {
     fn delete(&mut self, key: &[u8]);
     /// Removes every key of `start..end`.
     fn delete_range(&mut self, start: &[u8], end: &[u8]);
-    /// Sets bits of the tablet's flags, which stay set and are kept with the applied index. What a bit means is the evaluator's business;
-    /// readers see the flags beside the data.
+    /// Sets bits of the tablet's flags. Set bits stay set, and are stored with the applied index. The evaluator defines
+    /// the bits; readers see the flags beside the data.
     fn raise_flags(&mut self, flags: u64);
-    /// The tablet has taken in what was written elsewhere with server and client timestamps up to these, microseconds.
+    /// Raises the tablet's newest stamp and newest explicit timestamp, microseconds, to those of rows that it took over
+    /// from another tablet.
     fn raise_stamps(&mut self, newest_us: i64, newest_explicit_us: i64);
 }
 
-/// What an evaluation knows beside the program.
+/// The context of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationContext {
     /// The mutation's timestamp, microseconds.
@@ -387,7 +391,7 @@ pub struct Growth<'a> {
 }
 
 /// Carries out evaluated mutations. Deterministic: the same program over the same tablet gives the same changes and the
-/// same reply on every replica. What the client did wrong goes into the reply, never into the error.
+/// same reply on every replica. Errors of the client are in the reply, never in the error.
 pub trait Evaluator: Send + Sync + 'static {
     /// Runs `program`; returns the reply for the client.
     fn evaluate(
@@ -398,19 +402,20 @@ pub trait Evaluator: Send + Sync + 'static {
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed>;
 
-    /// What is to be merged in the place of `value`, if that is not `value` itself: it has timestamps from before the horizon, so deletions that are past that
-    /// must not matter to it, whether they are still stored or not.
+    /// The form of `value` to merge instead of `value`, if it differs. A value with timestamps from before the horizon
+    /// gets the horizon added, so that deletions past the horizon do not affect it, whether they are still stored or
+    /// not.
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
         let _ = (value, horizon);
         None
     }
 
-    /// Gives elements of lists in `value` that have no places yet those that the stamp decides; the value is the `nth` of the mutation.
+    /// Replaces the placeholder paths of list elements in `value`, which is the `nth` of the mutation.
     fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
         let _ = (value, stamp_us, nth);
     }
 
-    /// What stands for a value that was written to another tablet, if that is not `value` itself.
+    /// The form of a value that was written to another tablet to store here, if it differs from `value`.
     fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
         let _ = value;
         None

@@ -1,9 +1,10 @@
-//! The gate before the log: a program that replicas evaluate when they apply it becomes part of a [`Mutation`](crate::mutation::Mutation) only as a
-//! [`ProvenProgram`], which was encoded, decoded, found to have the same encoding again, and is within the limits.
+//! The check that programs must pass before they reach the log: a program that replicas evaluate becomes part of a
+//! [`Mutation`](crate::mutation::Mutation) only as a [`ProvenProgram`], which was encoded, decoded and encoded again to
+//! the same bytes, and is within the limits.
 //!
-//! What is in the log is decoded by every replica, now and whenever it replays: a program that cannot be decoded would stop the tablet for ever, on all of
-//! them. So nothing gets there unproven, whether it was made here or came from another node, and whoever writes new code cannot forget it: there is no other way
-//! to a mutation with a program.
+//! Every replica decodes what is in the log, now and at each replay: a program that cannot be decoded would stop the
+//! tablet for ever, on all replicas. The type system enforces the check for programs of this node and of other nodes
+//! alike: there is no other way to a mutation with a program.
 //!
 //! Always true: the bytes of a [`ProvenProgram`] decode. Left out: what else the log holds. Row writes ([`crate::mutation::Mutation::push`]) have no
 //! structure to exceed; the entries that split a tablet or open it again have the same gate in `diorite_raft` (`ProvenPayload`).
@@ -17,17 +18,17 @@ use thiserror::Error;
 pub enum Target {
     /// Those that hold rows.
     Rows,
-    /// The catalog's.
+    /// The catalog's tablet.
     Catalog,
 }
 
-/// What replicas evaluate.
+/// A program that replicas evaluate.
 pub trait LoggedProgram: Sized {
-    /// Which replicas.
+    /// The kind of tablets that evaluate it.
     const TARGET: Target;
-    /// What is wrong with bytes that are no program.
+    /// Why bytes are no program.
     type Error: fmt::Display;
-    /// Whether it is within the limits; the error names the one that it is not within.
+    /// Whether the program is within the limits; the error names the limit that it exceeds.
     fn check(&self) -> Result<(), Exceeded>;
     /// The encoded form.
     fn encode(&self) -> Vec<u8>;
@@ -66,7 +67,7 @@ impl ProvenProgram {
         }
     }
 
-    /// Takes a program that another node has encoded, if it can be read and is within the limits of this one.
+    /// Accepts a program that another node has encoded, if it decodes and is within the limits of this node.
     pub fn read<P: LoggedProgram>(bytes: &[u8]) -> Result<Self, Unprovable> {
         check_bytes(bytes)?;
         let program = P::decode(bytes).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
@@ -93,7 +94,7 @@ fn check_bytes(bytes: &[u8]) -> Result<(), Exceeded> {
 mod tests {
     use super::*;
 
-    /// Writes more than it reads.
+    /// A program whose encoding holds more than decoding returns.
     #[derive(Debug, PartialEq)]
     struct Depth(u8);
 

@@ -1,8 +1,9 @@
 //! The randomness seam. Nothing outside this module asks the operating system for entropy.
 //!
-//! Not the crate `rand`, whose generators may give other numbers in another version: a seed of the simulation gives the same run for as long as the code stays the same.
+//! Not the crate `rand`, whose generators may give other numbers in another version: a seed of the simulation must
+//! reproduce its run as long as this code is unchanged.
 
-/// Bytes of the operating system that nobody can guess: for keys and salts.
+/// Unpredictable bytes from the operating system, for keys and salts.
 pub fn secret<const N: usize>() -> [u8; N] {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).expect("the operating system has random bytes");

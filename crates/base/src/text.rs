@@ -20,7 +20,7 @@ impl FromStr for Size {
         let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
         let malformed = || format!("'{text}' is not a size such as 512MiB, 4.5TB or 30MB");
         let whole: u64 = whole.parse().map_err(|_| malformed())?;
-        // Twelve digits behind the point count single bytes of a terabyte.
+        // Twelve decimal places resolve single bytes of a terabyte.
         let parts = 10u64.pow(u32::try_from(fraction.len()).ok().filter(|digits| *digits <= 12).ok_or_else(malformed)?);
         let fraction: u64 = fraction.parse().map_err(|_| malformed())?;
         let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
@@ -76,7 +76,7 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
-/// What stands where there is nothing to show.
+/// Shown in place of an absent value.
 pub const NOTHING: &str = "–";
 
 /// The text of a value, or [`NOTHING`].

@@ -1,4 +1,4 @@
-//! How the outcome of a read or write of a tablet is told: the error kinds, each named by what the caller may do, and the sink
+//! The outcome of a read or write of a tablet: the error kinds, each named by what the caller may do, and the sink
 //! through which completed writes return in batches.
 
 use crate::program::Unprovable;
@@ -9,15 +9,15 @@ use thiserror::Error;
 /// that a write had no effect and never will have one.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum KvError {
-    /// Nobody leads the tablet at the moment; retry.
+    /// The tablet has no leader at the moment; retry.
     #[error("{0} has no leader at the moment")]
     Unavailable(TabletId),
     /// This replica does not lead the tablet: ask the leader, if it is known. Nothing was done.
     #[error("{tablet} is led elsewhere")]
     NotLeader {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
-        /// Who leads it, as far as this replica knows.
+        /// Its leader, as far as this replica knows.
         leader: Option<NodeId>,
     },
     /// A bounded queue is full; back off and retry.
@@ -61,18 +61,18 @@ impl From<Unprovable> for KvError {
     }
 }
 
-/// How far a request had got when it was given up.
+/// How far a request had got when it timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waited {
-    /// How long it was waited for.
+    /// How long it was waited for, milliseconds.
     pub after_ms: u64,
-    /// Replicas that were known to hold the write durably; none if it was not the tablet's leader that waited.
+    /// Replicas known to hold the write durably; 0 if the node that waited was not the tablet's leader.
     pub received: u32,
-    /// Replicas that must; 0 if whoever waited does not know.
+    /// Replicas that must hold it; 0 if the node that waited does not know.
     pub required: u32,
 }
 
-/// Not waited for at all is what nobody is left to answer.
+/// A wait of 0 ms means that the replica or node has ended, so that no answer can come.
 fn how_it_ended(waited: &Waited) -> String {
     match waited.after_ms {
         0 => "the replica or the node that was asked has ended".to_owned(),
@@ -81,7 +81,7 @@ fn how_it_ended(waited: &Waited) -> String {
 }
 
 impl Waited {
-    /// For so long, without a word.
+    /// A wait of this duration; how far the request had got is unknown.
     pub fn in_vain(after_ms: u64) -> Self {
         Self { after_ms, ..Self::default() }
     }
@@ -90,10 +90,10 @@ impl Waited {
 /// The answer to an applied write: empty for a blind mutation, the evaluator's reply for an evaluated one.
 pub type WriteReply = Vec<u8>;
 
-/// One completed write: the token given at submission, and the outcome.
+/// One completed write: the tag given at submission, and the outcome.
 pub type Completion = (u64, Result<WriteReply, KvError>);
 
-/// Where completed writes are handed back, many at a time, so that a connection is woken once for all of them.
+/// Receives completed writes, many at a time, so that a connection is woken once for all of them.
 pub trait WriteSink: Send + Sync {
     /// Takes (and empties) `done`.
     fn complete(&self, done: &mut Vec<Completion>);

@@ -1,15 +1,16 @@
-//! What the fuzzers do with the catalog; `cargo test` replays their seeds.
+//! The fuzz target of the catalog; `cargo test` replays its seeds.
 //!
-//! Always true: whatever a command asks, the catalog after it is stored and loaded as the same catalog. Left out: whether a command is sensible.
+//! Always true: whatever a command asks, the catalog after it can be stored and loaded without a change. Left out:
+//! whether a command makes sense.
 
 use crate::catalog::{Catalog, Command};
 use std::collections::BTreeMap;
 
-/// Applies arbitrary commands, a JSON text a line, and loads what each leaves behind.
+/// Applies arbitrary commands, one JSON text per line, and stores and loads the catalog after each.
 ///
 /// # Panics
 ///
-/// If a stored catalog cannot be loaded, or is another one then.
+/// If a stored catalog cannot be loaded, or differs then.
 pub fn catalog(input: &[u8]) {
     let mut current = Catalog::default();
     let mut stored: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();

@@ -1,8 +1,9 @@
-//! What the cluster consists of and how that may change: the catalog's replicated state machine, the balancer that says where replicas belong,
-//! and the planner that says how long it takes them to get there.
+//! The state of the cluster and its changes: the catalog's replicated state machine, the balancer that places replicas,
+//! and the planner that predicts how long changes take.
 //!
-//! Always true: nothing here does I/O, reads a clock or draws a random number; the same commands in the same order give the same
-//! state on every replica. Left out: how commands reach the log (`replica`), and what CQL's rules for definitions are (`query`).
+//! Always true: nothing here does I/O, reads a clock or draws a random number; the same commands in the same order give
+//! the same state on every replica. Left out: how commands reach the log (`replica`), and CQL's rules for definitions
+//! (`query`).
 
 pub mod balance;
 pub mod catalog;

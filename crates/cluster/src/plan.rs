@@ -1,10 +1,12 @@
-//! The planner: what a cluster needs, what it does, and how long it takes to change it, before there is one.
+//! The planner: the resources that a cluster needs, its throughput, and the duration of changes, before there is a
+//! cluster.
 //!
-//! [`plan`] answers a [`Question`] with a [`Plan`]: disk and memory (`capacity`), throughput from measured costs per operation (`costs`), and the time to add
-//! or to lose nodes (`change`), for which the balancer itself runs on a cluster that does not exist (`world`).
+//! [`plan`] answers a [`Question`] with a [`Plan`]: disk and memory (`capacity`), throughput from measured costs per
+//! operation (`costs`), and the time to add or lose nodes (`change`), for which the balancer runs on an imagined
+//! cluster (`world`).
 //!
-//! Always true: a plan is a function of its question, so that the same command line gives the same answer; every figure that was measured
-//! is a constant that names its source and durability, and can be overridden.
+//! Always true: a plan is a function of its question, so that the same command line gives the same answer; every
+//! measured number is a constant that names its source and durability, and can be overridden.
 //!
 //! Left out: networks (the rate limit stands for them), clients, and load that is spread unevenly.
 
@@ -29,15 +31,15 @@ use serde::Serialize;
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// What was asked.
+    /// The question.
     pub question: Question,
-    /// What it takes.
+    /// Disk and memory.
     pub capacity: Capacity,
-    /// What it does.
+    /// Operations per second.
     pub throughput: Throughput,
-    /// What changing it takes: adding and losing nodes, each from the cluster as it is at first.
+    /// Adding and losing nodes, each starting from the initial cluster.
     pub changes: Vec<Change>,
-    /// What will not work.
+    /// Reasons why the cluster would not work.
     pub warnings: Vec<String>,
 }
 
@@ -48,7 +50,7 @@ impl Plan {
     }
 }
 
-/// Works out the answer.
+/// Computes the plan.
 pub fn plan(question: &Question) -> Result<Plan, PlanError> {
     check(question)?;
     let capacity = capacity::capacity(question);

@@ -1,48 +1,51 @@
-//! When a change of the catalog is answered: once the node that was asked serves it and, as far as they can be waited for, all others that are up do.
+//! Decides when a change of the catalog is answered: once the node that was asked serves it and, within a timeout, so
+//! do all other nodes that are up.
 //!
-//! Always true: whoever is answered finds what he has changed on the node that answers him, and on every other that is up and is not named as lagging.
+//! Always true: a client that is answered finds the change on the node that answers, and on every other node that is up
+//! and is not named as lagging.
 
 use crate::peers::Peers;
 use crate::planted::Planted;
 use diorite_base::NodeId;
 use std::time::Duration;
 
-/// How long a change waits for the node that was asked to serve it.
+/// How long a change waits for the asked node to serve it.
 pub const TIMEOUT_HERE: Duration = Duration::from_secs(30);
-/// How long it waits for the other nodes that are up to serve it.
+/// How long a change waits for the other nodes that are up to serve it.
 pub const TIMEOUT_ELSEWHERE: Duration = Duration::from_secs(5);
 
-/// Whether a change is answered.
+/// Whether a change can be answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Not yet. To be looked at again when this node serves another version, when [`Peers::changes`] has grown, and after this time.
+    /// Not yet. Check again when this node serves another version, when [`Peers::changes`] has grown, and after this
+    /// time.
     Wait(Duration),
-    /// Now. These nodes do not serve it yet.
+    /// Now. These nodes do not serve it yet:
     Answer {
-        /// Which.
+        /// The lagging nodes.
         behind: Vec<NodeId>,
     },
-    /// This node does not serve it in time: nobody knows when it will.
+    /// This node does not serve it in time, and it is not known when it will.
     TimedOut,
 }
 
-/// A change that is committed and not answered.
+/// A change that is committed and not answered yet.
 #[derive(Clone, Debug)]
 pub struct Answering {
     version: u64,
     planted: Planted,
     since_ns: u64,
-    /// When this node was found to serve it.
+    /// When this node began to serve it.
     served_here_ns: Option<u64>,
 }
 
 impl Answering {
-    /// A change that the catalog's version `version` includes, committed now.
+    /// A change that was committed now as version `version` of the catalog.
     pub fn new(version: u64, now_ns: u64, planted: Planted) -> Self {
         Self { version, planted: planted.allowed(), since_ns: now_ns, served_here_ns: None }
     }
 
-    /// Looks whether it is answered, on a node that serves `served`.
+    /// Checks whether it can be answered by a node that serves `served`.
     pub fn look(&mut self, served: u64, peers: &Peers, now_ns: u64) -> Progress {
         if self.served_here_ns.is_none() && served < self.version {
             let left = left(self.since_ns, TIMEOUT_HERE, now_ns);

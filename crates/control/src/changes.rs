@@ -1,6 +1,6 @@
-//! What operators change, and why they may not.
+//! Operators' changes of the cluster, and the reasons to refuse them.
 //!
-//! Always true: nothing that is allowed here takes away a quorum; a refusal says what would have to be done first.
+//! Always true: no allowed change takes away a quorum; a refusal says what has to be done first.
 
 use crate::replicas::Members;
 use crate::tokens::Tokens;
@@ -9,68 +9,68 @@ use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, Node, NodeState
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What an operator asks for that depends on how the cluster is.
+/// An operator's request that depends on the state of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
     /// Moves everything off a node.
     Drain {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// A node that is being drained is to hold replicas again.
+    /// Lets a node that is being drained hold replicas again.
     Undrain {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
     /// Ends the membership of a node that holds no replicas.
     Remove {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// Makes the replicas of a node that is down anew elsewhere, now.
+    /// Rebuilds the replicas of a node that is down on other nodes, now.
     Replace {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// Lets other nodes lead what a node leads.
+    /// Transfers leadership from a node to others.
     MoveLeaders {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Lets it lead again.
+        /// Lets the node lead again instead.
         back: bool,
     },
     /// Puts a node into a zone.
     SetZone {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// The zone; none: what the node says.
+        /// The zone; `None`: the one in the node's own configuration.
         zone: Option<String>,
     },
     /// Splits a tablet in two.
     Split {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
     },
     /// Merges a tablet into a neighbour.
     Merge {
-        /// The one that goes.
+        /// The tablet that closes.
         tablet: TabletId,
-        /// The one that stays; none: the next.
+        /// The tablet that stays; `None`: the next one.
         into: Option<TabletId>,
     },
-    /// Ends a split that has not stopped the tablet yet.
+    /// Cancels a split before the tablet is sealed.
     CancelSplit {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
     },
-    /// Ends a merge.
+    /// Cancels a merge.
     CancelMerge {
-        /// One of the two.
+        /// Either of the two tablets.
         tablet: TabletId,
     },
 }
 
-/// Why a request is not carried out.
+/// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// There is no such node or tablet.
@@ -87,22 +87,22 @@ fn not_found(message: impl Into<String>) -> Refusal {
     Refusal::NotFound(message.into())
 }
 
-/// How the cluster is, as the node that leads the catalog sees it.
+/// The state of the cluster, as seen by the node that leads the catalog.
 pub struct Judge<'a> {
-    /// That node.
+    /// This node.
     pub node: NodeId,
     /// The newest snapshot that it knows.
     pub catalog: &'a Catalog,
-    /// Whether heartbeats of a node arrive, or it is this one.
+    /// Whether heartbeats of a node arrive, or it is this node.
     pub is_up: &'a dyn Fn(NodeId) -> bool,
-    /// The sets of voters that decide in the catalog's group, a majority of each: one, and while it changes two.
+    /// The sets of voters in the catalog's group, a majority of each decides: one set, or two in a joint configuration.
     pub catalog_voters: &'a [Vec<NodeId>],
     /// The wall clock, milliseconds.
     pub wall_ms: i64,
 }
 
 impl Judge<'_> {
-    /// What is to be proposed for a request, and what whoever asked is told when that is done.
+    /// The command to propose for a request, and the text of the answer once it is committed.
     pub fn command_of(&self, request: Request) -> Result<(Command, String), Refusal> {
         let catalog = self.catalog;
         Ok(match request {
@@ -172,7 +172,7 @@ impl Judge<'_> {
         })
     }
 
-    /// As many nodes must be left as there are replicas of a tablet.
+    /// Checks that as many nodes are left as a tablet has replicas.
     fn check_drain(&self, node: NodeId) -> Result<(), Refusal> {
         let catalog = self.catalog;
         member(catalog, node)?;
@@ -217,17 +217,18 @@ impl Judge<'_> {
                 "node {node} leads the catalog at the moment: stop its process, then remove it through another node"
             )));
         }
-        // A node that is removed stops at once: the change that takes its vote away is decided without it. One that was removed before may seem to be up for a moment still.
+        // A removed node stops at once: the change that takes its vote is decided without it. One that was removed
+        // before may seem to be up for another moment.
         let is_there = |voter: NodeId| voter != node && catalog.node(voter).is_some() && (self.is_up)(voter);
         let is_needed = |voters: &Vec<NodeId>| {
             let others = voters.iter().filter(|voter| is_there(**voter));
             voters.contains(&node) && others.count() <= voters.len() / 2
         };
-        // The voters may be on their way to those that are wanted.
+        // The change to the wanted voters may be under way.
         let wanted = Members::of_catalog(catalog).map(|members| members.voters);
         if self.catalog_voters.iter().chain(&wanted).any(is_needed) {
             let first = match (found.state, (self.is_up)(node)) {
-                // Neither can be decided now: a change of the catalog takes a quorum of those who vote about it.
+                // Neither can be decided now: a change of the catalog needs a quorum of its voters.
                 (_, false) => "start the other voters first",
                 (NodeState::Active, true) => "drain it, and wait until another votes in its place",
                 (NodeState::Draining | NodeState::Dead, true) => "wait until another votes in its place",
@@ -248,7 +249,8 @@ impl Judge<'_> {
         if found.state == NodeState::Dead {
             return Err(refused(format!("node {node} is being replaced already")));
         }
-        // Its data may be the only copy that is left of some tablets: as long as it may come back it must stay wanted there.
+        // The node's data may be the last copy of some tablets: while it may come back, the tablets must stay placed
+        // there.
         let lost = catalog.tablets_on(node).filter(|(_, placement)| {
             let live = placement.replicas.iter().filter(|replica| (self.is_up)(**replica)).count();
             live <= placement.replicas.len() / 2
@@ -273,7 +275,7 @@ impl Judge<'_> {
     }
 }
 
-/// The token in the middle of a tablet's.
+/// The token in the middle of a tablet's range.
 fn middle(catalog: &Catalog, tablet: TabletId) -> Result<i64, Refusal> {
     let tokens = Tokens::of(catalog, tablet).ok_or_else(|| not_found(format!("there is no {tablet}")))?;
     tokens.middle().ok_or_else(|| refused(format!("{tablet} holds a single token")))
@@ -302,7 +304,7 @@ mod tests {
     const A: NodeId = NodeId(1);
     const D: NodeId = NodeId(4);
 
-    /// What node 1 makes of a request while these nodes are down.
+    /// The answer of node 1 to a request while these nodes are down.
     fn judged(catalog: &Catalog, down: &[NodeId], request: Request) -> Result<Command, Refusal> {
         let is_up = |node| !down.contains(&node);
         let judge = Judge { node: A, catalog, is_up: &is_up, catalog_voters: &[], wall_ms: 7 };

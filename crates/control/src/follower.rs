@@ -1,14 +1,16 @@
-//! Follows the catalog: what a node has to do to get from the snapshot that it serves to the newest one, one action at a time.
+//! Follows the catalog: returns, one at a time, the actions that take a node from the snapshot that it serves to the
+//! newest one.
 //!
 //! ```text
 //! newest snapshot ─▶ open, set members, prepare splits … ─▶ publish ─▶ close what is dropped or elsewhere ─▶ tell clients
 //! ```
 //!
-//! Always true: a snapshot is published only after the tablets that it places on this node have been opened, so that no statement finds a
-//! table without them; what is dropped or elsewhere is closed only after that, so that a request that finds a closed tablet finds others in
-//! the catalog; published versions grow; a replica that a placement brings here is opened only after the node's copy of the catalog is
-//! durable. How many versions lie between two snapshots does not matter.
-//! Left out: how an action is carried out (the node's store, or the simulation's).
+//! Always true: a snapshot is published only after the tablets that it places on this node have been opened, so that no
+//! statement finds a table without them. Dropped and moved tablets are closed only after that, so that a request which
+//! finds a closed tablet finds other replicas in the catalog. Published versions grow. A replica that a placement
+//! brings here is opened only after the node's copy of the catalog is durable. The number of versions between two
+//! snapshots does not matter.
+//! Left out: how an action is carried out (by the node's store, or the simulation's).
 
 mod openings;
 mod schema;
@@ -25,10 +27,10 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Dropped tablets that the catalog is told of at a time.
+/// The most dropped tablets that are reported to the catalog at a time.
 const FORGET_AT_ONCE: usize = 1_000;
 
-/// What drivers are told.
+/// A notice to drivers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientNotice {
     /// A node is new, or has another address.
@@ -39,46 +41,47 @@ pub enum ClientNotice {
     Schema(SchemaEvent),
 }
 
-/// Something that a node is to do.
+/// An action of the node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Make the node's copy of the catalog durable as it is, and tell [`Follower::persisted`]. Without that a crash could take it back to a time when a
-    /// replica that has been opened since was not to be here, and the next start would remove it as a left-over, with all that its group relies on.
+    /// Make the node's copy of the catalog durable, and call [`Follower::persisted`]. Otherwise a crash could revert
+    /// the copy to a version in which a replica that has been opened since was not placed here, and the next start
+    /// would remove it as a left-over, together with what its group relies on.
     PersistCatalog,
-    /// Open these replicas, and go on when they serve.
+    /// Open these replicas, and continue when they serve.
     Open(Vec<Opening>),
-    /// Bring a group that is led here in line with these members.
+    /// Give a group that is led here these members.
     SetMembers(TabletId, Members),
-    /// Make what will be the child tablets of a tablet, as far as that can be done before it is split.
+    /// Prepare the child tablets of a tablet, as far as that is possible before it is split.
     PrepareSplit(TabletId, Split),
-    /// Remove what was prepared of these child tablets: the tablet is not split.
+    /// Remove the prepared data of these child tablets: the split was cancelled.
     CancelSplit(TabletId, [TabletId; 2]),
     /// Close these replicas and remove their data.
     Close(Vec<TabletId>),
-    /// Keep the tablet as its table now says: for how long tombstones, and in which files.
+    /// Apply the options of the tablet's table: retention of tombstones, and file options.
     AlterTable(TabletId, Arc<Table>),
-    /// Go by what operators have set for all nodes in this snapshot.
+    /// Apply the cluster-wide settings of this snapshot.
     ApplySettings(Arc<Catalog>),
-    /// The members are those of this snapshot.
+    /// Apply the list of members of this snapshot.
     MeetNodes(Arc<Catalog>),
     /// Serve this snapshot from now on, and announce its version to the other nodes.
     Publish(Arc<Catalog>),
-    /// Tell the clients that have registered for it.
+    /// Notify the registered clients.
     Notify(ClientNotice),
-    /// Tell the catalog which dropped tablets are gone here ([`forgettable`]), if there are any.
+    /// Report to the catalog which dropped tablets are removed here ([`forgettable`]), if there are any.
     ForgetDropped,
     /// Stop: this node is no member any more.
     Stop,
 }
 
-/// Where a node is between two snapshots.
+/// The stage of a node between two snapshots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It serves the newest snapshot that it has looked at.
+    /// It serves the newest snapshot that it has seen.
     AtRest,
-    /// What has to be done before the next one is published.
+    /// Actions before the next snapshot is published.
     Before,
-    /// And after that.
+    /// Actions after that.
     After,
 }
 
@@ -88,20 +91,20 @@ pub struct Follower {
     node: NodeId,
     planted: Planted,
     served: Arc<Catalog>,
-    /// The snapshot that was served before `target` is reached.
+    /// The snapshot that is served before `target` is.
     older: Arc<Catalog>,
     target: Arc<Catalog>,
     stage: Stage,
     before: VecDeque<Change>,
     after: VecDeque<Change>,
-    /// What is left of the change that is being carried out.
+    /// The remaining actions of the change under way.
     actions: VecDeque<Action>,
     notices: Vec<ClientNotice>,
     undone: Vec<Action>,
 }
 
 impl Follower {
-    /// A node that serves nothing yet.
+    /// A node that serves no snapshot yet.
     pub fn new(node: NodeId, planted: Planted) -> Self {
         let nothing = Arc::new(Catalog::default());
         Self {
@@ -119,7 +122,8 @@ impl Follower {
         }
     }
 
-    /// The node has opened what its copy of the catalog places on it ([`openings_at_start`]), and serves it from now on.
+    /// The node has opened the tablets that its copy of the catalog places on it ([`openings_at_start`]), and serves
+    /// the copy from now on.
     pub fn start(&mut self, catalog: &Arc<Catalog>) -> Vec<Action> {
         self.served = Arc::clone(catalog);
         let mut actions = self.meet_nodes(catalog);
@@ -134,12 +138,13 @@ impl Follower {
         &self.served
     }
 
-    /// Whether nothing is under way.
+    /// Whether no change is under way.
     pub fn is_at_rest(&self) -> bool {
         self.stage == Stage::AtRest && self.actions.is_empty()
     }
 
-    /// The next action on the way to `newest`, the newest snapshot that is known; none: the node is there. The last action has been carried out.
+    /// The next action towards `newest`, the newest known snapshot; `None`: the node serves it. The last action has
+    /// been carried out.
     pub fn next(&mut self, newest: &Arc<Catalog>, replicas: &dyn Replicas) -> Option<Action> {
         loop {
             if let Some(action) = self.actions.pop_front() {
@@ -160,7 +165,7 @@ impl Follower {
         }
     }
 
-    /// Whether the copy of the catalog could be made durable; if not, what stands on that is not done.
+    /// Reports whether the copy of the catalog was made durable; if not, actions that depend on it are not returned.
     pub fn persisted(&mut self, is_durable: bool) {
         if !is_durable && matches!(self.actions.front(), Some(Action::Open(_))) {
             self.actions.pop_front();
@@ -186,7 +191,8 @@ impl Follower {
 
     fn arrive(&mut self, replicas: &dyn Replicas) {
         self.stage = Stage::AtRest;
-        // Also those that came and went between two snapshots; a parent tablet here may have made such a child tablet.
+        // Includes tablets that came and went between two snapshots; a parent tablet here may have made such a child
+        // tablet.
         let dropped = self.target.dropped_tablets().filter(|(_, placement)| placement.is_held_by(self.node));
         let left = dropped.map(|(tablet, _)| tablet).filter(|tablet| replicas.is_open(*tablet)).collect();
         self.close(left);
@@ -197,7 +203,7 @@ impl Follower {
         }
     }
 
-    /// Lists what a change asks of this node.
+    /// Lists the actions of this node for a change.
     fn expand(&mut self, change: Change, replicas: &dyn Replicas) {
         let target = Arc::clone(&self.target);
         match change {
@@ -255,8 +261,8 @@ impl Follower {
         }
     }
 
-    /// Whether a child tablet is, or will be, opened by the replica of its parent tablet on this node. Nobody waits for it: until it is open, requests for it
-    /// find others, or are parked.
+    /// Whether a child tablet is, or will be, opened by the replica of its parent tablet on this node. The follower
+    /// does not wait for it: until it is open, requests for it go to other nodes, or are parked.
     fn is_made_by_parent(&self, child: TabletId, replicas: &dyn Replicas) -> bool {
         let is_held = |catalog: &Catalog, tablet| {
             catalog.placement(tablet).is_some_and(|placement| placement.is_held_by(self.node))
@@ -279,7 +285,7 @@ impl Follower {
     }
 
     fn drop_tablets(&mut self, tablets: Vec<TabletId>) {
-        // A parent tablet that lagged until nobody needs it has not made its child tablets: they begin empty.
+        // A parent tablet that lagged until it was no longer needed has not made its child tablets: they begin empty.
         let split = tablets.iter().filter_map(|tablet| self.older.placement(*tablet)?.split);
         let children: Vec<TabletId> = split.flat_map(|split| split.children).collect();
         for child in children {
@@ -300,8 +306,8 @@ impl Follower {
         }
     }
 
-    /// Takes in who the nodes are, and who the members of the catalog's own group are to be. While the catalog has no nodes this one is not a member yet:
-    /// whoever lets it join has named the first ones.
+    /// Applies the list of nodes, and the members that the catalog's own group is to have. While the catalog has no
+    /// nodes, this node is not a member yet, and uses those that the node which let it join has named.
     fn meet_nodes(&self, catalog: &Arc<Catalog>) -> Vec<Action> {
         let Some(members) = Members::of_catalog(catalog) else { return Vec::new() };
         if self.planted.keep_retired_voter && catalog.nodes().any(|node| !node.state.is_active()) {
@@ -311,12 +317,13 @@ impl Follower {
     }
 }
 
-/// The newer of what a node's copy of the catalog says and what the node serves. While the copy is made anew it knows less than is served.
+/// The newer of the node's copy of the catalog and the snapshot that it serves. While the copy is rebuilt it is older
+/// than what is served.
 pub fn newest<'a>(copy: &'a Arc<Catalog>, served: &'a Arc<Catalog>) -> &'a Arc<Catalog> {
     if copy.version() < served.version() { served } else { copy }
 }
 
-/// The command that tells the catalog of dropped tablets that a node has none of (any more).
+/// The command that reports dropped tablets of which the node has no replica (any more).
 pub fn forgettable(served: &Catalog, node: NodeId, replicas: &dyn Replicas) -> Option<Command> {
     let ours = served.dropped_tablets().filter(|(_, placement)| placement.is_held_by(node));
     let gone = ours.map(|(tablet, _)| tablet).filter(|tablet| !replicas.is_open(*tablet));
@@ -324,7 +331,7 @@ pub fn forgettable(served: &Catalog, node: NodeId, replicas: &dyn Replicas) -> O
     (!tablets.is_empty()).then_some(Command::ForgetDropped { node, tablets })
 }
 
-/// Where clients reach a node.
+/// The address at which clients reach a node.
 pub fn cql_address(catalog: &Catalog, node: NodeId) -> Option<SocketAddr> {
     catalog.node(node).map(|node| SocketAddr::new(node.address(), node.description.cql_port))
 }

@@ -1,19 +1,21 @@
-//! Finds tablets that have grown too large, or have too much to do, and where to split them.
+//! Finds tablets that are too large or too loaded, and where to split them.
 //!
-//! Always true: a node looks at the tablets that it leads, and asks for one split at a time; what counts is the bytes of a tablet's own tokens, as children share
-//! files with their siblings until these are compacted; a tablet whose bytes, or whose load, cannot be divided (one large or hot partition) stays whole.
+//! Always true: a node examines the tablets that it leads, and asks for one split at a time. Only the bytes of a
+//! tablet's own tokens count, as children share files with their siblings until these are compacted. A tablet whose
+//! bytes, or whose load, cannot be divided (one large or hot partition) is not split.
 
 use crate::load::{Division, Loads, Look};
 use crate::tokens::Tokens;
 use diorite_base::TabletId;
 use diorite_cluster::catalog::{Catalog, Command, Placement, Settings};
 
-/// The lesser half is to have at least one part in so many of a tablet's bytes.
+/// The smaller half must have at least one part in this many of a tablet's bytes.
 const LEAST_PART: u64 = 8;
-/// Tokens that are tried at most until the halves are good enough.
+/// The most tokens that are tried until the halves are good enough.
 const TRIES: u32 = 64;
 
-/// The token that divides the bytes of a tablet best: halving, starting in the middle of its tokens. `None` if no token leaves a fair part on either side.
+/// The token that divides a tablet's bytes best, by bisection from the middle of its tokens. `None` if no token leaves
+/// enough bytes on both sides.
 fn boundary<E>(tokens: Tokens, mut bytes: impl FnMut(Tokens) -> Result<u64, E>) -> Result<Option<i64>, E> {
     let mut within = tokens;
     for _ in 0..TRIES {
@@ -28,22 +30,22 @@ fn boundary<E>(tokens: Tokens, mut bytes: impl FnMut(Tokens) -> Result<u64, E>) 
     Ok(None)
 }
 
-/// The replica of a tablet that is led here, as far as it matters for splitting it. Asking it may read files.
+/// A replica that leads, as far as splitting needs it. Its methods may read files.
 pub trait LedReplica {
     /// Reads and writes since it was opened.
     fn operations(&self) -> u64;
 
-    /// Tokens of some of its requests since this was last asked.
+    /// Tokens of a sample of its requests since the last call.
     fn take_tokens(&self) -> Vec<i64>;
 
     /// Bytes of its files.
     fn file_bytes(&self) -> u64;
 
-    /// Bytes of its files within these tokens, or why that cannot be told.
+    /// Bytes of its files within these tokens, or why they cannot be determined.
     fn bytes_within(&self, tokens: Tokens) -> Result<u64, FilesUnreadable>;
 }
 
-/// Why the size of a tablet's files cannot be found out, in words.
+/// Why the size of a tablet's files cannot be determined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FilesUnreadable(pub String);
 
@@ -54,38 +56,39 @@ struct Led<'a, R> {
     replica: R,
 }
 
-/// What was noticed of a tablet that is not split.
+/// A finding about a tablet that is not split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Noticed {
-    /// It could not be looked at.
+    /// The tablet could not be examined.
     Unreadable {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
-        /// Why.
+        /// The error.
         error: String,
     },
-    /// Most of its load is on one partition. Told once for each time that it is overloaded.
+    /// Most of its load is on one partition. Reported once for each overload.
     OnePartition {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
         /// The partition's token.
         token: i64,
-        /// What the tablet has to do.
+        /// The tablet's load.
         operations_per_second: u64,
     },
 }
 
-/// What a look at the tablets that are led here has found.
+/// The result of examining the tablets that are led here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grown {
-    /// The split to ask for.
+    /// The split to propose.
     pub command: Option<Command>,
-    /// What those who watch the node are told.
+    /// Findings to report to operators.
     pub noticed: Vec<Noticed>,
 }
 
-/// A split of one of the tablets that are led here, if one is over what `settings` allow, in bytes of files or in load, and none is being split. `led`
-/// gives the replica of a tablet if it leads. To be asked every few seconds, as what tablets have to do is seen from one time to the next.
+/// A split of one of the tablets that are led here, if one exceeds the limits in `settings` (bytes of files, or load)
+/// and none is being split. `led` returns the replica of a tablet if it leads. To be called every few seconds, as load
+/// is measured between calls.
 pub fn next_split<R: LedReplica>(
     served: &Catalog,
     led: impl Fn(TabletId) -> Option<R>,
@@ -97,7 +100,7 @@ pub fn next_split<R: LedReplica>(
     let led: Vec<_> =
         tablets.filter_map(|(tablet, placement)| Some(Led { tablet, placement, replica: led(tablet)? })).collect();
     loads.look(now_ns, settings.split_operations_per_second, led.iter().map(look_at));
-    // A merge that does not get on keeps no other tablet from being split.
+    // A stalled merge does not keep other tablets from being split.
     if led.iter().any(|led| led.placement.split.is_some() || led.placement.origin.is_some()) {
         return Grown::default();
     }
@@ -138,10 +141,10 @@ fn grown_split<R: LedReplica>(
     Some(Command::BeginSplit { tablet: led.tablet, at: found?, stays: false })
 }
 
-/// A split of a tablet that has too much to do.
+/// A split of an overloaded tablet.
 fn busy_split(tablet: TabletId, catalog: &Catalog, loads: &mut Loads, noticed: &mut Vec<Noticed>) -> Option<Command> {
     match loads.divide(tablet, Tokens::of(catalog, tablet)?) {
-        // It is for its load, of which a merge for its size would know nothing.
+        // It is a split for load, which a merge for size must not undo.
         Division::At(at) => Some(Command::BeginSplit { tablet, at, stays: true }),
         Division::Unknown => None,
         Division::OneToken(token) => {
@@ -167,7 +170,7 @@ mod tests {
     use crate::testing::{apply, cluster};
     use std::convert::Infallible;
 
-    /// Where the bytes are: tokens, each with as many.
+    /// Where to split if the bytes are at these tokens.
     fn split(tokens: Tokens, held: &[(i64, u64)]) -> Option<i64> {
         let bytes = |part: Tokens| -> Result<u64, Infallible> {
             let within =
@@ -200,7 +203,7 @@ mod tests {
         assert_eq!(split(Tokens { first: i64::MAX, next: None }, &[(i64::MAX, 1_000)]), None);
     }
 
-    /// A replica whose bytes are at these tokens, and which has done so many operations, all for this token.
+    /// A replica with bytes at these tokens, and with this many operations, all on one token.
     #[derive(Clone)]
     struct Replica {
         held: Vec<(i64, u64)>,

@@ -1,32 +1,32 @@
-//! What the node that leads the catalog has been told by the others, and who is up.
+//! The reports of other nodes to the node that leads the catalog, and which nodes are up.
 //!
-//! Always true: what was told longer ago than a few reporting intervals is known to be old; times are this node's monotonic clock's.
+//! Always true: a report older than a few reporting intervals does not count; times are of this node's monotonic clock.
 
 use crate::report::Report;
 use diorite_base::NodeId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A report is old after so many times the time in which the next was due.
+/// A report is old after this many times the interval after which the next was due.
 const MISSED: u64 = 5;
 
-/// What is known of the cluster at one moment, beside the catalog.
+/// The state of the cluster at one moment, beside the catalog.
 #[derive(Debug)]
 pub struct Known<D = ()> {
-    /// What nodes have told lately.
+    /// The current reports of nodes.
     pub reports: BTreeMap<NodeId, Arc<Report<D>>>,
     /// Which members are up.
     pub up: BTreeMap<NodeId, bool>,
 }
 
 impl<D> Known<D> {
-    /// Whether all nodes that are up have told how they are.
+    /// Whether all nodes that are up have a current report.
     pub fn is_complete(&self) -> bool {
         self.up.iter().all(|(node, is_up)| !is_up || self.reports.contains_key(node))
     }
 }
 
-/// The last thing that a node has told.
+/// The last report of a node.
 #[derive(Debug)]
 struct Told<D> {
     report: Arc<Report<D>>,
@@ -55,23 +55,23 @@ impl<D> Default for Knowledge<D> {
 }
 
 impl<D> Knowledge<D> {
-    /// A node has told how it is.
+    /// Takes a node's report.
     pub fn learn(&mut self, node: NodeId, report: Report<D>, now_ns: u64) {
         self.told.insert(node, Told { report: Arc::new(report), at_ns: now_ns });
     }
 
-    /// What nodes have told lately.
+    /// The current reports.
     pub fn fresh(&self, now_ns: u64) -> BTreeMap<NodeId, Arc<Report<D>>> {
         let fresh = self.told.iter().filter(|(_, told)| told.is_fresh(now_ns));
         fresh.map(|(node, told)| (*node, Arc::clone(&told.report))).collect()
     }
 
-    /// What nodes have told last, however long ago.
+    /// The last reports, of any age.
     pub fn last(&self) -> BTreeMap<NodeId, Arc<Report<D>>> {
         self.told.iter().map(|(node, told)| (*node, Arc::clone(&told.report))).collect()
     }
 
-    /// Takes in who is up; returns for how long, nanoseconds, the others have been silent.
+    /// Records which nodes are up; returns how long the others have been silent, nanoseconds.
     pub fn watch(&mut self, nodes: impl Iterator<Item = (NodeId, bool)>, now_ns: u64) -> BTreeMap<NodeId, u64> {
         let mut silent = BTreeMap::new();
         for (node, is_up) in nodes {
@@ -84,7 +84,7 @@ impl<D> Knowledge<D> {
         self.silent_since_ns.iter().map(|(node, since_ns)| (*node, now_ns - since_ns)).collect()
     }
 
-    /// Nobody is watched any more: another node leads the catalog.
+    /// Stops watching: another node leads the catalog.
     pub fn forget(&mut self) {
         *self = Self::default();
     }

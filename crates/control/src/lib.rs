@@ -1,4 +1,4 @@
-//! The control plane: what a node decides about the cluster, as inputs → commands.
+//! The control plane: a node's decisions about the cluster, as inputs → commands.
 //!
 //! ```text
 //! catalog snapshots, replicas, who is up, time, outcomes ──▶ follower, splitting, merging, membership ──▶ actions
@@ -7,10 +7,12 @@
 //!           node: sockets, threads, timers, the store ◀────────────────────────────────────────────────────┘
 //! ```
 //!
-//! Always true: nothing here reads a clock, waits, spawns, locks or does I/O; time is an input, and what is to be done is an answer that the shell
-//! (`diorite_node`, or the simulation) carries out and tells the outcome of. The same inputs give the same commands. Whatever changes the cluster is a
-//! command of the catalog that names the state it was decided on, so that two nodes that both believe to lead the catalog do no harm.
-//! Left out: which replicas had better be elsewhere (`diorite_cluster::balance`), what a replica does (`diorite_replica`), and how operators' answers look.
+//! Always true: nothing here reads a clock, waits, spawns, locks or does I/O. Time is an input; actions are answers
+//! that the shell (`diorite_node`, or the simulation) carries out, whose outcome it reports back. The same inputs give
+//! the same commands. Every change of the cluster is a command to the catalog that names the state it was decided on,
+//! so that two nodes that both believe to lead the catalog do no harm.
+//! Left out: which replicas should be moved (`diorite_cluster::balance`), what a replica does (`diorite_replica`), and
+//! the text of answers to operators.
 
 pub mod answering;
 pub mod changes;

@@ -1,29 +1,30 @@
-//! Finds tablets that have more to do than one tablet should, and the token that divides what they have to do.
+//! Finds overloaded tablets, and the token that divides their load.
 //!
-//! Always true: a tablet counts as overloaded when each look of a whole window has found it over the threshold; it is divided only where its requests have been
-//! seen to be, and not at all while most of them are for one partition, which no split divides. What is kept of a tablet goes when it is not led here any more.
-//! Left out: clocks, and where the figures come from (`growth`).
+//! Always true: a tablet counts as overloaded when every measurement of a whole window was over the threshold. It is
+//! divided only where its requests were sampled, and not at all while most of them are for one partition, which no
+//! split divides. The state of a tablet is forgotten when it is no longer led here.
+//! Left out: clocks, and the source of the numbers (`growth`).
 
 use crate::tokens::Tokens;
 use diorite_base::TabletId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// How long a tablet has to be over the threshold: peaks that pass are not worth a split.
+/// How long a tablet has to be over the threshold: short peaks are not worth a split.
 const WINDOW_NS: u64 = 30_000_000_000;
-/// Looks that are further apart say too little of the time between them.
+/// With a longer gap between two measurements, the window begins anew.
 const LONGEST_GAP_NS: u64 = WINDOW_NS / 3;
-/// Tokens that are kept of one tablet, the newest.
+/// The most tokens kept for one tablet; newer ones replace older ones.
 const MOST_TOKENS: usize = 1_024;
-/// Fewer tokens say nothing.
+/// Fewer tokens are not enough for a decision.
 const LEAST_TOKENS: usize = 16;
 
-/// What looking at a tablet has found.
+/// A measurement of a tablet.
 pub struct Look<F> {
-    /// Which.
+    /// The tablet.
     pub tablet: TabletId,
-    /// Since its replica was opened.
+    /// Operations since its replica was opened.
     pub operations: u64,
-    /// Tokens of some of its requests since this was last asked.
+    /// Tokens of a sample of its requests since the last measurement.
     pub tokens: F,
 }
 
@@ -31,13 +32,13 @@ pub struct Look<F> {
 struct Watched {
     looked_ns: u64,
     operations: u64,
-    /// Between the last two looks.
+    /// The rate between the last two measurements.
     operations_per_second: u64,
-    /// Since when it is over the threshold.
+    /// Since when the rate is over the threshold.
     over_since_ns: Option<u64>,
     /// Tokens of requests since then.
     tokens: VecDeque<i64>,
-    /// It was told that it cannot be divided.
+    /// Whether it was reported that the tablet cannot be divided.
     was_told: bool,
 }
 
@@ -49,14 +50,14 @@ impl Watched {
     }
 }
 
-/// Where to split a tablet for its load.
+/// Where to split a tablet to divide its load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Division {
-    /// Half of the load is on either side, or as nearly as can be.
+    /// Before this token: about half of the load is on either side.
     At(i64),
-    /// Nowhere: this token has most of it.
+    /// Nowhere: this token has most of the load.
     OneToken(i64),
-    /// That cannot be said yet.
+    /// Not known yet.
     Unknown,
 }
 
@@ -67,7 +68,8 @@ pub struct Loads {
 }
 
 impl Loads {
-    /// Takes note of all tablets that are led here, every few seconds; forgets all others. With a threshold of 0 nothing is kept.
+    /// Records a measurement of all tablets that are led here, every few seconds; forgets all others. With a threshold
+    /// of 0 nothing is kept.
     pub fn look<F: FnOnce() -> Vec<i64>>(&mut self, now_ns: u64, threshold: u64, looks: impl Iterator<Item = Look<F>>) {
         let before = std::mem::take(&mut self.watched);
         if threshold != 0 {
@@ -94,7 +96,7 @@ impl Loads {
                 now.reset();
             } else {
                 let seen = tokens();
-                // What was seen before the first such look may be of any age.
+                // Tokens from before the first measurement over the threshold may be old.
                 if now.over_since_ns.is_some() {
                     now.tokens.extend(seen);
                     let too_many = now.tokens.len().saturating_sub(MOST_TOKENS);
@@ -108,7 +110,7 @@ impl Loads {
         watched
     }
 
-    /// The tablets that have been over the threshold for the whole window, as of the last look, the busiest first.
+    /// The tablets that were over the threshold for the whole window, at the last measurement, most loaded first.
     pub fn overloaded(&self) -> Vec<TabletId> {
         let is_due = |watched: &Watched| {
             watched.over_since_ns.is_some_and(|since_ns| watched.looked_ns.saturating_sub(since_ns) >= WINDOW_NS)
@@ -125,7 +127,8 @@ impl Loads {
         divide(watched.tokens.iter().copied().filter(|token| within.contain(*token)).collect())
     }
 
-    /// Whether it is time to tell that a tablet cannot be divided: once for each time that it is overloaded. Its operations per second.
+    /// The operations per second of a tablet that cannot be divided, if that is to be reported now: once for each
+    /// overload.
     pub fn tell(&mut self, tablet: TabletId) -> Option<u64> {
         let watched = self.watched.get_mut(&tablet).filter(|watched| !watched.was_told)?;
         watched.was_told = true;
@@ -145,7 +148,7 @@ fn divide(mut tokens: Vec<i64>) -> Division {
     if (until - before) * 4 > tokens.len() * 3 {
         return Division::OneToken(median);
     }
-    // A split is before a token: before the median, or before what comes next.
+    // A split is before a token: before the median, or before the next token after it.
     let lesser = |at: usize| at.min(tokens.len() - at);
     let best = if lesser(before) >= lesser(until) { before } else { until };
     Division::At(tokens[best])
@@ -158,7 +161,7 @@ mod tests {
     const SECOND_NS: u64 = 1_000_000_000;
     const ALL: Tokens = Tokens { first: i64::MIN, next: None };
 
-    /// Looks every two seconds at tablets that do so much in each second.
+    /// Measures, every two seconds, tablets with constant rates.
     struct World {
         loads: Loads,
         now_ns: u64,

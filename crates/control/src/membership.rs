@@ -1,5 +1,5 @@
-//! Who the members of the cluster are, as one node decides about it: who may join, whom it lets in, what it makes of being refused, where its
-//! heartbeats go, and when it is ready.
+//! Membership, as one node decides about it: who may join, which nodes it admits, how it reacts to being refused, where
+//! its heartbeats go, and when it is ready.
 //!
 //! Left out: connections (`diorite_rpc`), questions and answers on the wire (the node's), and what operators change ([`crate::changes`]).
 
@@ -18,23 +18,23 @@ pub use readiness::{COPY_TIMEOUT, Facts, RETRY, Readiness, Ready, STEP, Step};
 
 use std::fmt;
 
-/// Why a node is not let in, or may not join.
+/// Why a node is not admitted, or may not join.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalKind {
-    /// It asks for another cluster, or believes something else of this one.
+    /// It asks for another cluster, or has other facts about this one.
     Cluster,
-    /// Its identity, or its address, is another node's.
+    /// Its identity, or its address, belongs to another node.
     Duplicate,
     /// It is not known here; that may pass.
     Unknown,
-    /// It was a member and is one no more, for ever.
+    /// It was a member and has been removed, for ever.
     Removed,
 }
 
 /// A refusal, with the reason in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What sort of reason.
+    /// The kind of reason.
     pub kind: RefusalKind,
     /// The reason.
     pub reason: String,

@@ -1,10 +1,12 @@
-//! Merges, as the nodes that hold the tablets carry them out: which one is carried out here, what becomes of one that breaks off, and how one that was
-//! cancelled is undone.
+//! Merges, as the nodes that hold the tablets carry them out: which merge is carried out here, how a merge that breaks
+//! off is repeated, and how a cancelled one is undone.
 //!
-//! Always true: a merge that breaks off is begun again from the start, by whoever leads the tablet then, or holds it, once it is sealed. One that
-//! has broken off too often is cancelled, with the reason. Whether it is served or cancelled is the catalog's to say; every node that holds the tablet
-//! acts on that for as long as the catalog remembers it, so no crash leaves a tablet sealed that nobody would open.
-//! Left out: which tablets are merged ([`crate::shrink`], and operators), and how rows are copied (`diorite_replica`'s merge driver).
+//! Always true: a merge that breaks off begins anew, on the node that then leads the tablet or, once the tablet is
+//! sealed, on one that holds it. A merge that has broken off too often is cancelled, with the reason. The catalog
+//! decides whether it is completed or cancelled; every node that holds the tablet acts on that as long as the catalog
+//! remembers it, so no crash leaves a tablet sealed for ever.
+//! Left out: which tablets are merged ([`crate::shrink`], and operators), and how rows are copied (`diorite_replica`'s
+//! merge driver).
 
 use crate::replicas::Replicas;
 use crate::tokens::Tokens;
@@ -13,47 +15,47 @@ use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, Merge};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The pause between two looks at what there is to merge.
+/// The pause between two checks for merges.
 pub const INTERVAL: Duration = Duration::from_millis(250);
-/// How often in a row a merge may break off until it is cancelled.
+/// How often in a row a merge may break off before it is cancelled.
 const MAX_BROKEN: u32 = 8;
-/// The same once the tablet is sealed: nobody can read or write it until the merge is over.
+/// As [`MAX_BROKEN`], once the tablet is sealed: it cannot be read or written until the merge is over.
 const MAX_BROKEN_SEALED: u32 = 2;
-/// The longest reason that is kept of a merge that was cancelled, in characters.
+/// The longest reason that is stored with a cancelled merge, in characters.
 const REASON_LENGTH: usize = 300;
 
 /// A merge that the catalog asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Asked {
-    /// The tablet that goes.
+    /// The tablet that closes.
     pub tablet: TabletId,
     /// The tablet that stays.
     pub into: TabletId,
-    /// Which of the tablet's merges.
+    /// The number of the merge.
     pub number: u64,
     /// Whether it was cancelled, and is to be undone.
     pub is_cancelled: bool,
 }
 
-/// Why a merge was interrupted.
+/// Why a merge broke off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broken {
-    /// It could not go on here, for this reason.
+    /// It could not continue here, for this reason.
     Here(String),
     /// Another node carries it out, or it is over.
     Elsewhere,
 }
 
-/// The next step of undoing a merge that was cancelled.
+/// The next step of undoing a cancelled merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Undo {
-    /// Open the tablet again that was to go.
+    /// Open the tablet again that was to close.
     Reopen,
-    /// Nothing here: the tablet is open again, and another node leads it.
+    /// None here: the tablet is open again, and another node leads it.
     Nothing,
-    /// Remove from the tablet that stays what it has of these keys, then propose [`end_cancelled`].
+    /// Remove the rows in this range from the tablet that stays, then propose [`end_cancelled`].
     Remove {
-        /// The first key, and the first after them.
+        /// The first key, and the end, exclusive.
         range: (Vec<u8>, Vec<u8>),
     },
 }
@@ -62,7 +64,7 @@ pub enum Undo {
 #[derive(Debug)]
 pub struct Merging {
     node: NodeId,
-    /// How often in a row merges have broken off on this node.
+    /// How often in a row each merge has broken off on this node.
     broken: BTreeMap<Asked, u32>,
 }
 
@@ -76,12 +78,13 @@ pub struct Due {
 }
 
 impl Merging {
-    /// No merge has broken off.
+    /// State without broken merges.
     pub fn new(node: NodeId) -> Self {
         Self { node, broken: BTreeMap::new() }
     }
 
-    /// What is to be done now. Of the merges that this node is to carry out, the one that has broken off least: one that cannot go on keeps no others waiting.
+    /// The merges to carry out or undo now. Of several, the one is next that has broken off least, so that a stalled
+    /// merge does not keep others waiting.
     pub fn due(&mut self, served: &Catalog, replicas: &dyn Replicas) -> Due {
         let asked = asked(served, self.node);
         self.broken.retain(|merge, _| asked.contains(merge));
@@ -90,12 +93,12 @@ impl Merging {
         Due { cancelled: asked.into_iter().filter(|merge| merge.is_cancelled).collect(), next }
     }
 
-    /// A merge is over.
+    /// Forgets a merge that is over.
     pub fn done(&mut self, merge: Asked) {
         self.broken.remove(&merge);
     }
 
-    /// A merge broke off. Returns the command that cancels it, if it has done so too often.
+    /// Records that a merge broke off. Returns the command that cancels it, if that has happened too often.
     pub fn broke_off(&mut self, merge: Asked, why: &Broken, is_sealed: bool, wall_ms: i64) -> Option<Command> {
         let times = self.broken.entry(merge).or_insert(0);
         *times += 1;
@@ -113,7 +116,7 @@ impl Merging {
     }
 }
 
-/// The merges of tablets that go and of which a node holds a replica.
+/// The merges of closing tablets of which a node holds a replica.
 fn asked(served: &Catalog, node: NodeId) -> Vec<Asked> {
     let asked = served.tablets_on(node).filter_map(|(tablet, placement)| {
         let Some(Merge::Into(into)) = placement.merge else { return None };
@@ -123,7 +126,8 @@ fn asked(served: &Catalog, node: NodeId) -> Vec<Asked> {
     asked.collect()
 }
 
-/// Whether a node is to carry out a merge: it leads the tablet that goes or, once that is sealed, is the first of its nodes that are up.
+/// Whether a node is to carry out a merge: it leads the tablet that closes or, once that is sealed, is the first of its
+/// nodes that are up.
 fn drives(node: NodeId, merge: Asked, served: &Catalog, replicas: &dyn Replicas) -> bool {
     let Some(placement) = served.placement(merge.tablet).filter(|_| replicas.is_open(merge.tablet)) else {
         return false;
@@ -132,8 +136,9 @@ fn drives(node: NodeId, merge: Asked, served: &Catalog, replicas: &dyn Replicas)
     replicas.leads(merge.tablet) || (replicas.is_sealed(merge.tablet) && first == Some(&node))
 }
 
-/// What is to be done next to undo a merge that was cancelled, on a node that holds the tablet that was to go: that serves again first, then the other one forgets what it has
-/// taken in. `has_given_up`: this node's replica knows that the merge was cancelled.
+/// The next step of undoing a cancelled merge, on a node that holds the tablet that was to close: that tablet serves
+/// again first, then the other removes the rows that it has taken over. `has_given_up`: this node's replica knows that
+/// the merge was cancelled.
 pub fn undo(merge: Asked, has_given_up: bool, served: &Catalog, replicas: &dyn Replicas) -> Option<Undo> {
     if !has_given_up {
         return Some(Undo::Reopen);
@@ -144,7 +149,7 @@ pub fn undo(merge: Asked, has_given_up: bool, served: &Catalog, replicas: &dyn R
     Some(Undo::Remove { range: Tokens::of(served, merge.tablet)?.keys() })
 }
 
-/// The command that says that nothing is left of a merge that was cancelled.
+/// The command that reports that a cancelled merge is undone.
 pub fn end_cancelled(merge: Asked) -> Command {
     Command::EndCancelledMerge { tablet: merge.tablet, number: merge.number }
 }

@@ -1,21 +1,22 @@
-//! What this node knows about the others at the moment: who is up, and which version of the catalog each serves.
+//! The state of the other nodes: which are up, and which version of the catalog each serves.
 //!
-//! Always true: a node counts as up while heartbeats arrive from it and it has announced a version that it serves, so that nobody is sent to
-//! one that is still starting. Clients are told at once that a node is up, but that it is down only after a while: they close their
-//! connections to it, which a short pause is no reason for. Until then it is also waited for. Of a node that stops in order, and says so, they are told
-//! at once. Left out: how liveness is found out (`replica::Liveness`), and addresses.
+//! Always true: a node counts as up while its heartbeats arrive and it has announced a version that it serves, so that
+//! no client is sent to a node that is still starting. Clients are notified at once that a node is up, but only after a
+//! while that it is down: they close their connections to it, which is not worth it for a short pause. Until then
+//! changes wait for it too. If a node announces an orderly stop, clients are notified at once. Left out: how liveness
+//! is determined (`replica::Liveness`), and addresses.
 
 use diorite_base::NodeId;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long a node has to be down before clients are told, as they then close their connections to it.
+/// How long a node has to be down before clients are notified.
 pub const DOWN_AFTER: Duration = Duration::from_secs(2);
 
-/// What a node announces with its heartbeats.
+/// The announcement of a node in its heartbeats.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Announced {
-    /// Nothing yet.
+    /// None yet.
     #[default]
     Nothing,
     /// It serves this version of the catalog.
@@ -28,20 +29,20 @@ pub enum Announced {
 struct Peer {
     is_live: bool,
     announced: Announced,
-    /// What clients were told last.
+    /// The last notice to clients.
     is_told_up: bool,
 }
 
-/// What is to be done about a node whose status changed.
+/// The action after a change of a node's status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notice {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// Tell clients that it is up.
+    /// Notify clients that it is up.
     TellUp,
-    /// Tell clients that it is down.
+    /// Notify clients that it is down.
     TellDown,
-    /// Look again after [`DOWN_AFTER`], with [`Peers::still_down`].
+    /// Check again after [`DOWN_AFTER`], with [`Peers::still_down`].
     Watch,
 }
 
@@ -59,17 +60,17 @@ impl Peer {
 #[derive(Debug, Default)]
 pub struct Peers {
     known: BTreeMap<NodeId, Peer>,
-    /// Grows with every change that somebody may wait for.
+    /// Grows with every change that may end a wait.
     changes: u64,
 }
 
 impl Peers {
-    /// Heartbeats of the node arrive, or no longer.
+    /// Heartbeats of the node have begun or ceased to arrive.
     pub fn set_live(&mut self, node: NodeId, is_live: bool) -> Notice {
         self.change(node, |peer| peer.is_live = is_live)
     }
 
-    /// The node has announced what it serves, or that it is about to stop.
+    /// The node has announced the version that it serves, or that it is about to stop.
     pub fn set_announced(&mut self, node: NodeId, announced: Announced) -> Notice {
         self.change(node, |peer| peer.announced = announced)
     }
@@ -90,7 +91,7 @@ impl Peers {
         }
     }
 
-    /// Whether the node is down, and clients have yet to be told. From then on they have been.
+    /// Whether the node is down and clients are to be notified now. Afterwards they count as notified.
     pub fn still_down(&mut self, node: NodeId) -> bool {
         let is_new = self
             .known
@@ -100,13 +101,14 @@ impl Peers {
         is_new
     }
 
-    /// The version that a node serves, if clients take it to be up.
+    /// The version that a node serves, if it is up for clients.
     pub fn served_version(&self, node: NodeId) -> Option<u64> {
         let peer = self.known.get(&node).filter(|peer| peer.is_told_up)?;
         Some(if let Announced::Serves(version) = peer.announced { version } else { 0 })
     }
 
-    /// The nodes that clients take to be up and that do not serve `version` yet: a change of the catalog is answered when there are none, or after a while.
+    /// The nodes that are up for clients and do not serve `version` yet: a change of the catalog is answered when there
+    /// are none, or after a timeout.
     pub fn behind(&self, version: u64) -> Vec<NodeId> {
         let lags = |node: &NodeId| self.served_version(*node).is_some_and(|served| served < version);
         self.known.keys().copied().filter(lags).collect()
@@ -152,7 +154,7 @@ mod tests {
         assert_eq!(peers.set_live(A, false), Notice::Watch);
         assert_eq!(peers.set_live(A, true), Notice::Nothing, "they do not know that it was down");
         assert!(!peers.still_down(A));
-        // It has started anew.
+        // It has restarted.
         assert_eq!(peers.set_announced(A, Announced::Nothing), Notice::Watch);
         assert!(peers.still_down(A));
         assert!(!peers.still_down(A), "once is enough");

@@ -1,13 +1,14 @@
-//! Bugs that tests and the simulation plant, to see that their checks find them. Without the feature `planted-bugs` there are none outside tests of this crate, whatever is asked for.
+//! Bugs that tests and the simulation plant, to test that their checks find them. Without the feature `planted-bugs`
+//! they can be planted only in tests of this crate.
 
-/// Which bugs there are.
+/// The bugs that can be planted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Planted {
     /// A member that has joined is sent no heartbeats.
     pub forget_heartbeat_target: bool,
     /// A node that was away is ready before its copy of the catalog has caught up.
     pub ready_too_early: bool,
-    /// What a placement asks of a node is done again after it was undone.
+    /// The actions for a placement are repeated after they were undone.
     pub place_twice: bool,
     /// A change is answered before the other nodes serve it.
     pub serve_stale_catalog: bool,
@@ -15,16 +16,16 @@ pub struct Planted {
     pub keep_retired_voter: bool,
     /// Parked requests stay parked when a leader is known.
     pub parked_never_woken: bool,
-    /// A write of which nobody knows whether it was carried out is sent again.
+    /// A write with an unknown outcome is sent again.
     pub resend_unknown: bool,
 }
 
 impl Planted {
-    /// None, unless this was built to have some.
+    /// These bugs, if this build can plant them; otherwise none.
     #[must_use]
     pub fn allowed(self) -> Self {
         if cfg!(any(test, feature = "planted-bugs")) {
-            // In a binary that has the switches; what is released is searched for it (`.ci/run`).
+            // A marker in binaries that can plant bugs; `.ci/run` searches released binaries for it.
             std::hint::black_box("diorite-with-planted-bugs");
             self
         } else {

@@ -1,6 +1,8 @@
-//! What decisions depend on that only the node itself knows: its replicas, and which nodes it exchanges heartbeats with.
+//! The inputs of decisions that only the node itself has: its replicas, and the nodes with which it exchanges
+//! heartbeats.
 //!
-//! Always true: looking changes nothing that a decision depends on. The node's store answers, or the simulation's.
+//! Always true: reading them changes nothing that a decision depends on. The node's store implements this, or the
+//! simulation's.
 
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, CatalogMembers, Placement, Split};
@@ -12,19 +14,19 @@ pub const CATALOG_TABLET: TabletId = TabletId(diorite_base::GroupId::CATALOG.0);
 /// The members that a group is to have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
-    /// Those that vote, the preferred leader first.
+    /// The voters, preferred leader first.
     pub voters: Vec<NodeId>,
-    /// Those that only have a copy.
+    /// The learners.
     pub learners: Vec<NodeId>,
 }
 
 impl Members {
-    /// Those that a placement wants.
+    /// The members that a placement wants.
     pub fn of(placement: &Placement) -> Self {
         Self { voters: placement.replicas.clone(), learners: Vec::new() }
     }
 
-    /// Those that the catalog's own group is to have; none while the catalog has no nodes.
+    /// The members that the catalog's own group is to have; `None` while the catalog has no nodes.
     pub fn of_catalog(catalog: &Catalog) -> Option<Self> {
         catalog.nodes().next()?;
         let CatalogMembers { voters, learners } = catalog.catalog_members();
@@ -32,7 +34,7 @@ impl Members {
     }
 }
 
-/// The entry of a tablet's log that has split it.
+/// The entry of a tablet's log that splits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SplitEntry {
     /// Its index.
@@ -47,18 +49,18 @@ pub trait Replicas {
     fn is_open(&self, tablet: TabletId) -> bool;
     /// Whether it leads a tablet.
     fn leads(&self, tablet: TabletId) -> bool;
-    /// Whether its replica takes no writes any more, as the tablet is being merged into another.
+    /// Whether its replica is sealed, because the tablet is being merged into another.
     fn is_sealed(&self, tablet: TabletId) -> bool;
-    /// How its replica of a tablet was split, if it was.
+    /// The entry that split its replica of a tablet, if it was split.
     fn split_entry(&self, tablet: TabletId) -> Option<SplitEntry>;
-    /// Whether the child tablets of a tablet have been prepared here; preparing them begins if not.
+    /// Whether the child tablets of a tablet have been prepared here; if not, the preparation begins.
     fn have_prepared(&self, tablet: TabletId, split: &Split) -> bool;
-    /// The other nodes that have prepared the child tablets of a tablet that is led here, as far as they have said so.
+    /// The other nodes that have reported that they prepared the child tablets of a tablet led here.
     fn prepared_elsewhere(&self, tablet: TabletId) -> BTreeSet<NodeId>;
-    /// Up to which index the other replicas of a tablet that is led here hold its log. `None`: that cannot be said now.
+    /// The index up to which each other replica of a tablet led here holds its log. `None`: not known now.
     fn matched(&self, tablet: TabletId) -> Option<Vec<(NodeId, u64)>>;
-    /// The voters of a tablet, if this node leads it and they are those that it was last told to bring about, with no change under way.
+    /// The voters of a tablet, if this node leads it and they are as last requested, with no change under way.
     fn voters_in_place(&self, tablet: TabletId) -> Option<Vec<NodeId>>;
-    /// Whether a node's heartbeats arrive, or it is this one.
+    /// Whether a node's heartbeats arrive, or it is this node.
     fn is_up(&self, node: NodeId) -> bool;
 }

@@ -1,48 +1,49 @@
-//! What a node reports of itself to the node that leads the catalog, as far as decisions depend on it.
+//! A node's report to the node that leads the catalog, as far as decisions depend on it.
 //!
-//! Always true: a report is whole, so that a lost one does no harm; the more tablets a node holds the less often it reports, so that reports cost
-//! the same however many there are. What only operators want to see are the node's own [`Report::details`], which nothing here reads.
+//! Always true: each report is complete, so that a lost one does no harm. The more tablets a node holds, the less often
+//! it reports, so that the cost of reports does not depend on their number. Data that only operators need is in
+//! [`Report::details`], which nothing here reads.
 
 use diorite_base::{NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// The shortest time between two reports.
+/// The interval between reports, without tablets.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// What is added to it for every tablet.
+/// The addition to the interval for each tablet.
 const INTERVAL_PER_TABLET: Duration = Duration::from_millis(1);
 
-/// What a node says about itself.
+/// A node's report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report<D = ()> {
     /// Its data directories, in their order.
     pub disks: Vec<DiskReport>,
     /// Its replicas; ascending.
     pub tablets: Vec<TabletReport>,
-    /// The copies that it is receiving.
+    /// The copies that it receives.
     pub copies: Vec<CopyReport>,
-    /// Tablets of which its replica lacks data that it once held, or that a copy brings; ascending.
+    /// Tablets whose replica is below its floor, or is receiving a copy; ascending.
     #[serde(default)]
     pub incomplete: Vec<TabletId>,
-    /// The report was made before the node knew of tablets from this number on.
+    /// The report was made before the node knew tablets from this id on.
     #[serde(default)]
     pub next_tablet: Option<u64>,
-    /// What operators want to see beside that.
+    /// Data for operators.
     #[serde(flatten)]
     pub details: D,
 }
 
 impl<D> Report<D> {
-    /// How long until the next one is due.
+    /// How long until the next report.
     pub fn pause_after(&self) -> Duration {
         INTERVAL + INTERVAL_PER_TABLET * self.tablets.len() as u32
     }
 }
 
-/// What it says of a data directory.
+/// A data directory in the report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskReport {
-    /// Where it is.
+    /// Its path.
     pub path: String,
     /// Size of the file system.
     pub total_bytes: u64,
@@ -52,32 +53,32 @@ pub struct DiskReport {
     pub log_bytes: u64,
     /// Free bytes below which nothing is moved there.
     pub reserve_bytes: u64,
-    /// Writes are refused for want of space.
+    /// Whether writes are refused because the disk is nearly full.
     pub is_full: bool,
-    /// It has failed.
+    /// Whether it has failed.
     pub has_failed: bool,
 }
 
 /// The SSTables of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// How many.
+    /// Their number.
     pub files: u64,
     /// Their size.
     pub bytes: u64,
-    /// What they hold before it is compressed, if that has been looked at.
+    /// Their uncompressed content, if it was measured.
     pub content_bytes: Option<u64>,
 }
 
-/// What it says of a replica. Many of them travel, so they do without names.
+/// A replica in the report. Encoded without field names, as there may be many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "Columns", into = "Columns")]
 pub struct TabletReport {
-    /// Of which tablet.
+    /// The tablet.
     pub tablet: TabletId,
     /// Its size.
     pub bytes: u64,
-    /// The place of its disk in [`Report::disks`].
+    /// The index of its disk in [`Report::disks`].
     pub disk: u16,
     /// Whether it leads.
     pub leads: bool,
@@ -85,7 +86,7 @@ pub struct TabletReport {
     pub files: Files,
 }
 
-/// Id, bytes, disk, whether it leads; SSTables, their bytes, and what they hold.
+/// Id, bytes, disk, whether it leads; number of SSTables, their bytes, and their content.
 type Columns = (u64, u64, u16, bool, u64, u64, Option<u64>);
 
 impl From<Columns> for TabletReport {
@@ -101,12 +102,12 @@ impl From<TabletReport> for Columns {
     }
 }
 
-/// What it says of a copy that it is receiving.
+/// An incoming copy in the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyReport {
-    /// Of which tablet.
+    /// The tablet.
     pub tablet: TabletId,
-    /// Who sends it.
+    /// The sender.
     pub source: NodeId,
     /// Bytes that have arrived.
     pub bytes_done: u64,

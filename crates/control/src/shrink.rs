@@ -1,20 +1,22 @@
-//! Finds neighbours that have become so small that one tablet will do, on the node that leads the catalog.
+//! Finds small neighbouring tablets to merge, on the node that leads the catalog.
 //!
-//! Always true: a pure function of the catalog, of what nodes have reported and of the time; two whose merge was cancelled are left alone for a day; a table keeps the tablets that it was created with, and those that somebody wanted; one merge is asked for at
-//! a time; two that are merged would have to grow eightfold to be split.
+//! Always true: a pure function of the catalog, of the nodes' reports and of the time. Two tablets whose merge was
+//! cancelled are not merged for a day. A table keeps as many tablets as it was created with, plus those that an
+//! operator asked for. One merge is proposed at a time. Merged tablets are so small that they would have to grow
+//! eightfold to be split.
 
 use crate::knowledge::Known;
 use diorite_base::TabletId;
 use diorite_cluster::catalog::{Catalog, Command, Merge, Placement, Settings};
 use std::collections::HashMap;
 
-/// Two tablets are not merged unless they hold less than one part in so many of what a tablet is split at.
+/// Two tablets are merged only if together they hold less than one part in this many of the split size.
 const OF_SPLIT_SIZE: u64 = 8;
 
-/// How long a tablet is not merged for its size after a merge of it was cancelled, milliseconds.
+/// How long after a cancelled merge a tablet is not merged for its size, milliseconds.
 const AFTER_CANCELLED_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// What two neighbours may have in files together to be merged for their size; 0: none are.
+/// The most bytes of files that two neighbours may have together to be merged for their size; 0: none are merged.
 pub fn merge_limit(settings: &Settings) -> u64 {
     match settings.split_bytes {
         0 => settings.merge_bytes,
@@ -22,7 +24,8 @@ pub fn merge_limit(settings: &Settings) -> u64 {
     }
 }
 
-/// Whether a merge is getting on. One that was cancelled, or of which a tablet has no leader, keeps no others waiting.
+/// Whether a merge makes progress. A cancelled merge, or one with a tablet without a leader, does not keep others
+/// waiting.
 fn is_merging<D>(placement: &Placement, tablet: TabletId, known: &Known<D>) -> bool {
     let Some(Merge::Into(into)) = placement.merge.filter(|_| !placement.is_merge_cancelled) else { return false };
     let is_led = |wanted: TabletId| {
@@ -32,13 +35,13 @@ fn is_merging<D>(placement: &Placement, tablet: TabletId, known: &Known<D>) -> b
     is_led(tablet) && is_led(into)
 }
 
-/// Whether a merge of the tablet was cancelled a short while ago.
+/// Whether a merge of the tablet was cancelled recently.
 fn was_cancelled(placement: &Placement, now_ms: i64) -> bool {
     let cancelled = placement.cancelled_merge.as_ref();
     cancelled.is_some_and(|cancelled| now_ms.abs_diff(cancelled.unix_ms) < AFTER_CANCELLED_MS.unsigned_abs())
 }
 
-/// A merge of two neighbours that are small enough, if there are such and none is getting on.
+/// A merge of two neighbours that are small enough, if there are such and no merge makes progress.
 pub fn next_merge<D>(catalog: &Catalog, known: &Known<D>, now_ms: i64) -> Option<Command> {
     let settings = &catalog.identity().settings;
     let limit = merge_limit(settings);
@@ -46,7 +49,7 @@ pub fn next_merge<D>(catalog: &Catalog, known: &Known<D>, now_ms: i64) -> Option
     if limit == 0 || settings.balancing_is_paused || is_busy() {
         return None;
     }
-    // What a tablet has on every one of its nodes: one that is not reported by all may hold more than is known.
+    // The size of a tablet on all of its nodes: if not all have reported it, it may be larger than known.
     let mut reported: HashMap<TabletId, (usize, u64)> = HashMap::new();
     for replica in known.reports.values().flat_map(|report| &report.tablets) {
         let (count, most) = reported.entry(replica.tablet).or_default();
@@ -119,7 +122,7 @@ mod tests {
             self.0.tables().flat_map(|entry| entry.tablets.iter().map(|range| range.tablet)).collect()
         }
 
-        /// What is merged if the tablets, in the order of their tokens, have as many MiB; those without were not reported.
+        /// The merge chosen for tablets of these sizes in MiB, in the order of their tokens; `None`: not reported.
         fn next(&self, sizes: [Option<u64>; 3]) -> Option<(usize, usize)> {
             let tablets = self.tablets();
             let reports = tablets.iter().zip(sizes).filter_map(|(tablet, mib)| {
@@ -180,7 +183,7 @@ mod tests {
         assert_eq!(case.next(small), Some((2, 1)), "the first is left alone");
         case.apply(Command::BeginMerge { tablet: third, into: second });
         case.apply(Command::ServeMerge { tablet: third, into: second, number: None });
-        // An operator may begin it all the same; once it is a day ago, it is as any other.
+        // An operator may begin it earlier; a day later, it is chosen as any other.
         case.apply(Command::BeginMerge { tablet: first, into: second });
         case.apply(cancel(AFTER_CANCELLED_MS));
         assert!(!was_cancelled(case.0.placement(first).unwrap(), NOW_MS));

@@ -1,8 +1,9 @@
-//! Splits, step by step, as a node that holds replicas of the tablets carries them out; and the end of the parent tablets.
+//! Splits, step by step, as a node that holds replicas carries them out; and the end of parent tablets.
 //!
-//! Always true: a node splits one tablet at a time: a second would wait for the first, and its clients with it. A tablet is split only after the
-//! catalog says that the split cannot be cancelled any more, and after its child tablets have been prepared here and on the other nodes that are up,
-//! unless those take too long. Whatever is lost is said again at the next look.
+//! Always true: a node splits one tablet at a time: a second would wait for the first, and its clients with it. A
+//! tablet is split only after the catalog has recorded that the split can no longer be cancelled, and after its child
+//! tablets have been prepared here and, within a timeout, on the other nodes that are up. Lost messages are repeated at
+//! the next call.
 
 use crate::replicas::{Replicas, SplitEntry};
 use diorite_base::{NodeId, TabletId};
@@ -12,19 +13,20 @@ use std::time::Duration;
 
 /// How often [`Splitting::next`] and [`Splitting::finished`] are to be called.
 pub const INTERVAL: Duration = Duration::from_millis(250);
-/// How often it is found that others have not done their part of a split until it goes on without them.
+/// After this many calls, a split continues without the nodes that have not done their part.
 const PREPARING_ROUNDS: u32 = 40;
-/// Tablets that the catalog is told of at a time.
+/// The most tablets that are reported to the catalog at a time.
 const AT_ONCE: usize = 1_000;
 
 /// A step of a split.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SplitStep {
-    /// Tell the leader of a tablet that its child tablets have been prepared here.
+    /// Notify the leader of a tablet that its child tablets have been prepared here.
     TellPrepared(TabletId),
     /// Propose to the catalog.
     Propose(Command),
-    /// Propose this to the catalog: the tablet is about to be split. Call [`Splitting::next`] again when the node serves the outcome.
+    /// Propose this to the catalog: the split can no longer be cancelled. Call [`Splitting::next`] again when the node
+    /// serves the outcome.
     Commit(Command),
     /// Split this tablet, which is led here.
     Split(TabletId, Split),
@@ -39,19 +41,19 @@ pub fn serve_split(tablet: TabletId, SplitEntry { index, term }: SplitEntry) -> 
 #[derive(Debug)]
 pub struct Splitting {
     node: NodeId,
-    /// The tablet that is split next here, and how often others have been waited for.
+    /// The tablet that is split next here, and how often it has waited for other nodes.
     waited_for: Option<(TabletId, u32)>,
-    /// New child tablets that are led here, and how often it was found that some replica has not begun.
+    /// New child tablets that are led here, and how often one was found with a replica that has not begun.
     waited_for_children: BTreeMap<TabletId, u32>,
 }
 
 impl Splitting {
-    /// Nothing has been waited for.
+    /// No tablet waits.
     pub fn new(node: NodeId) -> Self {
         Self { node, waited_for: None, waited_for_children: BTreeMap::new() }
     }
 
-    /// What is to be done now for the tablets that are to be split.
+    /// The steps that are due for tablets to be split.
     pub fn next(&mut self, served: &Catalog, replicas: &dyn Replicas) -> Vec<SplitStep> {
         let asked: Vec<(TabletId, Split)> =
             served.tablets_on(self.node).filter_map(|(tablet, placement)| Some((tablet, placement.split?))).collect();
@@ -60,7 +62,7 @@ impl Splitting {
             let Some(entry) = replicas.split_entry(*tablet) else { continue };
             is_busy |= !split.is_served || split.children.iter().any(|child| !replicas.is_open(*child));
             if !split.is_served {
-                // Whoever led it then may have failed before the catalog was told.
+                // The former leader may have failed before it notified the catalog.
                 steps.push(SplitStep::Propose(serve_split(*tablet, entry)));
             }
         }
@@ -81,7 +83,7 @@ impl Splitting {
         steps
     }
 
-    /// Whether the other nodes have prepared the child tablets of a tablet, or have been waited for long enough.
+    /// Whether the other nodes have prepared the child tablets of a tablet, or were waited for long enough.
     fn others_have_prepared(&mut self, tablet: TabletId, served: &Catalog, replicas: &dyn Replicas) -> bool {
         let prepared = replicas.prepared_elsewhere(tablet);
         let others = served.placement(tablet).map(|placement| placement.replicas.clone()).unwrap_or_default();
@@ -91,8 +93,8 @@ impl Splitting {
         rounds >= PREPARING_ROUNDS || !others.iter().any(is_awaited)
     }
 
-    /// The command that tells the catalog of the tablets that are led here and whose groups are as it wants them: moves that are complete, and child tablets that do without
-    /// their parent tablet.
+    /// The command that reports to the catalog the tablets led here whose groups are as it wants them: moves that are
+    /// complete, and child tablets that no longer need their parent tablet.
     pub fn finished(&mut self, served: &Catalog, replicas: &dyn Replicas) -> Option<Command> {
         let begun = self.begun_children(served, replicas);
         let moving =
@@ -104,8 +106,9 @@ impl Splitting {
         (!tablets.is_empty()).then_some(Command::FinishMoves { tablets })
     }
 
-    /// The new child tablets that are led here and do without their parent tablet: every replica on a node that is up has begun, or was waited for long enough. One that lacks
-    /// its beginning when the parent tablet is dropped receives a copy of everything.
+    /// The new child tablets led here that no longer need their parent tablet: every replica on a node that is up has
+    /// begun, or was waited for long enough. A replica that has not begun when the parent tablet is dropped receives a
+    /// copy.
     fn begun_children(&mut self, served: &Catalog, replicas: &dyn Replicas) -> BTreeSet<TabletId> {
         let children = served.tablets_on(self.node).filter_map(|(tablet, placement)| Some((tablet, placement.origin?)));
         let led: Vec<_> = children.filter(|(tablet, _)| replicas.leads(*tablet)).collect();

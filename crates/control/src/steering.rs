@@ -1,12 +1,14 @@
-//! The balancer at work, on the node that leads the catalog: who is dead, what is moved, what is merged for its size.
+//! Steering of the cluster, on the node that leads the catalog: dead nodes, moves of the balancer, and merges of small
+//! tablets.
 //!
 //! ```text
 //! Tick ─▶ Summarize ─▶ Propose (a node's state) … ─▶ Decide ─▶ Propose (a move, a merge) … ─▶ Rest
 //! ```
 //!
-//! Always true: a node that has been silent for the time that operators have set is declared dead before its replicas are made anew, and declared
-//! alive as soon as its heartbeats arrive again; what the balancer asks for is proposed in its order, each with the state that it was decided on, and nothing
-//! after what the catalog could not be told; until all nodes that are up have reported nothing is moved.
+//! Always true: a node that has been silent for the configured time is declared dead before its replicas are rebuilt,
+//! and alive again as soon as its heartbeats arrive. The balancer's actions are proposed in its order, each with the
+//! state that it was decided on, and none after a proposal that failed. Nothing is moved until all nodes that are up
+//! have reported.
 
 use crate::knowledge::{Knowledge, Known};
 use crate::report::Report;
@@ -22,14 +24,15 @@ use std::time::Duration;
 /// The pause between two ticks.
 pub const INTERVAL: Duration = Duration::from_millis(500);
 
-/// How long things are waited for.
+/// Durations.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
-    /// How many ticks there are between two looks while nothing happens.
+    /// How many ticks there are between two checks while nothing happens.
     pub idle_ticks: u32,
-    /// How long, after this node has begun to lead the catalog, the other nodes are given to show that they live before they count as silent, nanoseconds.
+    /// After this node has begun to lead the catalog, how long other nodes have to show that they live before they
+    /// count as silent, nanoseconds.
     pub grace_ns: u64,
-    /// How often the cluster as a whole is looked at, for those who watch it, nanoseconds.
+    /// How often a summary of the cluster is made for operators, nanoseconds.
     pub summary_ns: u64,
 }
 
@@ -39,7 +42,7 @@ impl Default for Timing {
     }
 }
 
-/// How things are when something happens.
+/// The inputs at the moment of an event.
 pub struct Moment<'a> {
     /// This node's monotonic clock.
     pub now_ns: u64,
@@ -49,35 +52,35 @@ pub struct Moment<'a> {
     pub leads: bool,
     /// The newest snapshot that it knows.
     pub catalog: &'a Arc<Catalog>,
-    /// Whether heartbeats of a node arrive, or it is this one.
+    /// Whether heartbeats of a node arrive, or it is this node.
     pub is_up: &'a dyn Fn(NodeId) -> bool,
 }
 
-/// What has happened.
+/// An event.
 #[derive(Debug)]
 pub enum Event {
     /// Another [`INTERVAL`] is over.
     Tick,
     /// [`Task::Summarize`] is done.
     Summarized,
-    /// What became of [`Task::Propose`]; `None`: the catalog could not be told, or it is not known whether it was.
+    /// The outcome of [`Task::Propose`]; `None`: the proposal failed, or its outcome is unknown.
     Proposed(Option<Outcome>),
     /// [`Task::Decide`] is done.
     Decided(Decision),
 }
 
-/// What is to be done next, of which the end is to be told as an [`Event`].
+/// The next task, whose end is to be reported as an [`Event`].
 #[derive(Debug)]
 pub enum Task<D = ()> {
-    /// Nothing until the next [`Event::Tick`].
+    /// None until the next [`Event::Tick`].
     Rest,
-    /// As [`Task::Rest`]; this node does not lead the catalog any more, and what was summed up here counts no more.
+    /// As [`Task::Rest`]; this node no longer leads the catalog, and its summaries are out of date.
     Retire,
-    /// The cluster is to be summed up for those who watch it.
+    /// Make a summary of the cluster for operators.
     Summarize,
-    /// To be proposed to the catalog.
+    /// Propose this to the catalog.
     Propose(Proposal),
-    /// [`Deciding::decide`] is to be called, on a thread that may take its time.
+    /// Call [`Deciding::decide`], on a thread that may take its time.
     Decide(Deciding<D>),
 }
 
@@ -86,22 +89,22 @@ pub enum Task<D = ()> {
 pub struct Proposal {
     /// The command.
     pub command: Command,
-    /// Why.
+    /// The reason.
     pub because: Because,
 }
 
-/// Why something is proposed.
+/// The reason of a proposal.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Because {
-    /// A node has been silent for so long, or its heartbeats arrive again.
+    /// A node has been silent for this long; `None`: its heartbeats arrive again.
     Silence(Option<Duration>),
-    /// The balancer wants it.
+    /// The balancer has decided it.
     Balance(Action),
-    /// Two neighbours have become small.
+    /// Two neighbouring tablets are small.
     Small,
 }
 
-/// What a decision is made of.
+/// The inputs of a decision.
 #[derive(Debug)]
 pub struct Deciding<D = ()> {
     catalog: Arc<Catalog>,
@@ -110,7 +113,7 @@ pub struct Deciding<D = ()> {
 }
 
 impl<D> Deciding<D> {
-    /// What had better be done. Takes a while for a large cluster.
+    /// The actions of the balancer. Takes a while for a large cluster.
     pub fn decide(self) -> Decision {
         let actions = balance(&view(&self.catalog, &self.known));
         let merge = next_merge(&self.catalog, &self.known, self.wall_ms);
@@ -123,18 +126,18 @@ impl<D> Deciding<D> {
     }
 }
 
-/// What had better be done, in this order.
+/// The actions of the balancer, in their order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     proposals: Vec<Proposal>,
 }
 
-/// Which proposals are under way.
+/// The kind of the proposals under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
     /// States of nodes; a decision follows.
     States,
-    /// What was decided.
+    /// Actions of the balancer.
     Actions,
 }
 
@@ -174,22 +177,22 @@ impl<D> Steering<D> {
         }
     }
 
-    /// A node has told how it is.
+    /// Takes a node's report.
     pub fn learn(&mut self, node: NodeId, report: Report<D>, now_ns: u64) {
         self.knowledge.learn(node, report, now_ns);
     }
 
-    /// What nodes have told last, however long ago.
+    /// The last reports, of any age.
     pub fn last(&self) -> BTreeMap<NodeId, Arc<Report<D>>> {
         self.knowledge.last()
     }
 
-    /// What the balancer has decided here, by reason.
+    /// The number of decisions of the balancer here, by reason.
     pub fn decided(&self) -> &BTreeMap<String, u64> {
         &self.decided
     }
 
-    /// What is known now.
+    /// The state of the cluster, as known now.
     pub fn known(&self, catalog: &Catalog, now_ns: u64, is_up: &dyn Fn(NodeId) -> bool) -> Known<D> {
         Known {
             reports: self.knowledge.fresh(now_ns),
@@ -197,7 +200,7 @@ impl<D> Steering<D> {
         }
     }
 
-    /// Something has happened: what is to be done next?
+    /// Takes an event; returns the next task.
     pub fn on(&mut self, event: Event, moment: &Moment<'_>) -> Task<D> {
         match event {
             Event::Tick => self.tick(moment),
@@ -208,7 +211,7 @@ impl<D> Steering<D> {
                 self.propose(moment)
             }
             Event::Proposed(None) => {
-                // What comes after it may rely on it.
+                // Later proposals may depend on it.
                 self.proposals.clear();
                 Task::Rest
             }
@@ -236,7 +239,7 @@ impl<D> Steering<D> {
         self.look(moment)
     }
 
-    /// Looks at the nodes, unless nothing happens and it has looked a short while ago.
+    /// Checks the nodes, unless nothing happens and the last check was recent.
     fn look(&mut self, moment: &Moment<'_>) -> Task<D> {
         let version = moment.catalog.version();
         self.idle = if version == self.last_version { self.idle + 1 } else { 0 };
@@ -249,7 +252,7 @@ impl<D> Steering<D> {
         self.propose(moment)
     }
 
-    /// Which nodes are dead and which live again.
+    /// Proposals to declare nodes dead, or alive again.
     fn states(&mut self, moment: &Moment<'_>) -> Vec<Proposal> {
         let catalog = moment.catalog;
         let silent =
@@ -270,7 +273,7 @@ impl<D> Steering<D> {
         changed.collect()
     }
 
-    /// The next proposal, or what follows the last.
+    /// The next proposal, or the task after the last one.
     fn propose(&mut self, moment: &Moment<'_>) -> Task<D> {
         if let Some(next) = self.proposals.pop_front() {
             if let Because::Balance(action) = &next.because {

@@ -1,4 +1,4 @@
-//! Definitions that tests of several modules use.
+//! Helpers that tests of several modules use.
 
 use crate::replicas::{Replicas, SplitEntry};
 use diorite_base::{NodeId, TableId, TabletId};
@@ -8,7 +8,7 @@ use diorite_model::types::CqlType;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
-/// What a node says about itself.
+/// The description of a node.
 pub fn description(number: u64) -> NodeDescription {
     NodeDescription {
         host_id: Uuid::from_u128(u128::from(number)),
@@ -64,7 +64,7 @@ pub fn cluster(nodes: u64, tablets: u32) -> Catalog {
     catalog
 }
 
-/// The replicas of a node, as a test has them.
+/// The replicas of a node in a test.
 #[derive(Clone, Debug, Default)]
 pub struct Local {
     pub open: BTreeSet<TabletId>,

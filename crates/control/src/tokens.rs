@@ -1,4 +1,4 @@
-//! The tokens of one tablet: a range of the ring, and its range of keys.
+//! The tokens of one tablet as a range, and its range of keys.
 
 use diorite_base::TabletId;
 use diorite_cluster::catalog::Catalog;
@@ -7,17 +7,17 @@ use diorite_model::key::push_token_start;
 /// A key after all keys of the data.
 const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
-/// The tokens of a tablet: the first, and the first after it, `None` at the end of the ring.
+/// The tokens of a tablet: the first, and the end, exclusive; `None` at the end of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tokens {
     /// The first.
     pub first: i64,
-    /// The first after it.
+    /// The end, exclusive.
     pub next: Option<i64>,
 }
 
 impl Tokens {
-    /// Those of a tablet that a table consists of.
+    /// The tokens of a tablet of a table.
     pub fn of(catalog: &Catalog, tablet: TabletId) -> Option<Self> {
         let ranges = &catalog.table_of(tablet)?.tablets;
         let at = ranges.iter().position(|range| range.tablet == tablet)?;
@@ -31,12 +31,12 @@ impl Tokens {
         (middle > self.first).then_some(middle)
     }
 
-    /// Whether a token is one of these.
+    /// Whether a token is in the range.
     pub fn contain(self, token: i64) -> bool {
         token >= self.first && self.next.is_none_or(|next| token < next)
     }
 
-    /// The first key of these tokens, and the first key after them.
+    /// The first key of these tokens, and the end, exclusive.
     pub fn keys(self) -> (Vec<u8>, Vec<u8>) {
         let (mut start, mut end) = (Vec::new(), Vec::new());
         push_token_start(self.first, &mut start);

@@ -1,6 +1,7 @@
-//! The cluster as the balancer looks at it, and what the balancer asks for as commands of the catalog.
+//! The balancer's view of the cluster, and its actions as commands to the catalog.
 //!
-//! Always true: a command names the placement that it was decided on; a pure function of the catalog and of what is known.
+//! Always true: a command names the placement that it was decided on; everything is a pure function of the catalog and
+//! the reports.
 
 use crate::knowledge::Known;
 use crate::report::DiskReport;
@@ -16,7 +17,7 @@ pub fn reason_name(action: &Action) -> String {
     name.as_ref().and_then(|name| name.as_str()).unwrap_or_default().to_owned()
 }
 
-/// What an action asks of the catalog that it was decided on.
+/// The command for an action, with the placement that it was decided on.
 pub fn command_of(catalog: &Catalog, action: &Action) -> Option<Command> {
     let placement = catalog.placement(action.tablet())?;
     let expected = placement.replicas.clone();
@@ -32,7 +33,7 @@ pub fn command_of(catalog: &Catalog, action: &Action) -> Option<Command> {
     Some(Command::Place { tablet: action.tablet(), expected, replicas })
 }
 
-/// What replicas there are of a tablet, as reported.
+/// The reported replicas of a tablet.
 #[derive(Default)]
 struct Reported {
     bytes: u64,
@@ -40,7 +41,7 @@ struct Reported {
     disks: Vec<(NodeId, usize)>,
 }
 
-/// The cluster as the balancer looks at it.
+/// The balancer's view of the cluster.
 pub fn view<D>(catalog: &Catalog, known: &Known<D>) -> View {
     let settings = &catalog.identity().settings;
     let mut reported: HashMap<TabletId, Reported> = HashMap::with_capacity(catalog.tablets().count());

@@ -1,7 +1,8 @@
-//! What the fuzzers do with the protocol and the parser; `cargo test` replays their seeds.
+//! Fuzz targets for the protocol and the parser; `cargo test` replays their seeds.
 //!
-//! Always true: nothing panics; every view of a decoded request has as many entries as it says; memory is held for the input and the limits only; what
-//! the parser accepts comes back the same from its canonical text. Left out: whether a message or statement means anything.
+//! Always true: nothing panics; every view of a decoded request has as many entries as it claims; memory is bounded by
+//! the input and the limits; text that the parser accepts parses the same from its canonical form. Left out: whether a
+//! message or statement makes sense.
 
 use crate::language::{format, parse};
 use crate::protocol::client::decode_response;
@@ -12,7 +13,7 @@ use crate::protocol::{Compression, Envelope, Inbound, Message, Opcode, Outbound,
 ///
 /// # Panics
 ///
-/// If the canonical text of what was parsed does not parse to the same, or is not a fixed point of the formatter.
+/// If canonical text parses to another tree, or is not a fixed point of the formatter.
 pub fn parser(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     let Ok(parsed) = parse(text) else { return };
@@ -22,12 +23,13 @@ pub fn parser(input: &[u8]) {
     assert_eq!(format::format(&again), canonical);
 }
 
-/// Feeds arbitrary bytes to a connection, as a server and as a client, in every version and compression, plain, and wrapped in valid segments so
-/// that checksums do not keep the fuzzer out. What decodes is read to its end; what is refused is answered.
+/// Feeds arbitrary bytes to a connection, as a server and as a client, in every version and compression, plain, and in
+/// valid segments, so that the fuzzer gets past the checksums. Messages that decode are read to their end; refused ones
+/// are answered.
 ///
 /// # Panics
 ///
-/// If a view has another length than it says, or memory grows with anything but the input.
+/// If a view has another length than it claims, or memory grows with anything but the input.
 pub fn frames(input: &[u8]) {
     let Some((&[choice, piece, opcode], data)) = input.split_first_chunk::<3>() else { return };
     let role = if choice & 1 == 0 { Role::Server } else { Role::Client };

@@ -1,4 +1,4 @@
-//! No acknowledged write is lost, and nothing is there that nobody wrote.
+//! No acknowledged write is lost, and every value found was written.
 //!
 //! Always true: a write of unknown outcome may be there or not. Left out: order and time, which [`crate::check_linearizable`] judges.
 
@@ -16,7 +16,7 @@ pub struct Insert {
     pub acknowledged: bool,
 }
 
-/// Every acknowledged insert is in `found`, with its value, and `found` holds nothing else than what was inserted.
+/// Checks that every acknowledged insert is in `found`, with its value, and that `found` holds only inserted values.
 pub fn check_acknowledged(inserts: &[Insert], found: &BTreeMap<u64, u64>) -> Result<(), Violation> {
     let mut written: BTreeMap<u64, Insert> = BTreeMap::new();
     for insert in inserts {

@@ -1,17 +1,17 @@
 //! A list that clients only appended to, each value once.
 //!
-//! Always true: an append of unknown outcome may be there or not; of two appends at once either may come first.
+//! Always true: an append with an unknown outcome may be there or not; of two concurrent appends either may come first.
 
 use crate::operation::Ended;
 use crate::violation::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// One append of a value that nobody else appends.
+/// One append of a value that no other append has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Append {
     /// The value.
     pub value: u64,
-    /// What became of it.
+    /// Its outcome.
     pub ended: Ended,
     /// When it was sent, nanoseconds on the clock of all clients.
     pub sent_ns: u64,
@@ -19,7 +19,8 @@ pub struct Append {
     pub answered_ns: u64,
 }
 
-/// Each append that was acknowledged is in `list` once, none that was refused is, and one that was acknowledged before another was sent stands before it.
+/// Checks that each acknowledged append is in `list` once, that no refused one is, and that an append that was
+/// acknowledged before another was sent stands before it.
 pub fn check_appended(appends: &[Append], list: &[u64]) -> Result<(), Violation> {
     let wrong = |reason: String| Err(Violation::List { reason, found: list.to_vec() });
     let mut places = BTreeMap::new();
@@ -46,8 +47,8 @@ pub fn check_appended(appends: &[Append], list: &[u64]) -> Result<(), Violation>
     }
 }
 
-/// How the list contradicts the order of the appends. Goes through them by when they were sent, with the one behind all others of those that
-/// were answered by then.
+/// A contradiction between the list and the order of the appends. Goes through the appends by the time of sending, and
+/// tracks the last place among those answered by then.
 fn out_of_order(done: &mut [(Append, usize)]) -> Option<String> {
     let mut by_answer: Vec<(Append, usize)> = done.to_vec();
     by_answer.sort_by_key(|(append, _)| append.answered_ns);
@@ -73,11 +74,12 @@ fn out_of_order(done: &mut [(Append, usize)]) -> Option<String> {
 pub struct Several {
     /// The number, which is written once.
     pub number: u64,
-    /// What became of it.
+    /// Its outcome.
     pub ended: Ended,
 }
 
-/// A write to all of so many places that was acknowledged is in all of them, one that was refused in none. `found` says in how many of them each number is.
+/// Checks that an acknowledged write to several places is in all of them, and a refused one in none. `found`: in how
+/// many places each number is.
 pub fn check_several(writes: &[Several], found: &BTreeMap<u64, usize>, places: usize) -> Result<(), Violation> {
     for write in writes {
         let count = found.get(&write.number).copied().unwrap_or(0);

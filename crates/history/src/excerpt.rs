@@ -1,8 +1,9 @@
-//! From a key's history that has no order, a small part that has none either, for people to read.
+//! Reduces a key's history without a valid order to a small part that has none either, for people to read.
 //!
-//! Only such operations are left out whose absence cannot make a possible history impossible: reads and unapplied compare-and-sets
-//! always; all that wrote or saw a value together, if no unapplied compare-and-set is left that might have needed it in between. So the
-//! excerpt is a proof by itself. It is small, not the smallest, and work on it is bounded.
+//! An operation is left out only if its absence cannot make a possible history impossible: reads and unapplied
+//! compare-and-sets always; all operations that wrote or saw a value together, if no remaining unapplied
+//! compare-and-set might have needed that value in between. So the excerpt is a proof by itself. It is small, not
+//! minimal, and the work on it is bounded.
 
 use crate::key::{Verdict, check_key};
 use crate::operation::{Action, Operation, Value};
@@ -17,7 +18,8 @@ struct Shrinking {
     work: usize,
 }
 
-/// Leaves out what is not needed for a contradiction. `end_ns` is the end of the operation that no order reaches.
+/// Leaves out operations that a contradiction does not need. `end_ns` is the end of the operation that no order
+/// reaches.
 pub(crate) fn shrink(operations: Vec<Operation>, end_ns: Option<u64>, budget: usize) -> Vec<Operation> {
     let mut shrinking = Shrinking { operations, budget, work: 0 };
     shrinking.try_without(|operation| end_ns.is_some_and(|end_ns| operation.start_ns > end_ns));

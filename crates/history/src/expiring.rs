@@ -1,20 +1,21 @@
-//! Cells with a lifetime: there for as long as it lasts, and not after it.
+//! Cells with a TTL: readable as long as it lasts, and not after it.
 //!
-//! Always true: each cell is written once. A write of unknown outcome may be there or not; once it was seen it was there by then, so that its
-//! lifetime ends no later than that long after. Expiry is told in whole seconds and by other clocks, so that a margin on both sides is the caller's.
+//! Always true: each cell is written once. A write with an unknown outcome may be there or not; once the cell was seen,
+//! it was written by then, so it expires no later than its TTL after that. Expiry is counted in whole seconds and by
+//! other clocks, so the caller adds a margin on both sides.
 
 use crate::operation::Ended;
 use crate::violation::Violation;
 use std::collections::BTreeMap;
 
-/// One write of a cell that nobody else writes.
+/// One write of a cell that no other write has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expiring {
     /// The cell.
     pub key: u64,
     /// Its lifetime, nanoseconds.
     pub lifetime_ns: u64,
-    /// What became of the write.
+    /// The outcome of the write.
     pub ended: Ended,
     /// When it was sent, nanoseconds on the clock of all clients.
     pub sent_ns: u64,
@@ -35,7 +36,7 @@ pub struct Look {
     pub answered_ns: u64,
 }
 
-/// Each cell was seen by who looked during its lifetime, and by nobody who looked before its write or after its lifetime.
+/// Checks that each cell was seen by reads during its lifetime, and by none before its write or after its lifetime.
 pub fn check_expiring(writes: &[Expiring], looks: &[Look], margin_ns: u64) -> Result<(), Violation> {
     let mut by_key: BTreeMap<u64, Expiring> = BTreeMap::new();
     for write in writes {

@@ -5,7 +5,7 @@ use crate::prepare::{Failure, prepare};
 use crate::search::{NoOrder, search};
 use crate::zones::check_zones;
 
-/// What is wrong with one key.
+/// The violation found on one key.
 pub(crate) enum Verdict {
     /// Some operations, in few words.
     Contradiction(Failure),

@@ -1,13 +1,13 @@
-//! What clients of a cluster saw, and whether a correct database could have shown it to them.
+//! Checks whether a correct database could have given the answers that clients of a cluster received.
 //!
-//! A test records each operation with its start, its end and its outcome ([`Recorder`]), and asks afterwards:
-//! is there, for each key, one order of the operations that agrees with what was answered and with real time
-//! ([`check_linearizable`]); and is everything there that was acknowledged, and nothing that was refused ([`check_acknowledged`], [`check_counter`],
-//! [`check_appended`], [`check_several`]); was each cell there for its lifetime ([`check_expiring`]), and what one batch writes read
-//! together ([`check_whole`])?
+//! A test records each operation with its start, its end and its outcome ([`Recorder`]), and checks afterwards: for
+//! each key there is one order of the operations that agrees with the answers and with real time
+//! ([`check_linearizable`]); everything acknowledged is there, and nothing refused ([`check_acknowledged`],
+//! [`check_counter`], [`check_appended`], [`check_several`]); each cell was there for its lifetime
+//! ([`check_expiring`]); the writes of one batch are read together ([`check_whole`]).
 //!
-//! Always true: an operation whose outcome is not known may have happened at any time after its start, or never; no checker
-//! takes it for either. A checker that cannot decide within its budget says so by an error, never by a pass. Nothing here
+//! Always true: an operation with an unknown outcome may have happened at any time after its start, or never; no
+//! checker assumes either. A checker that cannot decide within its budget returns an error, never a pass. Nothing here
 //! does I/O, reads a clock (the recorder is given one) or knows what a cluster is.
 //!
 //! Left out: transactions over several keys, and range reads; both need other checkers.

@@ -1,6 +1,8 @@
-//! Whether each key of a history behaved like one register that is read, written, and compared and set, one operation at a time.
+//! Checks whether each key of a history behaved like one register that is read, written, and compared and set, one
+//! operation at a time.
 //!
-//! Keys are independent (linearizability composes), so each is checked alone ([`crate::key`]). Always true: every key begins absent; a definite violation of one key is told before another key's "undecided".
+//! Keys are independent (linearizability composes), so each is checked alone ([`crate::key`]). Always true: every key
+//! begins absent; a definite violation of one key is reported before another key's "undecided".
 
 use crate::excerpt::shrink;
 use crate::key::{Verdict, check_key};
@@ -9,7 +11,7 @@ use crate::prepare::Failure;
 use crate::violation::Violation;
 use std::collections::BTreeMap;
 
-/// Configurations that [`check_linearizable`] looks at per key: a few hundred megabytes at the very most.
+/// The configurations that [`check_linearizable`] may visit per key: a few hundred megabytes at most.
 const BUDGET: usize = 2_000_000;
 
 /// Checks every key of a history; the order of `operations` does not matter.
@@ -17,7 +19,7 @@ pub fn check_linearizable(operations: &[Operation]) -> Result<(), Violation> {
     check_linearizable_within(operations, BUDGET)
 }
 
-/// The same, looking at no more than `budget` configurations per key.
+/// As [`check_linearizable`], visiting at most `budget` configurations per key.
 pub fn check_linearizable_within(operations: &[Operation], budget: usize) -> Result<(), Violation> {
     let mut keys: BTreeMap<u64, Vec<Operation>> = BTreeMap::new();
     for operation in operations {

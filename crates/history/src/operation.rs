@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-/// What a key holds; `None` is absence.
+/// The value of a key; `None` is absence.
 pub type Value = Option<u64>;
 
-/// What an operation did.
+/// The effect of an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
     /// Read this value.
@@ -17,9 +17,9 @@ pub enum Action {
     Write(Value),
     /// Was to write `new` if the key held `expected`.
     CompareAndSet {
-        /// What the key had to hold.
+        /// The expected value.
         expected: Value,
-        /// What it was to hold then.
+        /// The new value.
         new: Value,
         /// Whether it did; `None` if that is not known.
         applied: Option<bool>,
@@ -31,24 +31,24 @@ pub enum Action {
 pub struct Operation {
     /// The key.
     pub key: u64,
-    /// Who asked.
+    /// The client.
     pub client: u32,
     /// When it was asked, nanoseconds.
     pub start_ns: u64,
     /// When the answer was there, nanoseconds. `None`: the outcome is not known, and it may take effect at any time after
     /// `start_ns`, or never.
     pub end_ns: Option<u64>,
-    /// What was asked and answered.
+    /// The request and its answer.
     pub action: Action,
 }
 
 impl Operation {
-    /// Whether nobody knows if it happened.
+    /// Whether its outcome is unknown.
     pub fn is_unknown(&self) -> bool {
         self.end_ns.is_none() || matches!(self.action, Action::CompareAndSet { applied: None, .. })
     }
 
-    /// What it leaves in the key if it takes effect.
+    /// The value of the key after it takes effect.
     pub fn produces(&self) -> Option<Value> {
         match self.action {
             Action::Read(_) | Action::CompareAndSet { applied: Some(false), .. } => None,
@@ -99,13 +99,13 @@ impl fmt::Display for Operation {
     }
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// It was acknowledged.
     Done,
-    /// It was refused: certainly nothing of it was done.
+    /// It was refused: it certainly had no effect.
     NotDone,
-    /// Nobody knows.
+    /// Unknown.
     Unknown,
 }

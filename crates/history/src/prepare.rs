@@ -1,14 +1,16 @@
-//! The history of one key in the form that the checks work on: values numbered, unknown outcomes resolved as far as they can be.
+//! The history of one key in the form that the checks use: values numbered, unknown outcomes resolved as far as
+//! possible.
 //!
-//! What is resolved, and why that changes no verdict:
-//! * A value that only one operation writes, and that somebody saw, was written before the first that saw it was answered. So the
-//!   writer certainly took effect, and its interval ends there at the latest. A conditional writer then saw its own expected value
-//!   in turn, and so on back.
-//! * An operation of unknown outcome whose value nobody saw explains nothing, unless an unapplied compare-and-set needs a value to have
-//!   come between. Without such, it is left out.
-//! * What is left is *optional*: alike ones are one group, and only how many of it were used matters.
+//! The resolutions, and why they change no verdict:
+//! * A value that only one operation writes, and that was seen, was written before the first observer was answered. So
+//!   the writer certainly took effect, and its interval ends there at the latest. A conditional writer then saw its own
+//!   expected value in turn, and so on back.
+//! * An operation with an unknown outcome whose value nobody saw explains nothing, unless an unapplied compare-and-set
+//!   needs a value in between. Without such, it is left out.
+//! * The remaining operations with unknown outcomes are *optional*: equal ones form one group, and only the number of
+//!   them that were used matters.
 //!
-//! Always true: what is required has an end, and the values' facts count required observers only.
+//! Always true: every required operation has an end, and the facts about values count required observers only.
 
 use crate::operation::{Action, Operation, Value, shown};
 use std::cmp::Reverse;
@@ -17,13 +19,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 /// A value's number within its key.
 pub(crate) type ValueId = usize;
 
-/// Stands for every value that nobody will see.
+/// Stands for every value without an observer.
 pub(crate) const UNOBSERVED: ValueId = 0;
 
 /// Absence, which every key begins with.
 pub(crate) const ABSENT: ValueId = 1;
 
-/// What an operation does to a state.
+/// The effect of an operation on a state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Step {
     /// Sees this value.
@@ -53,11 +55,11 @@ pub(crate) struct Optional {
     pub starts_ns: Vec<u64>,
 }
 
-/// What is known of a value.
+/// Facts about a value.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Facts {
     pub value: Value,
-    /// One operation writes it at most, so that it never comes back once it was replaced.
+    /// Whether at most one operation writes it, so that it never comes back once it was replaced.
     pub is_unique: bool,
     /// Required operations that see it.
     pub observers: usize,
@@ -83,7 +85,7 @@ pub(crate) struct Failure {
     pub witnesses: Vec<usize>,
 }
 
-/// What is gathered about a value before anything is resolved.
+/// Facts about a value before outcomes are resolved.
 #[derive(Default, Clone)]
 struct Sightings {
     producers: Vec<usize>,
@@ -100,7 +102,7 @@ struct Preparation<'a> {
     ends_ns: Vec<Option<u64>>,
 }
 
-/// Prepares the operations of one key, or says what cannot be.
+/// Prepares the operations of one key, or returns a contradiction.
 pub(crate) fn prepare(operations: &[Operation]) -> Result<Prepared, Failure> {
     let mut preparation = Preparation {
         operations,
@@ -146,7 +148,7 @@ impl Preparation<'_> {
             let number = self.number(value);
             self.sightings[number].producers.push(place);
             if matches!(operation.action, Action::CompareAndSet { expected, .. } if expected == value) {
-                // It leaves what it found: not a value's only writer in the sense that is used here.
+                // It leaves the value that it found, so it is not that value's only writer in this sense.
                 self.sightings[number].producers.push(place);
             }
         }
@@ -235,13 +237,13 @@ impl Preparation<'_> {
         }
     }
 
-    /// The groups of what stays unknown and may yet explain something.
+    /// The groups of operations whose outcomes stay unknown and that may explain something.
     fn optional(&self, values: &mut [Facts], has_conflicts: bool) -> Vec<Optional> {
         let unresolved = |(place, op): &(usize, &Operation)| self.ends_ns[*place].is_none() && op.produces().is_some();
         let unknown = self.operations.iter().enumerate().filter(unresolved);
         let unknown: Vec<(u64, Step)> = unknown.map(|(_, op)| (op.start_ns, self.step(op))).collect();
         let is_seen = |facts: &Facts| facts.observers > 0 || facts.is_optionally_expected || facts.has_conflicts;
-        // What an optional operation expects counts as seen, if the operation itself explains something.
+        // The expected value of an optional operation counts as seen, if the operation itself explains something.
         loop {
             let mut is_complete = true;
             for &(_, step) in &unknown {
@@ -265,7 +267,7 @@ impl Preparation<'_> {
                 Step::Swap(expected, new) => Step::Swap(expected, or_unobserved(new)),
                 Step::Read(_) | Step::Conflict(_) => continue,
             };
-            // What nobody sees can only come between, where an unapplied compare-and-set needs that.
+            // A value without observers can only come in between, where an unapplied compare-and-set needs that.
             let explains = match step {
                 Step::Write(UNOBSERVED) => has_conflicts,
                 Step::Swap(expected, UNOBSERVED) => values[expected].has_conflicts,

@@ -1,9 +1,10 @@
-//! Records what several clients ask and are answered, on one clock.
+//! Records the requests and answers of several clients, on one clock.
 //!
-//! Always true: an operation's start is taken before [`Recorder::begin`] returns and its end when [`Recorder::finish`] is called, so its
-//! interval covers the time in which it can have happened if the request is sent after the one and the answer was read before the
-//! other. What was begun and never finished has an unknown outcome. The number of operations is bounded: past it `begin` refuses,
-//! and the client must stop, since an operation that is not recorded makes the history of its key worthless.
+//! Always true: an operation's start is taken before [`Recorder::begin`] returns, and its end when [`Recorder::finish`]
+//! is called. So if the request is sent after the former and the answer was read before the latter, its interval covers
+//! the time in which it can have happened. An operation that was begun and never finished has an unknown outcome. The
+//! number of operations is bounded: beyond it `begin` refuses, and the client must stop, since an operation that is not
+//! recorded makes the history of its key worthless.
 
 use crate::operation::{Action, Operation, Value};
 use diorite_base::Clock;
@@ -11,7 +12,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use thiserror::Error;
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// Read the key.
@@ -20,28 +21,28 @@ pub enum Request {
     Write(Value),
     /// Write `new` if the key holds `expected`.
     CompareAndSet {
-        /// What the key has to hold.
+        /// The expected value.
         expected: Value,
-        /// What it will hold then.
+        /// The new value.
         new: Value,
     },
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// A read found this.
     Found(Value),
     /// A write was acknowledged, or a compare-and-set applied.
     Done,
-    /// A compare-and-set was not applied, and nothing was said about why.
+    /// A compare-and-set was not applied, for an unknown reason.
     NotApplied,
-    /// A compare-and-set was not applied because the key held this, which is then recorded as what was read. The caller has made
-    /// sure that it is not what was expected.
+    /// A compare-and-set was not applied because the key held this value, which is recorded as a read. The caller has
+    /// checked that it is not the expected one.
     Conflict(Value),
     /// It has certainly not happened and never will: as if it had not been asked.
     NotDone,
-    /// Nobody knows: a timeout, a connection that broke.
+    /// Unknown: a timeout, or a broken connection.
     Unknown,
 }
 
@@ -111,7 +112,7 @@ impl Recorder {
 }
 
 impl Entry {
-    /// `None` for what tells nothing: what was not done, and a read without an answer.
+    /// `None` for an operation without information: one that was not done, or a read without an answer.
     fn operation(&self) -> Option<Operation> {
         let Entry { key, client, start_ns, request, answer } = *self;
         let (end_ns, outcome) = match answer {

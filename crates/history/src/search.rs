@@ -1,14 +1,16 @@
-//! The last word: is there an order? A search over the events of one key in time (Wing and Gong; Lowe, "Testing for linearizability").
+//! The decisive check: a search for an order over the events of one key in time (Wing and Gong; Lowe, "Testing for
+//! linearizability").
 //!
-//! A *configuration* is the state of the key and which of the open operations have taken effect already. At an operation's end,
-//! configurations in which it has not are extended by open operations until it has, or die. When none is left, no order exists.
+//! A *configuration* is the state of the key and the set of open operations that have taken effect. At an operation's
+//! end, configurations in which it has not are extended by open operations until it has, or are dropped. When none is
+//! left, no order exists.
 //!
-//! What keeps the configurations few, and why that changes no verdict:
-//! * A read takes effect as soon as the state allows: it changes nothing, so waiting gains nothing. The same for an unapplied
-//!   compare-and-set.
-//! * A value that is written once is not replaced before all that saw it have taken effect: it never comes back.
-//! * A value that nobody will see any more is as good as any other such ([`UNOBSERVED`]); a write of such a value over such a value takes effect at
-//!   once, unless an unapplied compare-and-set may still need it.
+//! The rules that keep configurations few, and why they change no verdict:
+//! * A read takes effect as soon as the state allows: it changes nothing, so waiting gains nothing. Likewise an
+//!   unapplied compare-and-set.
+//! * A value that is written once is not replaced before all its observers have taken effect: it never comes back.
+//! * All values without further observers are equivalent ([`UNOBSERVED`]); a write of such a value over such a value
+//!   takes effect at once, unless an unapplied compare-and-set may still need it.
 //! * An optional operation takes effect only directly before one that needs it.
 //!
 //! Always true: memory and time are bounded by the budget; when it is used up the answer is "undecided".
@@ -40,12 +42,12 @@ struct Configuration {
     used: Box<[u32]>,
 }
 
-/// The open operations, by what they do; indexed by value where that is a list.
+/// The open operations, by effect; lists are indexed by value.
 struct Open {
     free: Slots,
     steps: Vec<Step>,
     changing: Slots,
-    /// Writes of values that nobody sees.
+    /// Writes of values without observers.
     unseen_writes: Slots,
     conflicts: Slots,
     observers_of: Vec<Slots>,
@@ -63,7 +65,7 @@ enum Event {
     End(usize),
 }
 
-/// Looks for an order; `budget` is the most configurations to look at.
+/// Searches for an order; `budget` is the most configurations to visit.
 pub(crate) fn search(prepared: &Prepared, budget: usize) -> Result<(), NoOrder> {
     let mut search = Search {
         prepared,
@@ -95,7 +97,7 @@ pub(crate) fn search(prepared: &Prepared, budget: usize) -> Result<(), NoOrder> 
     Ok(())
 }
 
-/// All events in time. At the same instant what begins comes first, so that touching intervals overlap.
+/// All events in time. At the same instant starts come before ends, so that touching intervals overlap.
 fn events(prepared: &Prepared) -> impl Iterator<Item = Event> {
     let mut events = Vec::with_capacity(prepared.required.len() * 2);
     for (place, operation) in prepared.required.iter().enumerate() {
@@ -185,7 +187,7 @@ impl Open {
     }
 }
 
-/// Whether nothing in the history can tell this value from another that nobody sees.
+/// Whether nothing in the history distinguishes this value from others without observers.
 fn is_unseen(prepared: &Prepared, value: ValueId) -> bool {
     let facts = &prepared.values[value];
     facts.observers == 0 && !facts.has_conflicts && !facts.is_optionally_expected
@@ -205,7 +207,7 @@ impl Search<'_> {
         self.configurations = configurations;
     }
 
-    /// Lets everything take effect that changes nothing, and forgets a value that nobody will see any more.
+    /// Lets all operations take effect that change nothing, and forgets a value without further observers.
     fn reduce(&self, configuration: &mut Configuration) {
         let Open { reads_of, conflicts, conflicts_of, unseen_writes, .. } = &self.open;
         let state = configuration.state;
@@ -220,7 +222,8 @@ impl Search<'_> {
         }
     }
 
-    /// Extends the configurations until the operation in `slot` has taken effect in each; those that cannot get there die.
+    /// Extends the configurations until the operation in `slot` has taken effect in each; those that cannot are
+    /// dropped.
     fn reach(&mut self, slot: usize) -> Result<(), NoOrder> {
         let bit: Slots = 1 << slot;
         let mut stack = std::mem::take(&mut self.configurations);

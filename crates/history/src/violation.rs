@@ -1,4 +1,4 @@
-//! What a checker says when a history does not pass.
+//! The findings of checkers.
 
 use crate::operation::{Ended, Operation, Value, shown};
 use std::fmt::Write;
@@ -15,7 +15,7 @@ pub enum Violation {
     NotLinearizable {
         /// The key.
         key: u64,
-        /// What cannot be.
+        /// The contradiction.
         reason: String,
         /// Operations that cannot all be as they were answered, by start.
         excerpt: Vec<Operation>,
@@ -23,18 +23,18 @@ pub enum Violation {
     /// Acknowledged writes are not there, or not as they were written.
     #[error("{} acknowledged writes are lost:{}", lost.len(), listed_keys(lost))]
     LostWrites {
-        /// Key, what was acknowledged, what was found.
+        /// Key, acknowledged value, found value.
         lost: Vec<(u64, Value, Value)>,
     },
-    /// Something is there that nobody wrote.
+    /// A value was found that nobody wrote.
     #[error("key {key} holds {found}, which nobody wrote")]
     Invented {
         /// The key.
         key: u64,
-        /// What it holds.
+        /// The value.
         found: u64,
     },
-    /// A counter is not what its increments add up to.
+    /// A counter differs from the sum of its increments.
     #[error("a counter is {found}, with {acknowledged} increments acknowledged and {unknown} of unknown outcome")]
     Counter {
         /// Increments acknowledged.
@@ -44,10 +44,10 @@ pub enum Violation {
         /// The counter's value.
         found: u64,
     },
-    /// A list that was only appended to is not what its appends add up to.
+    /// A list that was only appended to differs from its appends.
     #[error("{reason}; the list is {found:?}")]
     List {
-        /// What cannot be.
+        /// The contradiction.
         reason: String,
         /// The list.
         found: Vec<u64>,
@@ -55,11 +55,11 @@ pub enum Violation {
     /// A write to several places is in some of them only, or in any although it was refused.
     #[error("write {number} has ended as {ended:?} and is in {found} of {places} places")]
     Several {
-        /// What was written.
+        /// The number written.
         number: u64,
-        /// What was answered.
+        /// The outcome.
         ended: Ended,
-        /// In how many places it is.
+        /// The number of places where it is.
         found: usize,
         /// In how many it was to be.
         places: usize,
@@ -69,7 +69,7 @@ pub enum Violation {
     Expiring {
         /// The cell.
         key: u64,
-        /// What cannot be.
+        /// The contradiction.
         reason: String,
     },
     /// A read found parts of different writes, though one batch writes all parts.
@@ -77,7 +77,7 @@ pub enum Violation {
     Torn {
         /// The key.
         key: u64,
-        /// What each part held.
+        /// The value of each part.
         parts: Vec<Value>,
     },
     /// The budget did not suffice. Not a pass.

@@ -1,9 +1,9 @@
-//! What is only ever written by one batch is read as one.
+//! Values that only batches write together are read together.
 
 use crate::operation::Value;
 use crate::violation::Violation;
 
-/// The parts that one read of one key found are of one write; returns what they hold. A part that was not there is `None`.
+/// Checks that the parts found by one read of one key are of one write; returns their value. An absent part is `None`.
 pub fn check_whole(key: u64, parts: &[Value]) -> Result<Value, Violation> {
     let first = parts.first().copied().flatten();
     if parts.iter().all(|part| *part == first) {

@@ -1,9 +1,11 @@
 //! The fast check, with a readable answer: the times at which a value was certainly current.
 //!
-//! For a value that is written once, all that wrote or saw it shares one stretch of time in which the key held it. If one of them
-//! ended before another began, the key held the value from that end to that start: its *zone*. No other value's zone may overlap it, and
-//! no other value may have come and gone within it (Gibbons and Korach, "Testing shared memories").
-//! Left out: values that several operations write, and compare-and-set as more than a read and a write; [`crate::search`] has the last word.
+//! For a value that is written once, all operations that wrote or saw it share one period in which the key held it. If
+//! one of them ended before another began, the key held the value from that end to that start: its *zone*. No other
+//! value's zone may overlap it, and no other value may have come and gone within it (Gibbons and Korach, "Testing
+//! shared memories").
+//! Left out: values that several operations write, and compare-and-set as more than a read and a write;
+//! [`crate::search`] decides those.
 
 use crate::operation::{Operation, shown};
 use crate::prepare::{ABSENT, Facts, Failure, Prepared, Required, Step, ValueId};
@@ -12,9 +14,9 @@ use crate::prepare::{ABSENT, Facts, Failure, Prepared, Required, Step, ValueId};
 #[derive(Clone, Copy)]
 struct Cluster {
     value: ValueId,
-    /// The first end among them, and whose it is (`None`: the beginning of time).
+    /// The first end among them, with its operation (`None`: the beginning of time).
     first_end: (u64, Option<usize>),
-    /// The last start among them, and whose it is.
+    /// The last start among them, with its operation.
     last_start: (u64, Option<usize>),
 }
 

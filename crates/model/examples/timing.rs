@@ -36,7 +36,7 @@ fn time(clock: &impl Clock, what: &str, mut work: impl FnMut()) {
     println!("{what:32} {:6.1} ns", (clock.monotonic_ns() - start) as f64 / ROUNDS as f64);
 }
 
-/// A row that grew by one element or change at a time, folded as a read does.
+/// Times how a row that grew by one element or change at a time is folded, as a read does it.
 fn time_folding(clock: &impl Clock, what: &str, count: u32, write: impl Fn(&mut RowWriter<'_>, u32, i64)) {
     let operand = |at: u32| {
         let (mut out, at_us) = (Vec::new(), 1_700_000_000_000_000 + i64::from(at));

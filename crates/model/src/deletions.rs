@@ -8,7 +8,8 @@
 //! Always true: ranges are `[start, end)` over key bytes after the row-kind byte, ascending and disjoint, neighbours with equal deletions
 //! joined, none older than the partition's own deletion. [`fold`] is a union in which the later deletion wins wherever two overlap:
 //! associative, commutative, idempotent. The base timestamp is the same stamp slot as a row's.
-//! A header with a horizon was written with timestamps older than that: what is past it in what came before is gone, stored or not. The horizon is not 0.
+//! A header with a horizon holds timestamps older than that horizon. Everything older in its key that is past the
+//! horizon counts as purged, whether it is still stored or not. A stored horizon is never 0.
 //! Left out: deletions of single rows, which are in the rows themselves.
 
 #[cfg(test)]
@@ -35,9 +36,10 @@ pub struct Range<'a> {
     pub deletion: Deletion,
 }
 
-/// Packs a partition header. `start` and `end` of ranges are key bytes after the row-kind byte: from `start` up to, not including, `end`;
-/// an empty start and the end `[0xFF]` leave a side open. Deletions that the leader stamps and such with a client's timestamp go into
-/// headers (and operations) of their own: which of them is later is known only after stamping.
+/// Packs a partition header. `start` and `end` of ranges are key bytes after the row-kind byte: `start` is inclusive,
+/// `end` is exclusive; an empty start and the end `[0xFF]` leave a side open. Deletions that the leader stamps and
+/// deletions with a client's timestamp go into separate headers (and operations), because which of them is later is
+/// known only after stamping.
 #[derive(Debug, Clone, Default)]
 pub struct DeletionsWriter {
     partition: Option<Deletion>,
@@ -55,7 +57,8 @@ impl DeletionsWriter {
         self.ranges.push((start.to_vec(), end.to_vec(), deletion));
     }
 
-    /// Appends the packed form. What carries `base_us` (often [`crate::row::UNSTAMPED`]) stores no timestamp of its own.
+    /// Appends the packed form. A deletion with the timestamp `base_us` (often [`crate::row::UNSTAMPED`]) stores no
+    /// timestamp of its own.
     pub fn finish(self, base_us: i64, out: &mut Vec<u8>) {
         let ranges = self.ranges.iter().map(|(start, end, deletion)| Range { start, end, deletion: *deletion });
         pack(self.partition, &disjoint(self.partition, ranges), base_us, 0, out);
@@ -66,7 +69,7 @@ impl DeletionsWriter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Deletions<'a> {
     base_us: i64,
-    /// What came before it is gone if it is past this; 0 if it says nothing.
+    /// Older entries of the key count as purged as far as they are past this horizon; 0: the header has none.
     horizon_s: u32,
     partition: Option<Deletion>,
     ranges: Vec<Range<'a>>,
@@ -108,8 +111,9 @@ impl<'a> Deletions<'a> {
         &self.ranges
     }
 
-    /// The timestamp up to which the row with these key bytes after the row-kind byte is deleted, or [`NOTHING_DELETED`]. `row` is its value: if it was
-    /// written with timestamps from before a horizon, what is past that is not over it, stored or not.
+    /// The timestamp up to which the row with these key bytes (after the row-kind byte) is deleted, or
+    /// [`NOTHING_DELETED`]. `row` is its value: if the row has a horizon, deletions past that horizon do not apply to
+    /// it, whether they are still stored or not.
     pub fn deletion_for(&self, clustering: &[u8], row: &[u8]) -> i64 {
         let after = self.ranges.partition_point(|range| range.start <= clustering);
         let range = after.checked_sub(1).map(|at| &self.ranges[at]).filter(|range| clustering < range.end);
@@ -122,14 +126,15 @@ impl<'a> Deletions<'a> {
     }
 }
 
-/// The timestamp up to which a deletion hides a row with this value, or [`NOTHING_DELETED`]: see [`Deletions::deletion_for`].
+/// The timestamp up to which a deletion hides a row with this value, or [`NOTHING_DELETED`]. See
+/// [`Deletions::deletion_for`].
 pub fn over(deletion: Option<Deletion>, row: &[u8]) -> i64 {
     let Some(deletion) = deletion else { return NOTHING_DELETED };
     let horizon_s = row::horizon(row).map_or(0, |horizon| horizon.ranges_s);
     if is_past(horizon_s, deletion.timestamp_us, deletion.local_s) { NOTHING_DELETED } else { deletion.timestamp_us }
 }
 
-/// Sweeps over overlapping ranges and yields disjoint ones, each with the latest deletion over it.
+/// Sweeps over overlapping ranges and yields disjoint ranges, each with the latest deletion over it.
 fn disjoint<'a>(partition: Option<Deletion>, ranges: impl Iterator<Item = Range<'a>>) -> Vec<Range<'a>> {
     let partition_us = partition.map(|deletion| deletion.timestamp_us);
     let ranges = ranges.filter(|range| range.start < range.end && Some(range.deletion.timestamp_us) > partition_us);
@@ -140,7 +145,7 @@ fn disjoint<'a>(partition: Option<Deletion>, ranges: impl Iterator<Item = Range<
     let mut result: Vec<Range<'a>> = Vec::new();
     for (at, &(place, opens, deletion)) in edges.iter().enumerate() {
         let count = open.entry(deletion).or_insert(0);
-        // Ends may come before starts at one place: count in wrapping arithmetic, and drop what is zero.
+        // At one key, ends may come before starts: counts wrap below zero, and counts of zero are dropped.
         *count = if opens { count.wrapping_add(1) } else { count.wrapping_sub(1) };
         if *count == 0 {
             open.remove(&deletion);
@@ -208,7 +213,7 @@ pub fn compact(value: &[u8], ranges_s: u32) -> Compaction {
     Compaction::Replace(out)
 }
 
-/// The horizon of a header.
+/// The horizon of a header, if it has one.
 pub(crate) fn horizon_s(value: &[u8]) -> Option<u32> {
     if value.first()? & BOUNDED == 0 {
         return None;
@@ -221,12 +226,12 @@ pub(crate) fn is_of_partition_alone(value: &[u8]) -> bool {
     value.first().is_some_and(|flags| flags & (PARTITION | RANGES) == PARTITION)
 }
 
-/// Nothing is past the second 0, which a header that names no horizon says as well; it has one form only.
+/// A horizon of 0 is stored as no horizon, as nothing is past it: equal headers have equal bytes.
 fn some_horizon(second: u32) -> Option<u32> {
     (second != 0).then_some(second)
 }
 
-/// A header that holds a timestamp from before the horizon, with it; `None` if it holds none.
+/// The header with the horizon added, if it holds a timestamp from before the horizon; `None` if it holds none.
 pub(crate) fn bounded(value: &[u8], ranges_s: u32) -> Result<Option<Vec<u8>>, Malformed> {
     let header = Deletions::decode(value)?;
     let mut all = header.partition.iter().chain(header.ranges.iter().map(|range| &range.deletion));
@@ -238,7 +243,7 @@ pub(crate) fn bounded(value: &[u8], ranges_s: u32) -> Result<Option<Vec<u8>>, Ma
     Ok(Some(out))
 }
 
-/// A header whose deletions are never past any horizon: rows that they hide may be stored.
+/// The header with deletions that are never purged: rows that they hide may be stored at any time.
 pub(crate) fn lasting(value: &[u8]) -> Result<Vec<u8>, Malformed> {
     let mut header = Deletions::decode(value)?;
     let last = |deletion: &mut Deletion| deletion.local_s = u32::MAX;

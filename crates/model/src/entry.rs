@@ -1,8 +1,10 @@
-//! What storage calls without knowing what a value holds: the merge operator and the compaction filter over rows and partition headers.
+//! The merge operator and the compaction filter, over rows and partition headers alike: storage calls them without
+//! knowing what a value holds.
 //!
-//! Always true: the two kinds of value are told apart by the two highest bits of byte 0, and a key never holds both. What a key comes to hold is the
-//! same whenever, wherever and how often compaction has come by in between, as long as it knew no later horizon than the entry that is applied:
-//! a write that could tell says so itself ([`bounded`]).
+//! Always true: the two highest bits of byte 0 tell the two kinds of value apart, and a key never holds both. The value
+//! of a key does not depend on when, where and how often compactions ran, as long as each of them used no later horizon
+//! than that of the entries that are applied afterwards: a write that could tell the difference carries the horizon
+//! itself ([`bounded`]).
 
 pub use crate::format::Compaction;
 
@@ -12,11 +14,12 @@ use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
 use diorite_base::mutation::Effect;
 
-/// So many values are folded at once; more of them in groups first, so that folding takes little memory beside the values.
+/// At most this many values are folded at once. More of them are folded in groups first, which bounds the memory used
+/// beside the values.
 const FOLDED_AT_ONCE: usize = 4_096;
 
-/// Folds `operands` (oldest first) onto `existing` and writes the result to `out`, which is cleared first. Operands alone, without what is stored below them,
-/// only if [`can_fold_apart`].
+/// Folds `operands` (oldest first) onto `existing` and writes the result to `out`, which is cleared first. Operands
+/// without the value stored below them may be folded only if [`can_fold_apart`].
 ///
 /// Takes `n log n` for `n` cells, elements and deleted ranges in all values together.
 ///
@@ -43,13 +46,13 @@ pub fn fold<'a>(
     }
 }
 
-/// Whether these operands come to the same however they are grouped: not if a later one says what of everything before it is gone, which may be stored
-/// below them.
+/// Whether these operands may be folded before the value below them is known. They may not if one of them, other than
+/// the first, has a horizon: it purges part of everything before it, some of which may be stored below the operands.
 pub fn can_fold_apart<'a>(operands: impl IntoIterator<Item = &'a [u8]>) -> bool {
     operands.into_iter().skip(1).all(|operand| horizon(operand).is_none())
 }
 
-/// Folds any number of values, of which some may say that what is past a horizon in all before them is gone.
+/// Folds any number of values. A value with a horizon purges what is past that horizon in all values before it.
 fn fold_in_order(values: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let (mut before, mut from, mut may_delete): (Option<Vec<u8>>, usize, bool) = (None, 0, false);
     for (at, value) in values.iter().enumerate() {
@@ -75,7 +78,7 @@ fn holds_deletions(value: &[u8]) -> bool {
     is_header(value) || row::may_delete(value)
 }
 
-/// The horizon that a value names: what is past it in everything before is gone.
+/// The horizon of a value: everything past it in earlier values counts as purged.
 fn horizon(value: &[u8]) -> Option<Horizon> {
     match value.first()? & FORMAT_MASK {
         FORMAT_BOUNDED_ROW => row::horizon(value),
@@ -84,8 +87,9 @@ fn horizon(value: &[u8]) -> Option<Horizon> {
     }
 }
 
-/// What is to be merged in the place of `value` by a tablet whose log has decided on `horizon`, if that is not `value` itself: it holds timestamps from
-/// before the horizon, so whether it lives must not depend on whether older deletions are still stored. Malformed values stay as they are.
+/// The form of `value` that a tablet merges whose log has decided on `horizon`; `None` if it is `value` itself. A value
+/// with timestamps from before the horizon gets the horizon added: whether it lives must not depend on whether older
+/// deletions are still stored. Malformed values stay as they are.
 pub fn bounded(value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
     match format(value) {
         Ok(FORMAT_ROW) => row::bounded(value, horizon).unwrap_or_default(),
@@ -94,13 +98,14 @@ pub fn bounded(value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
     }
 }
 
-/// What stands for a value that a tablet takes over from another, if that is not the value itself. Deletions of ranges stay for ever there: only the tablet
-/// that they were written to knew that the rows under them are gone.
+/// The form of `value` that a tablet stores when it takes over the rows of another; `None` if it is `value` itself.
+/// Deletions of ranges are never purged there: only the tablet that they were written to knew that the rows under them
+/// are gone.
 pub fn taken_over(value: &[u8]) -> Option<Vec<u8>> {
     if is_header(value) { deletions::lasting(value).ok() } else { None }
 }
 
-/// Folds any number of values. The first may be large: it is folded once.
+/// Folds any number of values. The first may be large: it is read once.
 fn fold_all(values: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Malformed> {
     if values.len() <= FOLDED_AT_ONCE {
         return fold_at_once(values, out);
@@ -139,8 +144,9 @@ pub fn merge(older: &[u8], newer: &[u8], out: &mut Vec<u8>) -> Result<(), Malfor
     }
 }
 
-/// Decides what a compaction does with a whole (folded) value: of what has expired only its place stays, deletions past the horizon and everything shadowed
-/// go. A plain row costs one comparison. Malformed values are kept, for people to see.
+/// Decides what a compaction does with a whole (folded) value: an expired value keeps only its place; deletions past
+/// the horizon and everything shadowed are removed. A plain row costs one comparison. Malformed values are kept, so
+/// that they can be examined.
 pub fn compact(value: &[u8], horizon: Horizon) -> Compaction {
     match format(value) {
         Ok(FORMAT_ROW) if row::is_plain(value) => Compaction::Keep,
@@ -150,7 +156,8 @@ pub fn compact(value: &[u8], horizon: Horizon) -> Compaction {
     }
 }
 
-/// Whether nothing of a row lives from this second on, whoever reads it, until its key is written to again. What a partition header hides counts as living.
+/// Whether no part of a row is live from this second on, for any reader, until its key is written to again. A row that
+/// only a partition header hides counts as live.
 pub fn is_dead(value: &[u8], now_s: u32) -> bool {
     let dead = || row::LiveRow::new(value, now_s, row::NOTHING_DELETED)?.exists().map(|exists| !exists);
     format(value) == Ok(FORMAT_ROW) && !row::is_plain(value) && dead().unwrap_or(false)

@@ -1,4 +1,4 @@
-//! What tells the kinds of stored values apart, and what compaction does with one.
+//! Format bits, which tell the kinds of stored values apart, and the result of compacting a value.
 
 /// The bits of byte 0 that name the format of a value.
 pub(crate) const FORMAT_MASK: u8 = 0xC0;
@@ -12,10 +12,10 @@ pub(crate) const FORMAT_DELETIONS: u8 = 0x80;
 /// What compaction does with a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compaction {
-    /// It stays as it is.
+    /// The value stays as it is.
     Keep,
-    /// Nothing of it is needed.
+    /// The value is removed.
     Remove,
-    /// This takes its place.
+    /// The value is replaced by this one.
     Replace(Vec<u8>),
 }

@@ -1,4 +1,4 @@
-//! What the fuzzers do with rows and values; `cargo test` replays their seeds.
+//! Fuzz targets for rows and values; `cargo test` replays their seeds.
 //!
 //! Always true: nothing panics, whatever is stored or sent; folding is associative where operands are well formed; a valid value stays valid through
 //! JSON and its canonical form, and equals itself. Left out: what a row means to a reader, which the property tests compare with a reference.
@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// How deep types are nested.
 const MAX_TYPE_DEPTH: u8 = 6;
 
-/// Folds arbitrary operands, reads what comes out, and compacts it. The first byte says how many operands there are, the rest is parted evenly.
+/// Folds arbitrary operands, reads the result, and compacts it. The first byte is the number of operands; the rest is
+/// divided evenly among them.
 ///
 /// # Panics
 ///
@@ -54,7 +55,7 @@ pub fn rows(input: &[u8]) {
     }
 }
 
-/// Reads everything a stored value holds; whether it is well formed.
+/// Reads everything that a stored value holds; returns whether it is well formed.
 fn read(value: &[u8]) -> bool {
     if let Ok(deletions) = deletions::Deletions::decode(value) {
         let _ = (deletions.static_deletion(b""), deletions.deletion_for(b"\x01", b""));

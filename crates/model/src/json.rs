@@ -1,7 +1,8 @@
 //! JSON texts: read with their numbers as they are written, and written back.
 //!
 //! Always true: reading is bounded in depth ([`MAX_DEPTH`]) and never panics; a number keeps its digits, so that `decimal` and `varint` lose
-//! nothing; of two members of one name the later counts. Left out: what a value means for a CQL type ([`crate::value::json`]).
+//! nothing; of two members with the same name the later counts. Left out: what a value means for a CQL type
+//! ([`crate::value::json`]).
 //!
 //! Not `serde_json`: its feature that keeps digits (`arbitrary_precision`) would change how every JSON text of the program is read.
 
@@ -56,7 +57,7 @@ impl Json {
         }
     }
 
-    /// How deep it is nested: 1 for what is neither array nor object.
+    /// The depth of nesting: 1 for anything other than an array or object.
     pub fn depth(&self) -> usize {
         let within = match self {
             Json::Array(elements) => elements.iter().map(Json::depth).max(),
@@ -66,7 +67,7 @@ impl Json {
         1 + within.unwrap_or(0)
     }
 
-    /// With the members of all objects in the order of their names, each once: texts of equal documents are equal.
+    /// Sorts the members of all objects by name and removes duplicates, so that the texts of equal documents are equal.
     pub fn sorted(self) -> Json {
         match self {
             Json::Array(elements) => Json::Array(elements.into_iter().map(Json::sorted).collect()),

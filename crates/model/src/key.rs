@@ -37,7 +37,7 @@ pub(crate) use number::{compare_decimals, compare_varint, minimal};
 
 const TOKEN_BYTES: usize = 8;
 
-/// What a key's entry is; the kinds sort in this order within a partition.
+/// The kinds of entries; they sort in this order within a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowKind {
     /// Partition and range deletions
@@ -69,7 +69,7 @@ pub enum Bound<'a> {
     Unbounded,
     /// The value belongs to the slice
     Inclusive(&'a [u8]),
-    /// It does not
+    /// The value does not belong to the slice
     Exclusive(&'a [u8]),
 }
 
@@ -145,7 +145,7 @@ impl KeyLayout {
         Ok(token)
     }
 
-    /// The token of a partition key given by its columns; `scratch` is left as it was.
+    /// The token of a partition key given by its columns; `scratch` is restored to its former length.
     pub fn partition_token<'a>(
         &self,
         mut components: impl Iterator<Item = &'a [u8]>,
@@ -333,7 +333,7 @@ impl DecodedKey {
         self.token
     }
 
-    /// What the entry is.
+    /// The kind of the entry.
     pub fn kind(&self) -> RowKind {
         self.kind
     }

@@ -16,8 +16,9 @@
 //!
 //! Always true: integers are little-endian; what carries the base timestamp stores none of its own (the base is the *stamp slot*, bytes
 //! 1..9, which the leader fills in); the flags of the row say what occurs anywhere in it, so that plain rows are known by one byte.
-//! A row of version 2 was written with timestamps older than what its tablet's log had decided on: whatever is past that horizon in what came
-//! before it is gone, stored or not ([`crate::entry::fold`] sees to that), and so are deletions of ranges over it.
+//! A row of version 2 holds timestamps older than the horizon that its tablet's log had decided on when it was written.
+//! Everything past that horizon in older entries of the key counts as purged, whether it is still stored or not
+//! ([`crate::entry::fold`] sees to that), and so do deletions of ranges over the row.
 //! [`merge`] is associative, commutative and idempotent but for counters, whose changes are added in log order, each once.
 //! Left out: which columns exist; cells of dropped columns are carried along until the row is rewritten.
 
@@ -80,7 +81,7 @@ pub(crate) fn longest_ttl_s(value: &[u8]) -> Result<u32, Malformed> {
     Ok(longest_s)
 }
 
-/// Whether a row may hold what hides other data, or will.
+/// Whether a row holds a deletion, or a value that expires and will then hide older data.
 pub(crate) fn may_delete(value: &[u8]) -> bool {
     const DELETES: u8 = row_flag::DELETION | row_flag::EXPIRING | row_flag::TOMBSTONE;
     value.first().is_some_and(|flags| flags & DELETES != 0)
@@ -112,7 +113,8 @@ pub(crate) fn effect(value: &[u8]) -> Result<Effect, Malformed> {
     Ok(effect)
 }
 
-/// A row of version 1 that holds a timestamp from before the horizon, as one of version 2; `None` if it holds none.
+/// The row as version 2 with the horizon added, if it is of version 1 and holds a timestamp from before the horizon;
+/// otherwise `None`.
 pub(crate) fn bounded(value: &[u8], horizon: Horizon) -> Result<Option<Vec<u8>>, Malformed> {
     let reader = RowReader::new(value)?;
     if value.first().is_some_and(|flags| flags & FORMAT_MASK == FORMAT_BOUNDED_ROW)

@@ -134,7 +134,8 @@ pub struct TableEntry {
     pub table: Arc<Table>,
     /// Its tablets.
     pub tablets: Vec<TabletRange>,
-    /// How many are left when small ones are merged: those that it was created with, and one more for each that somebody wanted to be split; 0: not noted.
+    /// The number of tablets at which merging stops: those that the table was created with, and one more for each split
+    /// that an operator asked for; 0: not recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub least_tablets: u32,
 }

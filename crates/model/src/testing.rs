@@ -13,7 +13,7 @@ thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// One cell, element or range was read, or two of them were compared.
+/// Counts one step: a cell, element or range was read, or two of them were compared.
 pub(crate) fn count_step() {
     STEPS.set(STEPS.get() + 1);
 }

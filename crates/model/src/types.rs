@@ -116,7 +116,7 @@ impl CqlType {
         }
     }
 
-    /// Whether it is within the limits of a type. Looks at no more of it than the limits allow, however much there is.
+    /// Whether the type is within the limits. Visits at most as many parts as the limits allow.
     pub fn check_limits(&self) -> Result<(), Exceeded> {
         let mut parts = 0;
         self.check_within(1, &mut parts)
@@ -142,12 +142,13 @@ fn check_part(depth: usize, parts: &mut usize) -> Result<(), Exceeded> {
 }
 
 impl UserType {
-    /// Whether it is within the limits of a type, as [`CqlType::check_limits`] does.
+    /// Whether the user-defined type is within the limits, as [`CqlType::check_limits`].
     pub fn check_limits(&self) -> Result<(), Exceeded> {
         self.check_within(1, &mut 0)
     }
 
-    /// The same of a part of a type, at this level of it and with so many parts before it, to which its own are added.
+    /// As [`Self::check_limits`], for a part at depth `depth` of a type with `parts` parts before it, to which its own
+    /// are added.
     pub fn check_within(&self, depth: usize, parts: &mut usize) -> Result<(), Exceeded> {
         check_part(depth, parts)?;
         self.fields.iter().try_for_each(|(_, field)| field.check_within(depth + 1, parts))

@@ -1,6 +1,7 @@
-//! What a message of a client comes to: what its connection does next, and the answers of requests that run as futures.
+//! The outcome of a client's message: what its connection does next, and the answers of requests that run as futures.
 //!
-//! Left out: how messages are taken ([`crate::requests`]), and how answers are encoded and written ([`crate::connection`]).
+//! Left out: how messages are read ([`crate::requests`]), and how answers are encoded and written
+//! ([`crate::connection`]).
 
 use diorite_cql::protocol::event::EventSet;
 use diorite_cql::protocol::{Compression, CqlError, Version};
@@ -23,7 +24,7 @@ pub(crate) struct Answer {
     pub(crate) _held: Option<Arc<Budget>>,
 }
 
-/// What such a request comes to, if it does not fail.
+/// The outcome of such a request, unless it fails.
 pub(crate) enum Outcome {
     /// A request was carried out.
     Reply(Reply),
@@ -34,7 +35,7 @@ pub(crate) enum Outcome {
 /// A request that the connection runs as a future.
 pub(crate) type Running = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
-/// What a decoded message asks the connection to do once nothing borrows from its buffers.
+/// The next step of the connection after a decoded message, once its buffers are no longer borrowed.
 pub(crate) enum Next {
     Nothing,
     Start(Version, Option<Compression>, i16),

@@ -1,18 +1,18 @@
-//! A single write that somebody awaits.
+//! A single write with a future for its outcome.
 
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// A sink for one write that somebody awaits.
+/// A sink for one write, whose outcome goes to a future.
 struct OneWrite(Mutex<Option<oneshot::Sender<Result<WriteReply, KvError>>>>);
 
 impl WriteSink for OneWrite {
     fn complete(&self, done: &mut Vec<Completion>) {
         for (_, outcome) in done.drain(..) {
             if let Some(waiting) = self.0.lock().take() {
-                // Whoever waited may be gone (the connection closed); the write stands.
+                // The receiver may be gone (its connection is closed); the write stands.
                 let _ = waiting.send(outcome);
             }
         }

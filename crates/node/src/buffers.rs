@@ -1,12 +1,13 @@
-//! The memory of a connection's buffers, as it is charged.
+//! The memory of a connection's buffers, and its charge.
 //!
-//! Always true: what all connections have is not charged (the number of connections bounds it), so that short requests cost no look at an account that
-//! connections share; beyond that, a buffer that is to grow is charged before it does. Left out: what requests hold that run by themselves (`diorite_query::budget`).
+//! Always true: an allowance for every connection is not charged (the number of connections bounds it), so that short
+//! requests do not touch an account that connections share. A buffer that is to grow beyond it is charged before. Left
+//! out: the memory of requests that run as futures (`diorite_query::budget`).
 
 use diorite_base::account::{Account, Charge, Refused};
 use std::sync::Arc;
 
-/// What every connection may have without being charged for it.
+/// The bytes that every connection may use without a charge.
 pub(crate) const ALLOWANCE_BYTES: usize = 16 << 10;
 
 /// See the top of this module.

@@ -1,8 +1,9 @@
-//! Follows the catalog: proposes commands to its Raft group, carries out what [`diorite_control::follower`] and [`diorite_control::splitting`] decide, and
-//! publishes a snapshot once this node serves it.
+//! The shell of the catalog's follower: proposes commands to the catalog's group, carries out the actions of
+//! [`diorite_control::follower`] and [`diorite_control::splitting`], and publishes a snapshot once this node serves it.
 //!
-//! Always true: one thread carries actions out, one after the other, and never the thread that applies the log, which only wakes it. A change is
-//! answered after this node serves it and, as far as they can be waited for, after all others do ([`diorite_control::answering`]).
+//! Always true: one thread carries out actions, one after the other; it is never the thread that applies the log, which
+//! only wakes it. A change is answered once this node serves it and, within a timeout, all others do
+//! ([`diorite_control::answering`]).
 
 mod events;
 mod local;
@@ -43,17 +44,17 @@ use uuid::Uuid;
 
 /// Events that a slow connection may lag behind.
 const PENDING_EVENTS: usize = 1_024;
-/// How long after a failed attempt the catalog is told again that tablets are gone.
+/// After a failed attempt, how long until dropped tablets are reported to the catalog again.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
-/// Writes to a tablet, wherever it is led. Without it the follower would be bound to this node's store, whose replica of the catalog
+/// Writes to a tablet, on whichever node it is led. The follower uses this, as this node's own replica of the catalog
 /// seldom leads.
 pub(crate) trait CatalogWriter: Send + Sync + 'static {
     /// Writes to [`CATALOG_TABLET`] and waits for the outcome.
     fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>>;
 }
 
-/// The write that asks the catalog for a change; none for what could not be read or is over a limit.
+/// The mutation that proposes a command to the catalog; an error if it could not be decoded or is over a limit.
 pub(crate) fn as_mutation(command: &Command) -> Result<Mutation, Unprovable> {
     Ok(Mutation::evaluated(None, &ProvenProgram::new(command)?))
 }
@@ -122,8 +123,8 @@ impl CatalogFollower {
         }))
     }
 
-    /// Opens this node's tablets as the catalog has them, removes what is left of dropped ones, and follows the catalog from now on. From here
-    /// on changes can be proposed, through `writer`.
+    /// Opens this node's tablets according to the catalog, removes the leftovers of dropped ones, and follows the catalog
+    /// from now on. From here on changes can be proposed, through `writer`.
     pub(crate) fn start(self: &Arc<Self>, writer: Arc<dyn CatalogWriter>) -> Result<(), StartError> {
         let catalog = self.current();
         let leftovers = Leftovers::new(&catalog, self.node);
@@ -174,12 +175,12 @@ impl CatalogFollower {
         Arc::clone(follower::newest(&self.evaluator.load().current(), &self.served()))
     }
 
-    /// What clients may register for, from now on.
+    /// The events that clients may register for, from now on.
     pub(crate) fn events(&self) -> broadcast::Receiver<Arc<Event>> {
         self.events.subscribe()
     }
 
-    /// The version of the schema that a node serves, as drivers are told it.
+    /// The schema version that a node serves, as drivers read it.
     pub(crate) fn served_schema(&self, node: NodeId) -> Uuid {
         self.schema_versions.lock().of(self.peers.served_version(node))
     }
@@ -190,7 +191,7 @@ impl CatalogFollower {
         self.change_by(as_mutation(command)?).await
     }
 
-    /// The same for a command that is encoded and proven, which takes long for a large definition.
+    /// As [`Self::change`], for a command that is encoded and proven, which takes long for a large definition.
     pub(crate) async fn change_by(&self, mutation: Mutation) -> Result<Vec<u8>, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
         let reply = writer.write(mutation).await?;
@@ -225,7 +226,7 @@ impl CatalogFollower {
         }
     }
 
-    /// Proposes a command and returns its outcome as soon as it is known, whoever serves it yet.
+    /// Proposes a command and returns its outcome as soon as it is known, whether or not any node serves it yet.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Outcome, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
         let reply = writer.write(as_mutation(command)?).await?;
@@ -307,7 +308,7 @@ impl CatalogFollower {
         }
     }
 
-    /// Takes in which of the nodes are up.
+    /// Applies the list of nodes, and which of them are up.
     fn meet_nodes(&self, catalog: &Catalog) {
         for node in catalog.nodes().map(|node| node.id).filter(|node| *node != self.node) {
             self.changed(node, self.store.liveness().is_up(node));
@@ -323,11 +324,11 @@ impl CatalogFollower {
     }
 
     fn notify(&self, event: Event) {
-        // Nobody may be listening.
+        // There may be no receivers.
         let _ = self.events.send(Arc::new(event));
     }
 
-    /// Carries out what is due of the splits of tablets here. May wait for the store's threads.
+    /// Carries out the steps of splits that are due here. May wait for the store's threads.
     pub(crate) fn advance_splits(&self) {
         let steps = self.splitting.lock().next(&self.served(), &self.local());
         for step in steps {
@@ -340,12 +341,13 @@ impl CatalogFollower {
         }
     }
 
-    /// The command that tells the catalog which tablets led here are as it wants them. May wait for the store's threads.
+    /// The command that reports the tablets led here whose groups are as the catalog wants them. May wait for the
+    /// store's threads.
     pub(crate) fn finished_tablets(&self) -> Option<Command> {
         self.splitting.lock().finished(&self.served(), &self.local())
     }
 
-    /// Proposes a step of a split; if it does not get through, it is due again at the next look.
+    /// Proposes a step of a split; if that fails, the step is due again at the next call.
     fn propose_of_split(&self, command: Command, goes_on: bool) {
         let Some(shell) = self.me.upgrade() else { return };
         self.runtime.spawn(async move {
@@ -365,7 +367,7 @@ impl CatalogFollower {
         });
     }
 
-    /// Tells the catalog of dropped tablets that this node has none of (any more), whenever there may be some.
+    /// Reports dropped tablets to the catalog of which this node has no replica (any more), whenever there may be some.
     async fn forget_dropped(self: Arc<Self>) {
         loop {
             self.dropped.notified().await;
@@ -380,7 +382,7 @@ impl CatalogFollower {
 }
 
 impl Openings for CatalogFollower {
-    /// Of the catalog only to build its replica anew: what is opened then is what the follower goes by from now on.
+    /// Only used to rebuild the catalog's replica: the follower then uses the newly opened one.
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
         let catalog = self.current();
         if tablet == CATALOG_TABLET {

@@ -183,7 +183,7 @@ impl fmt::Display for LogFormat {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MetricsAccess {
-    /// Whoever reaches the port.
+    /// Everyone who reaches the port.
     Open,
     /// A role that may look at the cluster.
     Role,

@@ -49,12 +49,13 @@ const PROGRESS_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The largest message of a client that has not logged in: credentials are short.
 const MAX_BODY_BYTES_BEFORE_LOGIN: usize = 64 << 10;
-/// So much is written before others have their turn: by a system call, or two, a fraction of a millisecond.
+/// The most bytes that are written before other tasks have a turn: one or two system calls, a fraction of a
+/// millisecond.
 const MAX_WRITTEN_AT_ONCE: usize = 512 << 10;
-/// What a connection does between two waits (one read, its replies, one write) is charged to its task as so many of the units that the runtime gives a task
-/// for one turn (128): after a few such rounds in a row others have their turn, and the system is asked what else is ready.
+/// The cost of one round (one read, its replies, one write) in the units of which the runtime gives a task 128 per
+/// turn: after a few rounds in a row other tasks have a turn, and the system is asked which other sockets are ready.
 const UNITS_PER_ROUND: usize = 32;
-/// Replies longer than this, together, are encoded where that holds nobody up.
+/// If the replies together are longer than this, they are encoded on a thread for long work.
 const LARGE_REPLY_BYTES: usize = 512 << 10;
 
 /// How often a client may try to log in before it has to connect anew.
@@ -72,7 +73,7 @@ pub(crate) struct Connection {
     /// Writes handed to the store and not answered yet.
     submitted: usize,
     running: FuturesUnordered<Running>,
-    /// Answers of those that are done, written with one system call.
+    /// Answers that are done, to be written with one system call.
     finished: Vec<Answer>,
     done: Vec<Completion>,
     version: Version,
@@ -86,12 +87,12 @@ pub(crate) struct Connection {
     logins: u32,
     /// When the requests that are in the input buffer were read, on the monotonic clock.
     arrived_ns: u64,
-    /// What became of the requests that are being taken.
+    /// Statistics of the requests that are being read.
     taken: Taken,
     client: Option<SocketAddr>,
-    /// What its requests are charged to.
+    /// The account for its requests.
     account: Arc<Account>,
-    /// The memory of the buffers, as it is charged.
+    /// The memory of the buffers, with its charge.
     buffers: Buffers,
     closing: bool,
 }
@@ -149,8 +150,9 @@ impl Connection {
         }
     }
 
-    /// Begins what was asked for and runs as futures, and answers what is done of it. What can be written by now waits until every task that can run has run: the
-    /// answers of other nodes that have come are among them, and coalesced replies cost one system call.
+    /// Starts requests that run as futures, and collects the answers that are done. What can be written by now waits
+    /// until every task that can run has run: the answers of other nodes that have arrived are among them, and
+    /// coalesced replies cost one system call.
     async fn gather_answers(&mut self) {
         finished(&mut self.running, &mut self.finished, false).await;
         self.answer_finished().await;
@@ -174,12 +176,12 @@ impl Connection {
         self.buffers.record(self.capacity_bytes());
     }
 
-    /// Whether the client has done what it has to before it is served.
+    /// Whether the client has completed the handshake, including the login.
     fn is_served(&self) -> bool {
         self.started && (self.session.is_open() || self.session.role().is_some())
     }
 
-    /// Whether more requests may be taken in.
+    /// Whether more requests may be read.
     fn has_room(&self) -> bool {
         !self.closing
             && self.submitted + self.running.len() < MAX_IN_FLIGHT
@@ -225,7 +227,8 @@ impl Connection {
             }
             event = event => self.tell(&event),
             () = timeout, if is_stalled => return Ok(false),
-            // Last, when every request has got as far as it can: what they ask of other nodes leaves together.
+            // The last branch: by now every request has got as far as it can, so that their requests to other nodes are sent
+            // together.
             () = self.shared.kv.router.gathered() => {}
         }
         Ok(true)
@@ -246,7 +249,7 @@ impl Connection {
         let room = match self.buffers.admit(self.capacity_bytes() + self.inbound.growth_bytes()) {
             Ok(()) => Some(self.inbound.input()),
             Err(refused) if self.refuse_unfinished(refused) => return Ok(true),
-            // What every connection may have is enough for short messages.
+            // The allowance of every connection is enough for short messages.
             Err(_) => self.inbound.input_within(ALLOWANCE_BYTES),
         };
         // Without room for the rest of a segment the connection has to end.
@@ -262,8 +265,8 @@ impl Connection {
         }
     }
 
-    /// There is no memory for the rest of what the client is sending: the message is refused, and what was read of it dropped; false if there is none to be
-    /// refused.
+    /// There is no memory for the rest of a message that is being received: the message is refused, and its bytes so
+    /// far are dropped. Returns false if there is no such message.
     fn refuse_unfinished(&mut self, refused: Refused) -> bool {
         let Some(error) = self.inbound.refuse_unfinished(refused_error(refused)) else { return false };
         self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
@@ -273,7 +276,7 @@ impl Connection {
         true
     }
 
-    /// Writes what there is, as far as the socket takes it; true if it has taken so much that others should have their turn.
+    /// Writes as much as the socket takes; true if it has taken so much that other tasks should have a turn.
     fn flush(&mut self) -> io::Result<bool> {
         let mut written = 0;
         loop {
@@ -299,7 +302,8 @@ impl Connection {
         }
     }
 
-    /// How much of so many bytes may be written now. What TLS copies is charged before; if that is refused, it takes a record at a time.
+    /// How many of so many bytes may be written now. The copy that TLS makes is charged before; if that is refused, one
+    /// record at a time is written.
     fn may_write(&mut self, bytes: usize) -> usize {
         let copied = self.socket.copied_bytes(bytes);
         if copied == 0 || self.buffers.admit(self.capacity_bytes() + copied).is_ok() {
@@ -344,7 +348,7 @@ impl Connection {
                 Next::Run(running) => self.running.push(running),
                 Next::LogIn(running) => {
                     self.logins += 1;
-                    // Whoever sends more before the answers are there is not waited for.
+                    // A client that sends more attempts before the answers are there is disconnected.
                     self.closing |= self.logins > MAX_LOGINS;
                     self.running.push(running);
                 }
@@ -364,7 +368,7 @@ impl Connection {
         self.inbound.release_done();
     }
 
-    /// Takes in how long requests took that were answered at once: one look at the clock for all of them.
+    /// Records the durations of requests that were answered at once, with one clock read for all of them.
     fn observe(&self, taken: &Taken) {
         if taken.executes > 0 {
             self.shared.counters.executes.add(taken.executes);
@@ -398,7 +402,7 @@ impl Connection {
         self.outbound.commit();
         self.inbound.start(version, compression);
         if !self.session.is_open() {
-            // Until it has logged in there is nothing long to say.
+            // Before the login, messages are short.
             self.inbound.set_max_body_bytes(MAX_BODY_BYTES_BEFORE_LOGIN);
         }
         self.outbound.start(version, compression);
@@ -454,7 +458,7 @@ impl Connection {
 
     async fn answer_finished(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
-        // What is encoded here in one go.
+        // The bytes that are encoded here without a pause.
         let mut encoded_bytes = 0;
         for answer in finished.drain(..) {
             self.observe_answer(&answer);
@@ -500,9 +504,10 @@ impl Connection {
 
     /// Encodes a reply that takes more than a moment to encode, and memory that has to be there.
     async fn answer_at_length(&mut self, answer: &Answer, reply: &Reply) {
-        // Once as a message, and once more where that is compressed or cut in segments. The request holds it as rows until it is done.
+        // Once as a message, and once more where that is compressed or cut into segments. The request holds the rows
+        // until it is done.
         let wanted = self.capacity_bytes() + reply.body_bytes().saturating_mul(2);
-        // What was written is not refused afterwards.
+        // A write that has been done is not refused afterwards.
         let is_read = matches!(answer.note.operation, Operation::Read | Operation::Scan | Operation::Aggregate);
         if let Err(refused) = self.buffers.admit(wanted)
             && is_read
@@ -521,7 +526,7 @@ impl Connection {
         self.tell_buffers();
     }
 
-    /// Takes in a request that ran as a future.
+    /// Records a request that ran as a future.
     fn observe_answer(&self, answer: &Answer) {
         let now_ns = self.shared.kv.clock.monotonic_ns();
         let (rows, error) = match &answer.outcome {
@@ -543,8 +548,8 @@ impl Connection {
     }
 }
 
-/// Takes the answers of requests that run as futures and are done: what another node has answered in one frame is told the client in one write. Ready when
-/// there is one, or, unless it `waits`, at once.
+/// Takes the answers of requests that run as futures and are done: answers that another node has sent in one frame
+/// reach the client in one write. Ready when there is one, or, unless it `waits`, at once.
 async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>, waits: bool) {
     std::future::poll_fn(|context| {
         while answers.len() < ANSWERS_AT_ONCE
@@ -563,7 +568,7 @@ async fn next_event(events: &mut Option<broadcast::Receiver<Arc<Event>>>) -> Arc
     loop {
         match receiver.recv().await {
             Ok(event) => return event,
-            // Events were missed; drivers also look by themselves, now and then.
+            // Events were missed; drivers also refresh by themselves from time to time.
             Err(broadcast::error::RecvError::Lagged(_)) => {}
             Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
         }

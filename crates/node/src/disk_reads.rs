@@ -1,10 +1,12 @@
 //! Reads that wait for a disk, on a bounded number of threads for each disk.
 //!
-//! A thread carries out one read at a time, so there are as many threads as reads that a disk answers best at a time. Whoever begins reads wakes one thread;
-//! each thread that finds more of them waiting wakes the next one. While all threads are busy nobody is woken: each takes the next read by itself.
+//! A thread carries out one read at a time, so there are as many threads for a disk as it serves reads best at a time.
+//! Starting reads wakes one thread; each thread that finds more reads waiting wakes the next one. While all threads are
+//! busy none needs waking: each takes the next read by itself.
 //!
-//! Always true: reads of a disk begin in the order in which they came; no more of them wait than [`MAX_WAITING`]; a read that nobody waits for any longer is not begun; a
-//! disk that does not answer holds up the reads of no other disk. Left out: what limits the reads of one client or one node (`route`, `connection`), and when a read ends (`route::read::Until`).
+//! Always true: reads of a disk begin in the order in which they came; at most [`MAX_WAITING`] of them wait; a read
+//! whose client no longer waits is not begun; a disk that does not respond delays the reads of no other disk. Left out:
+//! the limits on reads of one client or one node (`route`, `connection`), and the end of a read (`route::read::Until`).
 
 use crate::error::StartError;
 use diorite_base::write::KvError;
@@ -20,7 +22,7 @@ const MAX_WAITING: usize = 64 << 10;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The threads of all disks, and what waits for them.
+/// The threads of all disks, and their queues.
 pub(crate) struct DiskReads {
     disks: Vec<Disk>,
 }
@@ -47,7 +49,7 @@ struct Queue {
     is_closed: bool,
 }
 
-/// What the threads are doing.
+/// The state of the threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DiskReadState {
     /// Threads.
@@ -61,13 +63,14 @@ pub(crate) struct DiskReadState {
 }
 
 impl DiskReads {
-    /// Starts so many threads for each disk.
+    /// Starts this many threads for each disk.
     pub(crate) fn new(disks: usize, threads: usize) -> Result<Self, StartError> {
         let disks = (0..disks.max(1)).map(|disk| Disk::start(disk, threads.max(1)));
         Ok(Self { disks: disks.collect::<Result<_, _>>()? })
     }
 
-    /// Begins a read of a disk as soon as one of its threads is free; refused if too many wait. What the read panics with is reported and goes no further.
+    /// Begins a read of a disk as soon as one of its threads is free; refused if too many wait. A panic of the read is
+    /// reported and does not end the thread.
     pub(crate) fn begin(&self, disk: usize, read: impl FnOnce() + Send + 'static) -> Result<(), KvError> {
         // A node has as many disks when it ends as when it starts.
         let Some(disk) = self.disks.get(disk) else { return Err(KvError::Storage(format!("there is no disk {disk}"))) };
@@ -84,7 +87,7 @@ impl DiskReads {
         Ok(())
     }
 
-    /// Reads, and waits for it. A read that is dropped before a thread takes it is not carried out.
+    /// Reads, and waits for the result. A read that is dropped before a thread takes it is not carried out.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
         disk: usize,
@@ -93,7 +96,7 @@ impl DiskReads {
         let (answer, answered) = oneshot::channel();
         let begun = self.begin(disk, move || {
             if !answer.is_closed() {
-                // Whoever asked may be gone by now.
+                // The receiver may be gone.
                 drop(answer.send(read()));
             }
         });
@@ -102,7 +105,7 @@ impl DiskReads {
         answered.await.map_err(|_| KvError::Storage(ended.to_owned()))
     }
 
-    /// What the threads of all disks are doing.
+    /// The state of the threads of all disks.
     pub(crate) fn state(&self) -> DiskReadState {
         let mut state = DiskReadState::default();
         for disk in &self.disks {
@@ -135,7 +138,7 @@ impl Disk {
 }
 
 impl Drop for Disk {
-    /// The threads finish what has begun; what waits is dropped.
+    /// Threads finish the reads that have begun; waiting reads are dropped.
     fn drop(&mut self) {
         let mut queue = self.shared.queue.lock();
         queue.is_closed = true;
@@ -161,7 +164,7 @@ impl Shared {
             if wakes {
                 self.arrived.notify_one();
             }
-            // It owns what it reads with, and gives back what it holds when it is dropped.
+            // The job owns its state, and releases it when it is dropped.
             drop(catch_unwind(AssertUnwindSafe(job)));
             self.done.fetch_add(1, Ordering::Relaxed);
             queue = self.queue.lock();
@@ -218,7 +221,7 @@ mod tests {
         for done in waiting {
             done.await.unwrap();
         }
-        // Four at a time: each is at most as many places from its own as others run beside it.
+        // Four at a time: each differs from its place by at most as many as run beside it.
         let order = order.lock();
         assert!(order.iter().enumerate().all(|(at, number)| at.abs_diff(*number) <= 4), "{order:?}");
     }

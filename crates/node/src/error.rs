@@ -71,13 +71,13 @@ pub enum StartError {
         /// Why not.
         reason: String,
     },
-    /// The node cannot become a member of the cluster that it is to join.
+    /// The node cannot become a member of the cluster that it should join.
     #[error("{0}")]
     Join(String),
-    /// The other members do not let the node in.
+    /// The other members do not admit the node.
     #[error("node {by} refuses this node: {reason}")]
     Refused {
-        /// The member that said so.
+        /// The member that refused it.
         by: NodeId,
         /// Its reason.
         reason: String,
@@ -88,7 +88,7 @@ pub enum StartError {
     /// The certificate or key for TLS cannot be used.
     #[error("cannot use TLS: {0}")]
     Tls(#[from] TlsError),
-    /// What was given differs from what the cluster was first started with.
+    /// A given value differs from the one that the cluster was first started with.
     #[error("--rf {given} was given, but this cluster was first started with --rf {decided}: leave it out")]
     ReplicationFactor {
         /// On the command line.

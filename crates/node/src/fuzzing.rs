@@ -1,7 +1,8 @@
-//! What the fuzzers do with frames of the lanes for requests and operations, and with questions of those who want to join; `cargo test` replays
-//! their seeds.
+//! Fuzz targets for frames of the requests and operations lanes, and for questions of nodes that want to join; `cargo
+//! test` replays their seeds.
 //!
-//! Always true: nothing panics, whatever a peer sends. Left out: the Raft and bulk lanes, which are the `replica` crate's.
+//! Always true: nothing panics, whatever a peer sends. Left out: the raft and bulk lanes, which are the `replica`
+//! crate's.
 
 /// Reads arbitrary bytes as every kind of frame.
 pub fn lanes(input: &[u8]) {

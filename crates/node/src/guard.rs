@@ -5,9 +5,10 @@
 //! node ──hello: incarnation, a hash of the key──▶ members
 //! ```
 //!
-//! Always true: when the guard speaks, no thread of the process runs, so nothing is answered under its leases any more; only the process and its guard know the key, so nobody else can say
-//! that it has ended; and a key is good for one incarnation. A guard that cannot be started, or that ends, is missed only in that the others wait. Left out: machines that fail as a whole,
-//! with their guards.
+//! Always true: when the guard sends its notice, no thread of the process runs, so nothing is answered under its leases
+//! any more. Only the process and its guard know the key, so no other process can send that notice; and a key is valid
+//! for one incarnation. Without a guard the other nodes wait for the leases to lapse. Left out: machines that fail as a
+//! whole, with their guards.
 
 use crate::pause::pause;
 use diorite_base::{Clock, SystemClock};
@@ -30,20 +31,21 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// How long a member may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a member is dialled that cannot be reached. After that its own clock says that the leases have lapsed.
+/// How often an unreachable member is dialled. After that its own clock shows that the leases have lapsed.
 const ATTEMPTS: u32 = 5;
 /// How long until it is dialled again.
 const RETRY: Duration = Duration::from_millis(50);
 /// The most that is read of one line; members are a few dozen bytes each.
 const MAX_LINE_BYTES: usize = 4 << 20;
 
-/// Whose end a guard waits for, and whom it notifies; each line that it reads is one, the last counts.
+/// The process that a guard watches, and the members that it notifies. Each line of its input is one; the last one is
+/// valid.
 #[derive(Clone, Serialize, Deserialize)]
 struct Duty {
     process: i32,
-    /// What the members are to be told.
+    /// The notice to the members.
     notice: String,
-    /// The address that connections come from.
+    /// The local address of connections.
     bind: IpAddr,
     max_clock_skew_ms: u64,
     members: Vec<SocketAddr>,
@@ -53,7 +55,7 @@ struct Duty {
 #[derive(Default)]
 pub(crate) struct Guard(Option<Arc<Instructions>>);
 
-/// What the guard is to be told, until the thread that does so has.
+/// Instructions that have not been written to the guard yet.
 struct Instructions {
     duty: Mutex<Duty>,
     line: Mutex<Option<Vec<u8>>>,
@@ -76,7 +78,7 @@ impl Guard {
         }
     }
 
-    /// Whom the guard is to notify from now on.
+    /// Sets the members that the guard is to notify from now on.
     pub(crate) fn set_members(&self, members: impl Iterator<Item = SocketAddr>) {
         let Some(instructions) = &self.0 else { return };
         let mut duty = instructions.duty.lock();
@@ -94,9 +96,10 @@ impl Guard {
     }
 }
 
-/// The guard, and two threads of the node: one waits for its end, the other until it has taken what it is told.
+/// Starts the guard, and two threads of the node: one waits for the guard's end, the other writes instructions to it.
 fn spawn(mut command: Command, instructions: &Arc<Instructions>) -> io::Result<()> {
-    // In a group of its own: what ends the node from a terminal does not end the guard before it has spoken.
+    // In a process group of its own: a signal from the terminal that ends the node does not end the guard before it has
+    // sent its notice.
     command.arg0("diorite").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
     let mut child = command.spawn()?;
     let input = child.stdin.take().ok_or_else(|| io::Error::other("it has no standard input"))?;
@@ -121,7 +124,7 @@ fn instruct(mut input: ChildStdin, instructions: &Instructions) {
                 instructions.is_new.wait(&mut line);
             }
         };
-        // If the guard is gone, the other thread says so.
+        // If the guard is gone, the other thread reports it.
         if input.write_all(&line).is_err() {
             return;
         }
@@ -156,7 +159,7 @@ pub fn guard() -> Result<(), GuardError> {
     let first = input.first()?;
     let process = Pid::from_raw(first.process).ok_or_else(|| GuardError::NoInput("no process is named".to_owned()))?;
     let watched = pidfd_open(process, PidfdFlags::empty()).map_err(io::Error::from)?;
-    // Now it stands for the parent if that lives still, and not for another process that has got its number.
+    // The descriptor is of the parent only if that still lives, and not of another process with its id.
     if getppid() != Some(process) {
         return Err(GuardError::NoInput("the process that has started it is not the one that it names".to_owned()));
     }
@@ -170,21 +173,24 @@ pub fn guard() -> Result<(), GuardError> {
     Ok(())
 }
 
-/// Whoever stops all processes of a node stops the node's own first, and this one ends by itself soon afterwards.
+/// A stop of all processes of a node stops the node's own first, and the guard ends by itself soon afterwards.
 fn ignore_signals(runtime: &Runtime) -> io::Result<[Signal; 3]> {
     let _within = runtime.enter();
     Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?])
 }
 
-/// Keeps nothing of what the node's process was started with: a lock file that whoever started it holds open is to be free once the node has ended, and a file system to be unmounted.
+/// Closes everything inherited from the node's process: a lock file that its starter holds open must be free once the
+/// node has ended, and a file system must be unmountable.
 fn leave_the_rest() -> io::Result<()> {
-    // SAFETY: this process has just begun, with one thread, and has opened nothing itself: nobody in it owns a descriptor beyond the three standard ones.
-    // Kernels before 5.9 do not know the call: the descriptors stay open then.
+    // SAFETY: this process has just begun, with one thread, and has opened nothing itself: no object in it owns a
+    // descriptor beyond the three standard ones. Kernels before 5.9 do not know the call: the descriptors stay open
+    // then.
     unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
     std::env::set_current_dir("/")
 }
 
-/// What the node says on standard input, read without the buffer that the library has for it, as it is waited for beside the end of the process.
+/// The node's instructions on standard input, read without the library's buffer, as input and the end of the process
+/// are awaited together.
 #[derive(Default)]
 struct Input {
     buffer: Vec<u8>,
@@ -221,7 +227,7 @@ impl Input {
                 Err(error) => return Err(error.into()),
             }
             let mut is_ready = waiting.iter().map(|waiting| waiting.revents());
-            // Nothing but this says that all threads of the process have ended.
+            // Only this shows that all threads of the process have ended.
             let has_ended = is_ready.next().is_some_and(|events| events.contains(PollFlags::IN));
             let has_input = is_ready.next().is_some_and(|events| !events.is_empty());
             if has_input {
@@ -232,7 +238,7 @@ impl Input {
         }
     }
 
-    /// Reads what is there, or waits for something; returns whether there may be more.
+    /// Reads what is available, or waits for input; returns whether there may be more.
     fn read(&mut self) -> io::Result<bool> {
         let mut bytes = [0; 4096];
         let read = loop {

@@ -1,6 +1,8 @@
-//! The HTTP port: metrics, health, pages, and the configuration in force, behind the gate, and where clients have to log in behind the login.
+//! The HTTP port: metrics, health, pages, and the configuration in force, behind the request checks of the gate and,
+//! with `--auth`, behind a login.
 //!
-//! Always true: the port answers `/health/…` from the moment that it is open; whoever asks for anything else while the node starts waits until it serves.
+//! Always true: the port answers `/health/…` from the moment that it is open; other requests wait until the node
+//! serves.
 
 use crate::config::{MetricsAccess, StartOptions};
 use crate::http_login::Logins;
@@ -24,11 +26,11 @@ use tower::ServiceExt;
 /// The routes of a node that serves; none while it starts.
 pub(crate) type Serving = watch::Receiver<Option<Router>>;
 
-/// The options in force, for those who look.
+/// The options in force, for operators.
 pub fn configuration(options: &StartOptions) -> serde_json::Value {
     match serde_json::to_value(options) {
         Ok(mut configuration) => {
-            // What is in force, not what was left out.
+            // The values in force, in place of options that were omitted.
             configuration["memory_limit"] = options.memory_limit_bytes().into();
             configuration
         }
@@ -36,7 +38,8 @@ pub fn configuration(options: &StartOptions) -> serde_json::Value {
     }
 }
 
-/// What requests have to keep to. The node knows itself by its machine's name, by the one that other nodes are given, and by those that the operator adds.
+/// The rules that requests are checked against. The node's names are its machine's name, the one given to other nodes,
+/// and those that the operator adds.
 pub(crate) fn gate(options: &StartOptions) -> Gate {
     let advertised = options.advertise_node_address.iter().map(|address| address.host.clone());
     let names = options.http_host.iter().cloned().chain(advertised).chain([machine::name()]);
@@ -45,7 +48,7 @@ pub(crate) fn gate(options: &StartOptions) -> Gate {
     Gate::new(names, changes_from)
 }
 
-/// What a node that serves answers, to those who may ask.
+/// The routes of a node that serves.
 pub(crate) fn routes(options: &StartOptions, kv: &Arc<NodeKv>, view: NodeView) -> Router {
     let routes = diorite_admin::router(view);
     if !options.auth {

@@ -1,7 +1,7 @@
-//! Where a connection's completed writes arrive.
+//! Receives a connection's completed writes.
 //!
-//! Always true: it lives for as long as a write of the connection is not completed, and with it what these writes are charged to, even if the client is
-//! gone.
+//! Always true: it lives as long as a write of the connection is not completed, and with it the charge for these
+//! writes, even if the client is gone.
 
 use diorite_base::account::{Account, Meter};
 use diorite_base::write::{Completion, WriteSink};
@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 pub(crate) struct Inbox {
     done: Mutex<Vec<Completion>>,
     arrived: Notify,
-    /// What the writes that are not answered yet hold.
+    /// The memory of writes that are not answered yet.
     pub(crate) meter: Meter,
 }
 
@@ -36,7 +36,7 @@ impl Inbox {
         Self { done: Mutex::default(), arrived: Notify::new(), meter: Meter::shared(account) }
     }
 
-    /// Moves what has arrived into `into`, which must be empty.
+    /// Moves the completed writes into `into`, which must be empty.
     pub(crate) fn take(&self, into: &mut Vec<Completion>) {
         std::mem::swap(&mut *self.done.lock(), into);
     }

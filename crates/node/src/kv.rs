@@ -20,7 +20,7 @@ pub(crate) struct NodeKv {
     pub(crate) router: Arc<Router>,
     pub(crate) catalog: Arc<CatalogFollower>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// What is told of this node before the catalog knows it.
+    /// The description of this node until the catalog has one.
     pub(crate) node: NodeInfo,
     /// Tablets of a new table per node.
     pub(crate) tablets_per_node: u32,

@@ -1,8 +1,8 @@
 //! A running node: configuration, wiring, the CQL listener and its connections, the catalog's follower, metrics.
 //!
-//! Always true: everything that waits is bounded (connections, requests per connection, bytes buffered per connection, queued writes);
-//! a connection is one task that answers all complete requests it has read with one write. Left out: what statements mean (`query`),
-//! how writes become durable (`replica`).
+//! Always true: every queue is bounded (connections, requests per connection, bytes buffered per connection, queued
+//! writes); a connection is one task that answers all complete requests it has read with one write. Left out: the
+//! meaning of statements (`query`), and how writes become durable (`replica`).
 
 mod answer;
 mod aside;

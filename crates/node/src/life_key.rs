@@ -5,18 +5,18 @@ use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Known to one process of a node and to its guard: who shows it has been told by the guard, or is it.
+/// A secret that one process of a node and its guard share: a process that presents it is one of the two.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct LifeKey([u8; 32]);
 
 impl LifeKey {
-    /// A key that nobody can guess.
+    /// An unpredictable key.
     pub(crate) fn random() -> Self {
         Self(random::secret())
     }
 
-    /// The incarnation in the handshakes of this life: nobody finds the key from that.
+    /// The incarnation in the handshakes of this life, from which the key cannot be found.
     pub(crate) fn incarnation(&self, life: u64) -> u64 {
         let hash = digest(&SHA256, &[self.0.as_slice(), &life.to_be_bytes()].concat());
         hash.as_ref().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))

@@ -1,7 +1,8 @@
-//! Accepts CQL connections, up to a limit, and decides where.
+//! Accepts CQL connections, up to a limit.
 //!
-//! Always true: the node's address is its own from the start, so that two nodes with one address do not get far; where passwords are asked for, nobody listens beyond
-//! loopback as long as the first superuser has the password that everybody knows. Left out: what is said on a connection.
+//! Always true: the node owns its address from the start, so that a second node with the same address fails early. With
+//! `--auth`, the node listens only on loopback as long as the first superuser has the initial password. Left out: the
+//! protocol on a connection.
 
 use crate::catalog::CatalogFollower;
 use crate::connection::Connection;
@@ -26,21 +27,22 @@ impl Drop for Counted {
     }
 }
 
-/// How often a port that somebody else has is tried again.
+/// How often a port that another process has is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
 
 /// The CQL port of the node's address.
 pub(crate) enum Door {
-    /// Whoever connects waits until the node serves.
+    /// Connections wait until the node serves.
     Open(TcpListener),
-    /// Taken, but whoever connects is refused.
+    /// The address is bound, and connections are refused.
     Reserved(TcpSocket, SocketAddr),
 }
 
 impl Door {
-    /// Takes the address. It is listened to at once if nobody beyond this machine can reach it, or no password is asked for.
+    /// Binds the address. The node listens at once if the address is reachable only from this machine, or no login is
+    /// required.
     pub(crate) async fn take(address: SocketAddr, asks_passwords: bool) -> io::Result<Self> {
         if !asks_passwords || is_loopback(address.ip()) {
             return Ok(Self::Open(TcpListener::bind(address).await?));
@@ -76,7 +78,7 @@ async fn password_changed(catalog: &CatalogFollower) {
     }
 }
 
-/// Listens, as soon as nobody else does.
+/// Listens, as soon as no other process does.
 async fn listen(address: SocketAddr) -> TcpListener {
     loop {
         match TcpListener::bind(address).await {
@@ -93,7 +95,7 @@ async fn listen(address: SocketAddr) -> TcpListener {
     }
 }
 
-/// Accepts connections until `stop`, then gives those that are left a moment to finish.
+/// Accepts connections until `stop`, then gives the remaining ones a moment to finish.
 pub(crate) async fn run(door: Door, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let accepting = async {
@@ -183,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether somebody takes connections there.
+    /// Whether a process accepts connections there.
     async fn answers(address: SocketAddr) -> bool {
         tokio::net::TcpStream::connect(address).await.is_ok()
     }

@@ -1,8 +1,10 @@
-//! Logging in: SASL PLAIN, as drivers do it towards Cassandra's `PasswordAuthenticator`; and the check of a password, for HTTP, too.
+//! Logging in: SASL PLAIN, as drivers use it with Cassandra's `PasswordAuthenticator`; and the check of a password, for
+//! HTTP too.
 //!
-//! Always true: checking a password, which takes tens of milliseconds and megabytes on purpose, runs beside the threads that serve ([`crate::aside`]); a
-//! role that does not exist takes as long as one that does. Left out: what a role may do afterwards (`diorite_query::auth`), and where clients are accepted
-//! while the first superuser has its first password ([`crate::listener`]).
+//! Always true: checking a password takes tens of milliseconds and megabytes on purpose, and runs beside the serving
+//! threads ([`crate::aside`]); a role that does not exist takes as long as one that does. Left out: permissions
+//! (`diorite_query::auth`), and the restriction to loopback while the first superuser has its initial password
+//! ([`crate::listener`]).
 
 use crate::kv::NodeKv;
 use crate::shared::Shared;
@@ -15,7 +17,7 @@ use diorite_query::kv::Kv;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// What drivers know the method by.
+/// The name of the method, for drivers.
 pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
 /// The password of the first superuser, until it is changed.
 const INITIAL_PASSWORD: &str = "cassandra";
@@ -38,13 +40,13 @@ fn credentials(token: &[u8]) -> Result<(String, String), CqlError> {
     Ok((text(user)?, text(password)?))
 }
 
-/// What a password for a role that does not exist is checked against.
+/// The hash that a password for a non-existent role is checked against.
 fn nobodys_hash() -> &'static str {
     static HASH: OnceLock<String> = OnceLock::new();
     HASH.get_or_init(|| password::hash(INITIAL_PASSWORD).unwrap_or_default())
 }
 
-/// Checks the password of a role: the role, as it was when that began, if it is right.
+/// Checks the password of a role; returns the role as it was when the check began, if the password is right.
 pub(crate) async fn check(kv: &NodeKv, user: &str, given: String) -> Result<Option<Arc<Role>>, KvError> {
     let role = kv.catalog().role(user).cloned();
     let known = role.as_ref().and_then(|role| role.password_hash.clone());
@@ -54,7 +56,7 @@ pub(crate) async fn check(kv: &NodeKv, user: &str, given: String) -> Result<Opti
     Ok(role.filter(|_| is_right && exists))
 }
 
-/// Checks what a client answered to AUTHENTICATE, and makes the session that of its role.
+/// Checks a client's answer to AUTHENTICATE, and gives the session its role.
 pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Vec<u8>) -> Result<(), CqlError> {
     let (user, given) = credentials(&token)?;
     let checked = check(&shared.kv, &user, given).await.map_err(|error| CqlError::overloaded(error.to_string()))?;

@@ -1,13 +1,15 @@
-//! What this process may use of the machine that it runs on, and the machine's clocks.
+//! The resources that this process may use, and the machine's clocks.
 
 use diorite_base::{Clock, SystemClock};
 pub(crate) use diorite_storage::run_at_lower_priority as lower_priority;
 use std::fs;
 use std::path::Path;
 
-/// The machine's clocks. The monotonic one goes on while the machine sleeps (Linux, `CLOCK_BOOTTIME`): a lease that ends while a machine is suspended has ended when it wakes up, at
-/// the first look, with nobody having to notice that it slept. A time daemon may slew it, as it may every clock but `CLOCK_MONOTONIC_RAW`, which stops in sleep: `diorite_raft::DRIFT_PERMILLE`
-/// allows for that. Where the kernel answers from the vDSO (5.3 and later) it costs as much as any other clock, about 20 ns.
+/// The machine's clocks. The monotonic one goes on while the machine sleeps (Linux, `CLOCK_BOOTTIME`): a lease that
+/// ends while a machine is suspended has ended when it wakes up, without any detection of the sleep. A time daemon may
+/// slew it, as it may every clock but `CLOCK_MONOTONIC_RAW`, which stops in sleep: `diorite_raft::DRIFT_PERMILLE`
+/// allows for that. Where the kernel answers from the vDSO (5.3 and later) it costs as much as any other clock, about
+/// 20 ns.
 #[derive(Debug, Clone)]
 pub(crate) struct MachineClock {
     wall: SystemClock,
@@ -48,7 +50,7 @@ impl Clock for MachineClock {
     }
 }
 
-/// What the machine is called.
+/// The machine's host name.
 pub(crate) fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
@@ -68,8 +70,9 @@ pub(crate) fn memory_bytes() -> u64 {
     total.min(limit.unwrap_or(u64::MAX)).max(page << 14)
 }
 
-/// The least limit of the control groups that a process is in, by its lines of `/proc/self/cgroup`, and of those around them; of either version of control groups
-/// (Linux, `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst`), mounted at `root`.
+/// The least memory limit of the control groups of a process, by its lines of `/proc/self/cgroup`, and of the enclosing
+/// groups; for either version of control groups (Linux, `Documentation/admin-guide/cgroup-v2.rst` and
+/// `cgroup-v1/memory.rst`), mounted at `root`.
 fn group_limit_bytes(root: &Path, membership: &str) -> Option<u64> {
     let limits = membership.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);

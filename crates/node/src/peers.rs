@@ -1,4 +1,4 @@
-//! What this node knows about the others at the moment, for all of its threads; [`diorite_control::peers`] says what follows from it.
+//! The state of the other nodes, for all threads; [`diorite_control::peers`] decides on it.
 
 use diorite_base::NodeId;
 use diorite_control::peers::{Announced, Notice, Peers};
@@ -35,7 +35,7 @@ impl PeerWatch {
         self.change(|peers| peers.set_announced(node, announced))
     }
 
-    /// Whether the node is down, and clients have yet to be told. From then on they have been.
+    /// Whether the node is down and clients are to be notified now. Afterwards they count as notified.
     pub(crate) fn still_down(&self, node: NodeId) -> bool {
         self.change(|peers| peers.still_down(node))
     }
@@ -45,12 +45,12 @@ impl PeerWatch {
         self.look(|peers| peers.served_version(node))
     }
 
-    /// Looks at all of it.
+    /// Reads the state.
     pub(crate) fn look<T>(&self, at: impl FnOnce(&Peers) -> T) -> T {
         at(&self.peers.lock())
     }
 
-    /// What changes whenever a wait may be over.
+    /// A value that changes whenever a wait may be over.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -1,7 +1,9 @@
-//! What becomes of the messages that a connection has read: answered at once, handed to the store, or made into futures that the connection runs.
+//! The messages that a connection has read: answered at once, submitted to the store, or made into futures that the
+//! connection runs.
 //!
-//! Always true: what a request holds beside the input buffer is charged to the connection's account before it is allocated, and refused with a reason if it does
-//! not fit; before a client has logged in nothing but logging in costs more than its message. Left out: reading and writing ([`crate::connection`]).
+//! Always true: the memory of a request beside the input buffer is charged to the connection's account before it is
+//! allocated, and refused with a reason if it does not fit; before a client has logged in, only the login may cost more
+//! than its message. Left out: reading and writing ([`crate::connection`]).
 
 use crate::answer::{Answer, Next, Outcome};
 use crate::login;
@@ -21,9 +23,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// What a request costs beside its body while it is worked on.
+/// The memory of a request in progress, beside its body.
 const REQUEST_BYTES: usize = 2 << 10;
-/// Longer requests take the general way, where what is done with them takes turns.
+/// Longer requests take the general path, which takes turns with other tasks.
 const MAX_SHORT_BYTES: usize = 64 << 10;
 
 /// The parts of a connection that taking a request needs while the request borrows from the input.
@@ -31,7 +33,7 @@ pub(crate) struct Requests<'c> {
     pub(crate) shared: &'c Arc<Shared>,
     pub(crate) session: &'c Arc<Session>,
     pub(crate) sink: &'c Arc<dyn WriteSink>,
-    /// What writes that are handed to the store are charged to.
+    /// The meter for writes that are submitted to the store.
     pub(crate) writes: &'c Meter,
     pub(crate) outbound: &'c mut Outbound,
     pub(crate) submitted: &'c mut usize,
@@ -42,12 +44,12 @@ pub(crate) struct Requests<'c> {
     pub(crate) started: bool,
     /// It has also logged in, where that is asked for.
     pub(crate) is_served: bool,
-    /// What requests are charged to.
+    /// The account for requests.
     pub(crate) account: &'c Arc<Account>,
 }
 
 impl Requests<'_> {
-    /// Takes a message: answers it, hands it on, or makes a future of it.
+    /// Handles a message: answers it, submits it, or makes a future of it.
     pub(crate) fn take(&mut self, envelope: &Envelope<'_>) -> Next {
         let message = match Message::decode(envelope) {
             Ok(message) => message,
@@ -146,7 +148,7 @@ impl Requests<'_> {
         }))
     }
 
-    /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer goes on.
+    /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer is reused.
     fn run(&mut self, envelope: &Envelope<'_>, message: &Message<'_>, needs_disk: bool) -> Next {
         let counter = match envelope.opcode {
             Opcode::Query => &self.shared.counters.queries,
@@ -174,7 +176,7 @@ impl Requests<'_> {
             arrived_ns,
             budget: Arc::clone(&budget),
         };
-        // Closed only when the node is gone; then nobody waits for the answer.
+        // Closed only when the node is gone; then no client waits for the answer.
         let turn = Arc::clone(&self.shared.turns).acquire_owned();
         let answer = self.shared.engine.answer_in_turn(Arc::clone(self.session), request, turn);
         Next::Run(Box::pin(async move {
@@ -186,9 +188,9 @@ impl Requests<'_> {
     }
 }
 
-/// A task that has taken requests of this many bytes together lets others go first.
+/// After requests of this many bytes, a task lets others go first.
 const BYTES_PER_TURN: usize = 32 << 10;
-/// What the runtime lets a task do in one turn, in its own measure.
+/// The work of a task in one turn, in the runtime's units.
 const UNITS_PER_TURN: usize = 128;
 
 /// Charges the task for work that the runtime does not see. If its turn is over by that, others go first.
@@ -198,7 +200,8 @@ pub(crate) async fn take_turn(units: usize) {
     }
 }
 
-/// Charges the task of a connection for a request, by its length: what a client has sent together is not worked on in one go. Short ones cost nothing.
+/// Charges the task of a connection for a request, by its length, so that a burst of a client's requests is not
+/// processed without a pause. Short requests cost nothing.
 async fn take_turns(bytes: usize) {
     take_turn((bytes / (BYTES_PER_TURN / UNITS_PER_TURN)).min(UNITS_PER_TURN)).await;
 }

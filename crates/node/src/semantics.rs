@@ -1,4 +1,4 @@
-//! Ties the row model to storage: what merging and expiry mean.
+//! Implements storage's interface for merging and expiry with the row model.
 
 use diorite_base::Horizon;
 use diorite_model::{entry, row};

@@ -1,4 +1,4 @@
-//! What the connections of a node share: the engine, counters, and limits on what they take on together.
+//! State that the connections of a node share: the engine, counters, and common limits.
 
 use crate::kv::NodeKv;
 use crate::logging::{Logging, SlowQuery};
@@ -42,7 +42,7 @@ fn error_name(error: &CqlError) -> String {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) connections: usize,
-    /// Requests that run at a time, beside point reads from memory and single-row writes.
+    /// Requests that may run at a time, beside point reads from memory and single-row writes.
     pub(crate) running: usize,
     /// Until when a request is answered, one way or the other.
     pub(crate) request_timeout_ns: u64,
@@ -57,18 +57,18 @@ pub(crate) struct Access {
     pub(crate) tls: Option<Arc<Tls>>,
 }
 
-/// What [`Shared`] is made of.
+/// The parts of [`Shared`].
 pub(crate) struct SharedParts {
     pub(crate) kv: Arc<NodeKv>,
     pub(crate) engine: Arc<QueryEngine<NodeKv>>,
-    /// What requests and the buffers of connections are charged to.
+    /// The account for requests and the buffers of connections.
     pub(crate) account: Arc<Account>,
     pub(crate) limits: ConnectionLimits,
     pub(crate) access: Access,
     pub(crate) logging: Arc<Logging>,
 }
 
-/// What all connections share.
+/// State that all connections share.
 pub(crate) struct Shared {
     pub(crate) kv: Arc<NodeKv>,
     pub(crate) engine: Arc<QueryEngine<NodeKv>>,
@@ -79,11 +79,12 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     pub(crate) limits: ConnectionLimits,
     pub(crate) access: Access,
-    /// One permit for each request that may run at a time: what a request gathers for its answer is bounded by a page, so this bounds them all.
+    /// One permit for each request that may run at a time: the rows of an answer are bounded by a page, so this bounds
+    /// them all.
     pub(crate) turns: Arc<Semaphore>,
-    /// What requests and the buffers of connections hold.
+    /// The account for requests and the buffers of connections.
     pub(crate) account: Arc<Account>,
-    /// The part of it that one connection may have.
+    /// The share of it that one connection may have.
     pub(crate) connection_limit_bytes: usize,
     random: Mutex<SplitMix64>,
 }
@@ -108,7 +109,7 @@ impl Shared {
         }
     }
 
-    /// Takes in requests of one statement that were answered together.
+    /// Records requests of one statement that were answered together.
     #[inline]
     pub(crate) fn observe(&self, operation: Operation, slot: Slot, done: &Done, client: Option<SocketAddr>) {
         if done.count == 0 {
@@ -122,7 +123,7 @@ impl Shared {
         }
     }
 
-    /// Takes in a request that ran by itself.
+    /// Records a request that ran as a future.
     pub(crate) fn observe_one(&self, note: &Note, done: &Done, client: Option<SocketAddr>, error: Option<&CqlError>) {
         self.latencies.record(note.operation, done.elapsed_ns, done.count);
         let statement = note.statement.as_deref();

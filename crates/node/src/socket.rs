@@ -1,8 +1,9 @@
 //! A client's socket, plain or with TLS, as the connection uses it: it waits for readiness, then reads and writes without waiting.
 //!
-//! Always true: after a read nothing that could be decrypted is left behind, so readiness of the socket is all there is to wait for; what TLS itself has to send
-//! (handshakes, keys) goes out like any other bytes. A plain socket that a read has emptied counts as not ready until the system reports new bytes, so that its
-//! connection waits with all others for that report. Left out: what the bytes mean.
+//! Always true: a read leaves nothing behind that could be decrypted, so the socket's readiness is all that a
+//! connection waits for; TLS's own messages (handshakes, keys) are sent like other bytes. A plain socket that a read
+//! has emptied counts as not ready until the system reports new bytes, so that its connection waits with all others for
+//! that report. Left out: the meaning of the bytes.
 
 use rustix::buffer::spare_capacity;
 use rustls::{ServerConfig, ServerConnection};
@@ -93,7 +94,7 @@ impl Socket {
         }
     }
 
-    /// Appends what has arrived: how many bytes, 0 at the end; `WouldBlock` if there is nothing.
+    /// Appends the bytes that have arrived; returns their number, 0 at the end; `WouldBlock` if there are none.
     pub(crate) fn try_read(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Socket::Plain(stream) => try_read(stream, input),
@@ -114,7 +115,7 @@ impl Socket {
         }
     }
 
-    /// Sends what TLS still holds, as far as the socket takes it.
+    /// Sends the bytes that TLS holds, as far as the socket takes them.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
             Socket::Plain(_) => Ok(()),
@@ -123,8 +124,8 @@ impl Socket {
     }
 }
 
-/// Appends what has arrived to `input`, as far as there is room. If that empties the socket, the stream is no longer ready: with edge-triggered events the next
-/// bytes are reported, and a further read, in vain, is saved.
+/// Appends the bytes that have arrived to `input`, as far as there is space. If that empties the socket, the stream is
+/// no longer ready: with edge-triggered events the next bytes are reported, and a further, futile read is saved.
 fn try_read(stream: &TcpStream, input: &mut Vec<u8>) -> io::Result<usize> {
     if input.len() == input.capacity() {
         input.reserve(MIN_READ_BYTES);
@@ -158,7 +159,7 @@ impl TlsSocket {
     fn try_read(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
         let received = self.tls.read_tls(&mut Now(&self.stream))?;
         let processed = self.tls.process_new_packets();
-        // An alert says to the client what was wrong.
+        // An alert reports the error to the client.
         self.send()?;
         processed.map_err(io::Error::other)?;
         let before = input.len();
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Of nobody; what it says is not looked at.
+    /// A certificate for tests; its content is not checked.
     const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----\n\
 MIIBkjCCATigAwIBAgIUOp/huUmyiv2dEv8Pw/bY5t9YTXIwCgYIKoZIzj0EAwIw\n\
 FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNDIzMjU0NVoYDzIxMjYxMDMx\n\
@@ -328,7 +329,7 @@ PGoCsMVl5FUyMJLNNRCSCCQ/YtaZRL0zy8Qt2uPcojp/JbrREkhVtTLT\n\
     }
 
     impl TlsClient {
-        /// Sends and receives what there is.
+        /// Sends and receives as much as is possible without waiting.
         fn step(&mut self) {
             while self.tls.wants_write() && self.tls.write_tls(&mut Now(&self.stream)).is_ok() {}
             while self.tls.read_tls(&mut Now(&self.stream)).is_ok_and(|count| count > 0) {
@@ -347,7 +348,7 @@ PGoCsMVl5FUyMJLNNRCSCCQ/YtaZRL0zy8Qt2uPcojp/JbrREkhVtTLT\n\
         let server = listener.accept().await.unwrap().0;
         let (mut socket, mut client) = encrypted(server, client).await;
         assert_eq!((socket.held_bytes(), socket.copied_bytes(usize::MAX)), (0, TLS_BUFFER_BYTES));
-        // The client does not read: the system takes some of it, TLS the rest.
+        // The client does not read: the system buffers some of it, TLS the rest.
         let mut taken = 0;
         loop {
             match socket.try_write(&[7; 100_000]) {

@@ -1,4 +1,4 @@
-//! What stops a node from outside.
+//! External signals that stop a node.
 
 use crate::error::StartError;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -19,7 +19,7 @@ impl StopSignals {
         })
     }
 
-    /// Waits for one of them.
+    /// Waits for the first signal.
     pub(crate) async fn arrived(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

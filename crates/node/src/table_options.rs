@@ -1,7 +1,8 @@
-//! From the `WITH` options of a table to how its files are written.
+//! From the `WITH` options of a table to the options of its files.
 //!
-//! Always true: the options were checked when they were given (`query::ddl::options`); what earlier versions let pass counts as not given.
-//! Left out: opening a tablet again once they have changed (`replica::Store::set_table_options`).
+//! Always true: the options were checked when they were given (`query::ddl::options`); invalid ones that earlier
+//! versions accepted count as not given. Left out: opening a tablet again after they have changed
+//! (`replica::Store::set_table_options`).
 
 use diorite_model::schema::Table;
 use diorite_query::ddl::options::{compaction_class, compression_class, given, read_map};
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 /// Zstandard's own default.
 const ZSTD_LEVEL: i32 = 3;
 
-/// What the options of a table say about its files.
+/// The file options of a table.
 pub(crate) fn of(table: &Table) -> TableOptions {
     let compression = given(table, "compression").map(read_map).unwrap_or_default();
     let is_off = compression.get("enabled").is_some_and(|enabled| enabled.eq_ignore_ascii_case("false"));

@@ -1,6 +1,6 @@
-//! How a connection knows what its requests did and since when they are there, without looking at the clock for each.
+//! The data that a connection keeps of each request, and since when, without a clock read for each.
 //!
-//! Always true: nothing is allocated per request; a write carries what has to be known of it in the tag that comes back with its outcome.
+//! Always true: nothing is allocated per request; a write carries its data in the tag that comes back with its outcome.
 
 use diorite_cql::protocol::Consistency;
 use diorite_query::activity::Slot;
@@ -8,8 +8,10 @@ use diorite_query::activity::Slot;
 const CONSISTENCY_SHIFT: u32 = 32;
 const AGE_SHIFT: u32 = 36;
 
-/// What names a write until it is answered: its stream, room for the number of its statement (see [`diorite_query::engine::slot_of`]), the consistency level
-/// that an error repeats, its size (see [`diorite_query::engine::held_bytes_of`]), and when it was read. Twenty-eight bits of microseconds are enough, four minutes: nothing is waited for so long.
+/// The tag of a write until it is answered: its stream, the number of its statement (see
+/// [`diorite_query::engine::slot_of`]), its size (see [`diorite_query::engine::held_bytes_of`]), the consistency level
+/// for an error message, and when it was read. Twenty-eight bits of microseconds are about four minutes, which is
+/// longer than any timeout.
 ///
 /// ```text
 /// bits  0-15 stream · 16-27 statement · 28-31 size · 32-35 consistency · 36-63 microseconds
@@ -36,7 +38,7 @@ pub(crate) struct ReadsOfStatement {
     pub(crate) rows: u64,
 }
 
-/// What became of requests that were taken in one go.
+/// Statistics of requests that were read at once.
 #[derive(Default)]
 pub(crate) struct Taken {
     /// EXECUTEs.
@@ -56,7 +58,7 @@ impl Taken {
         }
     }
 
-    /// Forgets what was taken, but not the memory for it.
+    /// Clears the statistics, and keeps the memory.
     pub(crate) fn clear(&mut self) {
         self.reads.clear();
         (self.executes, self.writes) = (0, false);

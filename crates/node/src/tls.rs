@@ -24,11 +24,11 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// The authorities that clients' certificates must come from; without it clients need none.
+    /// The authorities for clients' certificates; without them clients need none.
     clients: Option<PathBuf>,
 }
 
-/// When each file was last changed, and how long it is.
+/// The modification time and length of each file.
 type Seen = Vec<(Option<SystemTime>, u64)>;
 
 /// The certificate in force.
@@ -81,7 +81,7 @@ impl Files {
 }
 
 impl Tls {
-    /// As the options say; none if they ask for none.
+    /// According to the options; `None` if they ask for no TLS.
     pub(crate) fn open(options: &StartOptions) -> Result<Option<Arc<Tls>>, StartError> {
         let (Some(certificate), Some(key)) = (&options.tls_certificate, &options.tls_key) else { return Ok(None) };
         let clients = options.tls_client_authorities.clone();
@@ -90,12 +90,12 @@ impl Tls {
         Ok(Some(Arc::new(Tls { files, config: ArcSwap::from_pointee(config) })))
     }
 
-    /// What the next connection gets.
+    /// The configuration for the next connection.
     pub(crate) fn config(&self) -> Arc<ServerConfig> {
         self.config.load_full()
     }
 
-    /// Looks at the files now and then, until `stop`.
+    /// Checks the files from time to time, until `stop`.
     pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         let mut seen = self.files.seen();
         loop {

@@ -1,4 +1,4 @@
-//! What requests do, how often and for how long, by statement.
+//! Statistics of requests by statement: number, durations, errors, rows.
 //!
 //! Always true: every request has one [`Operation`], which its plan decides; statements are distinguished by their text without constants, so that
 //! no value of a request is kept; the [`SLOTS`] statements that were used last are counted separately, all others together; counting a request takes
@@ -51,7 +51,7 @@ pub enum Operation {
     Batch,
     /// Changes or describes the schema.
     Schema,
-    /// Changes or lists roles and what they may do.
+    /// Changes or lists roles and permissions.
     Access,
     /// Prepares a statement.
     Prepare,
@@ -112,10 +112,10 @@ impl Operation {
     }
 }
 
-/// What is known of a request once it is planned.
+/// The facts about a request once it is planned.
 #[derive(Debug, Clone, Default)]
 pub struct Note {
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
     /// Its statement, if that is known.
     pub statement: Option<Arc<StatementActivity>>,
@@ -165,7 +165,7 @@ impl StatementActivity {
         if done.errors > 0 {
             self.errors.add(done.errors);
         }
-        // Read first: what is only read is shared by all processors.
+        // Read first: memory that is only read is shared by all processors.
         let elapsed_us = done.elapsed_ns / 1_000;
         if self.longest_us.load(Ordering::Relaxed) < elapsed_us {
             self.longest_us.fetch_max(elapsed_us, Ordering::Relaxed);
@@ -218,7 +218,7 @@ pub struct RunningRequest {
     pub client: Option<SocketAddr>,
     /// When it arrived, on the monotonic clock.
     pub arrived_ns: u64,
-    /// What it may use, and how it is ended.
+    /// The budget of the request, by which it is also ended.
     pub budget: Arc<Budget>,
     /// Its number, by which an operator ends it: not given again.
     pub number: u64,
@@ -297,13 +297,13 @@ impl Activity {
             .min_by_key(|(used_s, slot, _)| (*used_s, *slot));
         let Some((_, slot, id)) = oldest else { return OTHERS };
         if let Some(statement) = known.remove(&id) {
-            // What is on its way may still count for the next one; what comes later counts for the others.
+            // Requests under way may still be counted for the next statement; later ones are counted with the others.
             statement.slot.store(OTHERS, Ordering::Relaxed);
         }
         slot
     }
 
-    /// Takes in requests of the statement with this number.
+    /// Records requests of the statement with this number.
     #[inline]
     pub fn record(&self, slot: Slot, done: &Done) {
         let place = self.slots.get(usize::from(slot)).unwrap_or(&self.slots[usize::from(OTHERS)]);
@@ -317,7 +317,7 @@ impl Activity {
         self.slots.get(usize::from(slot)).filter(|_| slot != OTHERS)?.load_full()
     }
 
-    /// What became of all requests, by statement, in no order. Statements that were only prepared are left out.
+    /// The counts of all requests, by statement, in no order. Statements that were only prepared are left out.
     pub fn summaries(&self) -> Vec<StatementSummary> {
         let mut summaries = Vec::new();
         for (slot, place) in self.slots.iter().enumerate() {
@@ -338,18 +338,18 @@ impl Activity {
         summaries
     }
 
-    /// What stands for statements that are not known, or not told apart.
+    /// The entry for statements that are unknown or not counted separately.
     pub(crate) fn others(&self) -> Arc<StatementActivity> {
         let unnamed = || Arc::new(StatementActivity::new(String::new(), None, OTHERS, 0));
         self.slots[usize::from(OTHERS)].load_full().unwrap_or_else(unnamed)
     }
 
-    /// What stands for the statement of a request that waits for its turn.
+    /// The entry for the statement of a request that waits for its turn.
     pub(crate) fn waiting(&self) -> Arc<StatementActivity> {
         Arc::clone(&self.waiting)
     }
 
-    /// A request begins; it runs until what is returned is dropped. It is given its number here.
+    /// Begins a request, which runs until the returned value is dropped. It receives its number here.
     pub(crate) fn begin(&self, request: RunningRequest, progress: Progress) -> Running {
         let number = self.next_number.fetch_add(1, Ordering::Relaxed);
         let request = RunningRequest { number, ..request };
@@ -364,7 +364,7 @@ impl Activity {
         Running { list: Arc::clone(&self.running), part, at, progress }
     }
 
-    /// What runs, longest first, up to `limit`; and how many there are.
+    /// The running requests, longest first, up to `limit`; and their number.
     pub fn running(&self, limit: usize) -> (Vec<RunningRequest>, usize) {
         let mut all: Vec<RunningRequest> = Vec::new();
         for part in self.running.iter() {
@@ -378,7 +378,7 @@ impl Activity {
 }
 
 impl Activity {
-    /// Ends those requests whose time is over. To be called now and then, so that nobody has to look at a clock while he works.
+    /// Ends requests whose deadline has passed. To be called regularly, so that running requests need not read a clock.
     pub fn end_expired(&self, now_ns: u64) {
         for part in self.running.iter() {
             part.lock().requests.iter().flatten().for_each(|request| request.budget.end_if_expired(now_ns));
@@ -393,7 +393,7 @@ impl Activity {
     }
 }
 
-/// Keeps a request in the list of what runs.
+/// Keeps a request in the list of running ones.
 #[derive(Debug)]
 pub(crate) struct Running {
     list: Arc<[Mutex<Part>; PARTS]>,
@@ -404,7 +404,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// It is known by now what the request carries out.
+    /// Sets the statement of the request, which is known by now.
     pub(crate) fn name(&self, statement: Arc<StatementActivity>) {
         if let Some(request) = &mut self.list[self.part].lock().requests[self.at] {
             request.statement = statement;
@@ -476,11 +476,11 @@ mod tests {
         let slot = places[77].slot();
         let newcomer = activity.place(None, "SELECT x FROM t");
         assert_eq!((newcomer.slot(), places[77].slot()), (slot, OTHERS));
-        // It is new, so another goes next.
+        // This one is new, so another is evicted next.
         activity.place(None, "SELECT y FROM t");
         assert_eq!(newcomer.slot(), slot);
         assert_eq!(activity.known.load().len(), SLOTS - 1);
-        // What lost its place comes back as if it were new.
+        // An evicted statement comes back as a new one.
         assert_ne!(activity.place(None, "SELECT c77 FROM t").slot(), OTHERS);
     }
 

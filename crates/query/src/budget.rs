@@ -39,7 +39,7 @@ pub struct Budget {
     deadline_ns: AtomicU64,
     ended: AtomicU8,
     waiting: AtomicWaker,
-    /// Read by the request itself, if it is in no list of running requests.
+    /// A request that is in no list of running requests reads the clock itself.
     clock: Option<Arc<dyn Clock>>,
     steps: AtomicU32,
 }
@@ -95,7 +95,7 @@ impl Budget {
         self.meter.give(bytes);
     }
 
-    /// Takes memory until what is returned is dropped.
+    /// Takes memory until the returned value is dropped.
     pub fn hold(&self, bytes: usize) -> Result<Held<'_>, CqlError> {
         self.meter.hold(bytes).map_err(refused)
     }
@@ -131,7 +131,7 @@ impl Budget {
         self.deadline_ns.load(Ordering::Relaxed)
     }
 
-    /// The same, if there is any.
+    /// As [`Self::deadline_ns`], if there is one.
     pub fn deadline(&self) -> Option<u64> {
         Some(self.deadline_ns()).filter(|deadline_ns| *deadline_ns != u64::MAX)
     }
@@ -174,7 +174,8 @@ impl Budget {
         }
     }
 
-    /// Fails once it has ended. For every few steps of what computes; [`crate::engine`] gives the error its final form.
+    /// Fails once the request has ended. To be called every few steps of a computation; [`crate::engine`] gives the
+    /// error its final form.
     #[inline]
     pub fn check(&self) -> Result<(), CqlError> {
         if let Some(clock) = &self.clock
@@ -188,7 +189,7 @@ impl Budget {
         }
     }
 
-    /// What `work` gives, unless the request ends before; then it is dropped.
+    /// The result of `work`, unless the request ends before; then `work` is dropped.
     pub async fn unless_ended<T>(&self, work: impl Future<Output = T>) -> Result<T, Ended> {
         let mut work = pin!(work);
         std::future::poll_fn(|context| {
@@ -206,7 +207,7 @@ impl Budget {
     }
 }
 
-/// What a client is told whose request got no memory: whether it makes sense to send it again.
+/// The error of a request that got no memory: it says whether a retry can succeed.
 pub fn refused(refused: Refused) -> CqlError {
     match refused {
         Refused::TooLarge { .. } => invalid(format!("the request is too large: {refused}")),

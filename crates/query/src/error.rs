@@ -1,7 +1,7 @@
-//! How failures below become errors that clients understand.
+//! Translates failures of lower layers into errors of CQL.
 //!
-//! Always true: what the client did wrong is `Invalid`, what it may retry says so by its kind; a write that may have taken effect is a `WriteTimeout`,
-//! whatever failed. Left out: logging; the node does it once.
+//! Always true: errors of the client are `Invalid`; an error that allows a retry says so by its kind; a write that may
+//! have taken effect is a `WriteTimeout`, whatever failed. Left out: logging; the node does it once.
 
 use crate::kv::{Kv, Replicas};
 use diorite_base::limits::Exceeded;
@@ -51,7 +51,7 @@ pub fn exceeded(error: Exceeded) -> CqlError {
     CqlError::invalid(error.to_string())
 }
 
-/// Stored bytes that cannot be read: the operator has to look.
+/// Stored bytes that cannot be decoded: an operator has to act.
 pub fn corrupt(_: Malformed) -> CqlError {
     CqlError::server("a stored row cannot be decoded, the tablet's data is damaged")
 }
@@ -68,7 +68,7 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
         }
         KvError::Overloaded(_) => CqlError::overloaded(message),
         KvError::Timeout(waited) => {
-            // Whoever waited knows the voters better than this node's catalog, which may be older or newer.
+            // The waiting leader knows the voters better than this node's catalog, which may be older or newer.
             let required = if waited.required > 0 { count(waited.required) } else { required };
             timed_out(write, count(waited.received), required, &message)
         }
@@ -83,7 +83,8 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
             message,
         ),
         KvError::TooLarge(_) => CqlError::invalid(message),
-        // The write may be in the log, or committed. Drivers send again what failed with a server error, idempotent or not.
+        // The write may be in the log, or committed. Drivers repeat requests that failed with a server error,
+        // idempotent or not.
         KvError::Storage(_) if write.is_some() => timed_out(write, 0, required, &message),
         KvError::Storage(_) => CqlError::server(message),
     }

@@ -1,7 +1,8 @@
-//! What the fuzzers do with statements, programs and what else arrives as bytes here; `cargo test` replays their seeds.
+//! Fuzz targets for statements, programs and other bytes of this crate; `cargo test` replays their seeds.
 //!
-//! Always true: nothing panics; what is planned and proposed can be decoded and applied again; a program that decodes has one encoding, and leaves
-//! rows that can be read. Left out: whether answers are right, which the differential and conformance tests compare.
+//! Always true: nothing panics; planned and proposed writes can be decoded and applied again; a program that decodes
+//! has one encoding, and leaves rows that can be read. Left out: whether answers are right, which the differential and
+//! conformance tests compare.
 
 use crate::exec::paging::PagingState;
 use crate::functions::arithmetic;
@@ -29,11 +30,12 @@ const SCHEMA: &[&str] = &[
     "INSERT INTO held (k, l, t, m, x) VALUES ('a', [1, 2], {'x'}, {'y': 1}, 1.5)",
 ];
 
-/// Runs arbitrary text, a statement a line, on a small database: what parses is planned, proposed, encoded, decoded and applied.
+/// Runs arbitrary text, one statement per line, on a small database: statements that parse are planned, proposed,
+/// encoded, decoded and applied.
 ///
 /// # Panics
 ///
-/// If a statement panics anywhere on its way.
+/// If a statement panics at any step.
 pub fn statements(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     // A database costs more than most statements: without one that parses there is no use in it.
@@ -73,7 +75,7 @@ impl TabletView for Rows {
     }
 }
 
-/// What a program wrote.
+/// The writes of a program.
 #[derive(Default)]
 struct Written(Vec<Vec<u8>>);
 
@@ -95,7 +97,7 @@ impl TabletChanges for Written {
     fn raise_stamps(&mut self, _newest_us: i64, _newest_explicit_us: i64) {}
 }
 
-/// The rows that programs of the seeds look at: keys of one and two bytes.
+/// The rows that programs of the seeds read: keys of one and two bytes.
 fn stored() -> Rows {
     let mut rows = Rows::default();
     for key in [vec![1], vec![1, 0], vec![1, 2], vec![1, 2, 3], vec![2]] {
@@ -114,7 +116,7 @@ fn stored() -> Rows {
 ///
 /// # Panics
 ///
-/// If a program has two encodings, its reply cannot be read, or it writes what cannot be folded.
+/// If a program has two encodings, its reply cannot be read, or it writes values that cannot be folded.
 pub fn programs(input: &[u8]) {
     let rows = stored();
     let mut written = Written::default();
@@ -136,7 +138,7 @@ pub fn programs(input: &[u8]) {
 ///
 /// # Panics
 ///
-/// If what was read comes back as something else.
+/// If a value encodes to other bytes than it was read from.
 pub fn positions(input: &[u8]) {
     if let Ok(state) = PagingState::decode(input) {
         assert_eq!(PagingState::decode(&state.encode()).ok(), Some(state));

@@ -52,9 +52,9 @@ pub struct Fetch {
     pub header: Option<(u64, Vec<u8>)>,
     /// A key.
     pub static_row: Option<Vec<u8>>,
-    /// What else.
+    /// The rows.
     pub rows: FetchRows,
-    /// Memory is known not to have all of it: the read goes to the disk at once.
+    /// Memory is known to lack some of it: the read goes to the disk at once.
     pub needs_disk: bool,
     /// How old the data may be, milliseconds; any replica may answer. `None`: the read is linearizable.
     pub staleness_ms: Option<u32>,
@@ -74,11 +74,11 @@ pub enum FetchRows {
     One(Vec<u8>),
     /// A piece of a range.
     Range(ScanRequest),
-    /// Several keys and ranges. Their entries come in one chunk, which is not exhausted if it has not got through all of them.
+    /// Several keys and ranges. Their entries come in one chunk, which is not exhausted unless it covers all of them.
     Several(Several),
 }
 
-/// The answer to a [`Fetch`]. What was not asked for, or does not exist, is absent.
+/// The answer to a [`Fetch`]. Parts that were not asked for, or do not exist, are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fetched {
     /// The value of the header's key.
@@ -91,11 +91,11 @@ pub struct Fetched {
     pub chunk: ScanChunk,
     /// The partial aggregate, in place of all else: an encoded reply ([`crate::exec::pushdown`]).
     pub partial: Option<Vec<u8>>,
-    /// What its memory is charged to until whoever asked charges it to the request.
+    /// The charge for its memory until the caller charges it to the request.
     pub kept: Kept,
 }
 
-/// A charge that goes with what it is for. It says nothing of the content: all are equal, and a copy has none.
+/// A charge that travels with the value it is for. It does not affect equality, and a copy has none.
 #[derive(Debug, Default)]
 pub struct Kept(pub Option<Charge>);
 
@@ -114,7 +114,7 @@ impl PartialEq for Kept {
 impl Eq for Kept {}
 
 impl Fetched {
-    /// Memory that it takes, which is for whoever asks this to charge from now on.
+    /// The bytes that the caller has to charge from now on.
     pub fn to_be_charged(&mut self) -> usize {
         self.kept = Kept::default();
         self.size_bytes()
@@ -127,7 +127,7 @@ impl Fetched {
     }
 }
 
-/// The replicas of a tablet, as errors tell clients of them.
+/// The replicas of a tablet, for error messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Replicas {
     /// How many have to be up for the tablet to be served: a majority of its voters.
@@ -136,7 +136,7 @@ pub struct Replicas {
     pub alive: u32,
 }
 
-/// Facts about a node that clients are told.
+/// Facts about a node for clients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInfo {
     /// Its id.
@@ -163,8 +163,8 @@ pub trait Kv: Send + Sync + 'static {
     /// Reads one key if that needs no waiting.
     fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<Self::Pinned>>, KvError>;
 
-    /// Reads one key of a tablet that this node leads, from disk if need be. `None`: it is led elsewhere, or not known to be led here. A read that waits longer than until
-    /// `deadline_ns`, if that is given, need not be begun.
+    /// Reads one key of a tablet that this node leads, from disk if necessary. `None`: it is led elsewhere, or not
+    /// known to be led here. A read that would wait beyond `deadline_ns`, if that is given, need not begin.
     fn get(
         &self,
         _tablet: TabletId,
@@ -190,7 +190,8 @@ pub trait Kv: Send + Sync + 'static {
         token: u64,
     ) -> Result<(), KvError>;
 
-    /// Sends what was gathered. Called after each burst of requests and before the caller waits. Cheap if there is nothing to send.
+    /// Sends the gathered requests. Called after each burst of requests and before the caller waits. Cheap if there are
+    /// none.
     fn kick(&self);
 
     /// Writes and waits. Like [`Kv::fetch`], it may need a [`Kv::kick`] once it has been polled. `deadline_ns` is when the request ends, on the monotonic
@@ -245,7 +246,7 @@ pub trait Kv: Send + Sync + 'static {
         async move { work() }
     }
 
-    /// Drops a large value without delaying other requests. Its own drop gives back what is charged for it.
+    /// Drops a large value without delaying other requests. Its drop releases its charge.
     fn discard(&self, garbage: Box<dyn Send>) {
         drop(garbage);
     }

@@ -1,4 +1,5 @@
-//! What CQL statements mean: planning (names, types and rules, once per statement), execution over tablets, and the system tables.
+//! The meaning of CQL statements: planning (names, types and rules, once per statement), execution over tablets, and
+//! the system tables.
 //!
 //! How a request travels: [`QueryEngine::execute_now`] answers prepared point reads and single-row writes without waiting and without
 //! allocating more than the write itself; everything else goes through [`QueryEngine::answer`], which parses, binds ([`bind`]) to a plan ([`plan`]) and executes

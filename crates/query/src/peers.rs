@@ -15,13 +15,14 @@ use diorite_cluster::catalog::{Catalog, Node, part_of_ring};
 /// The most tokens of a node; more would not improve routing.
 const MAX_TOKENS_PER_NODE: u32 = 256;
 
-/// What the system tables show of the node with that id. `tablets_per_node` is the default number of a new table's tablets for each node.
+/// The row of a node in the system tables. `tablets_per_node` is the default number of a new table's tablets for each
+/// node.
 pub fn node_info(catalog: &Catalog, id: NodeId, tablets_per_node: u32) -> Option<NodeInfo> {
     let (position, node) = catalog.nodes().enumerate().find(|(_, node)| node.id == id)?;
     Some(info(node, tokens(position, catalog.nodes().count(), tablets_per_node)))
 }
 
-/// What the system tables show of all nodes but `local`.
+/// The rows of all nodes but `local` in the system tables.
 pub fn peers(catalog: &Catalog, local: NodeId, tablets_per_node: u32) -> Vec<NodeInfo> {
     let count = catalog.nodes().count();
     let others = catalog.nodes().enumerate().filter(|(_, node)| node.id != local);

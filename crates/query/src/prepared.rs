@@ -1,4 +1,4 @@
-//! Prepared statements: what EXECUTE names by an id.
+//! Prepared statements, which EXECUTE names by their ids.
 //!
 //! Always true: the id is the MD5 of keyspace and text, so every node gives a statement the same one; looking one up takes no lock; the cache
 //! is bounded in bytes and drops the statements that were used longest ago; clients learn that from the error `Unprepared`. A statement is planned again when
@@ -74,8 +74,9 @@ pub struct PreparedStatement {
     /// The result's columns are no longer those the statement was first prepared with. Clients of protocols before v5 cannot be told of it
     /// otherwise, so they are sent the columns with every result from then on.
     pub result_changed: AtomicBool,
-    /// Since they changed nobody has prepared the statement again. Some of those clients (gocql) take the columns they were told at PREPARE
-    /// whatever comes with the result, so the first of them that wants the columns left out is sent back to PREPARE, as Cassandra does.
+    /// Nobody has prepared the statement again since they changed. Some of those clients (gocql) use the columns
+    /// received at PREPARE whatever comes with the result, so the first of them that asks to leave the columns out has
+    /// to prepare again, as with Cassandra.
     pub must_prepare_again: AtomicBool,
     last_used: AtomicU64,
     /// Memory that it takes, about.
@@ -92,7 +93,7 @@ impl PreparedStatement {
         current: CurrentPlan,
     ) -> Self {
         Self {
-            // The text here and where its requests are counted, and what planning has counted.
+            // The text here and in the statistics, and the memory that planning has counted.
             size_bytes: 1_024 + 2 * text.len() + usize::try_from(current.planned.cost.bytes()).unwrap_or(usize::MAX),
             id,
             keyspace,
@@ -126,7 +127,7 @@ type Statements = HashMap<StatementId, Arc<PreparedStatement>, ahash::RandomStat
 #[derive(Debug)]
 pub struct PreparedCache {
     statements: ArcSwap<Statements>,
-    /// Grows with every insertion; statements remember when they were last used in terms of it.
+    /// Grows with every insertion; statements record their last use by it.
     epoch: AtomicU64,
     writers: Mutex<usize>,
     max_bytes: usize,

@@ -1,7 +1,8 @@
-//! Evaluated writes: programs that every replica runs when it applies them, because their effect depends on what is stored.
+//! Evaluated writes: programs that every replica runs when it applies them, because their effect depends on stored
+//! data.
 //!
-//! A program holds conditions and operations. If every condition holds, all operations take effect, else none does; the reply tells which,
-//! and shows the rows that were looked at. `docs/formats/programs.md` is the layout.
+//! A program holds conditions and operations. If every condition holds, all operations take effect, else none does; the
+//! reply says which, and shows the rows that were read. `docs/formats/programs.md` is the layout.
 //!
 //! Always true: a program carries everything it needs (ids, types, keys, values), so that running it needs no schema; it is run with the
 //! timestamp of its log entry as the current time, so that all replicas agree. Left out: programs over several tablets.

@@ -23,7 +23,7 @@ pub struct Session {
     approved: Mutex<Approved>,
 }
 
-/// What a role was allowed by one version of the catalog: tables, and whether they may be written (or else read).
+/// The tables that a role may access by one version of the catalog, and whether for writes (or else reads).
 #[derive(Debug, Default)]
 struct Approved {
     version: u64,
@@ -55,12 +55,12 @@ impl Session {
         Session::with_trust(0)
     }
 
-    /// The client has shown that it is `role`.
+    /// The client has logged in as `role`.
     pub fn log_in(&self, role: &str) {
         self.role.store(Some(Arc::new(role.to_owned())));
     }
 
-    /// Who the client is.
+    /// The role of the client.
     pub fn role(&self) -> Option<Arc<String>> {
         self.role.load_full()
     }

@@ -1,8 +1,8 @@
-//! What names a statement: the MD5 of keyspace and text, so that every node gives it the same name.
+//! The id of a statement: the MD5 of keyspace and text, so that every node gives it the same id.
 
 use md5::{Digest, Md5};
 
-/// What names a prepared statement.
+/// The id of a prepared statement.
 pub type StatementId = [u8; 16];
 
 /// The id of a statement.

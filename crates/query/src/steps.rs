@@ -1,13 +1,13 @@
-//! How much work is done, in steps; tests count them, as seconds say little on a busy machine.
+//! The cost of work in steps; tests count them, as times say little on a busy machine.
 //!
-//! Always true: counting costs nothing outside tests. Left out: limits on work, which are others' business.
+//! Always true: counting costs nothing outside tests. Left out: limits on work.
 
-/// How often a value is compared to find it among so many in order.
+/// The number of comparisons to find a value among this many sorted ones.
 pub(crate) fn among(values: usize) -> usize {
     1 + values.max(1).ilog2() as usize
 }
 
-/// So many things were looked at, compared or copied.
+/// Counts things that were read, compared or copied.
 #[inline]
 #[cfg_attr(not(test), allow(unused_variables, reason = "only tests count"))]
 pub(crate) fn count(steps: usize) {
@@ -15,7 +15,7 @@ pub(crate) fn count(steps: usize) {
     counted::TAKEN.set(counted::TAKEN.get() + steps as u64);
 }
 
-/// What `work` gives, and how many steps it took on this thread.
+/// The result of `work`, and its number of steps on this thread.
 #[cfg(test)]
 pub(crate) fn of<T>(work: impl FnOnce() -> T) -> (T, u64) {
     let before = counted::TAKEN.get();

@@ -10,7 +10,7 @@ use diorite_model::row::LiveRow;
 use diorite_model::schema::{Column, ColumnId, ColumnKind, Table};
 use std::sync::Arc;
 
-/// The table option that lets followers answer.
+/// The table option that allows reads from followers.
 pub const FOLLOWER_STALENESS: &str = "follower_read_staleness_ms";
 
 /// Up to this many columns are looked through when one is looked for.
@@ -73,8 +73,8 @@ impl TableContext {
         }
     }
 
-    /// How old what a read at this consistency brings may be, milliseconds: only if the table says so (`follower_read_staleness_ms`), and only for the
-    /// levels that ask for one replica. `None`: the read is linearizable.
+    /// How old the data of a read at this consistency level may be, milliseconds: only if the table sets it
+    /// (`follower_read_staleness_ms`), and only for levels that ask for one replica. `None`: the read is linearizable.
     pub fn staleness_ms(&self, consistency: Consistency) -> Option<u32> {
         self.staleness_ms.filter(|_| matches!(consistency, Consistency::One | Consistency::LocalOne))
     }

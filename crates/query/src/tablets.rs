@@ -8,9 +8,9 @@
 //! tuple<bigint first token (exclusive), bigint last token (inclusive), list<tuple<uuid host, int shard>>>
 //! ```
 //!
-//! Always true: nothing is told of a tablet that this node leads, nor of one whose leader is not known; a statement over several partitions, a
-//! batch or a statement as text tells nothing, as drivers that know tablets keep them by prepared statement. Left out: shards, which
-//! Diorite's clients need not know (always 0).
+//! Always true: nothing is sent about a tablet that this node leads, or whose leader is not known, nor with the answer
+//! to a statement over several partitions, a batch or a statement as text, as drivers keep tablets by prepared
+//! statement. Left out: shards, which Diorite's clients need not know (always 0).
 
 use crate::exec::keys::partition_keys;
 use crate::kv::Kv;
@@ -20,7 +20,7 @@ use crate::plan::{Plan, Planned};
 use diorite_base::NodeId;
 use uuid::Uuid;
 
-/// What the payload is called.
+/// The name of the payload.
 pub const PAYLOAD: &str = "tablets-routing-v1";
 
 /// The payload for a statement on one partition of which another node than `node` leads the tablet.

@@ -80,7 +80,7 @@ pub struct Database {
     pub engine: Arc<QueryEngine<MemoryKv>>,
     pub session: Arc<Session>,
     pub version: Version,
-    /// What each request may use: all the same one.
+    /// The budget of every request.
     pub budget: Arc<Budget>,
 }
 
@@ -148,7 +148,7 @@ impl Database {
         Ok(decode_response(&envelope(&out)).unwrap().response)
     }
 
-    /// The answer to a request that takes the general path, before it is encoded.
+    /// The answer to a request on the general path, before it is encoded.
     pub fn reply(&self, request: &ClientRequest<'_>) -> Result<Reply, CqlError> {
         self.answer(request, false)
     }
@@ -170,12 +170,12 @@ impl Database {
         block_on(self.engine.answer(Arc::clone(&self.session), owned)).outcome
     }
 
-    /// Sends EXECUTE by the point path; the general path would have to answer the same. `None` if it was declined.
+    /// Sends EXECUTE on the point path; the general path must give the same answer. `None` if it was declined.
     pub fn execute_now(&self, request: &ClientRequest<'_>) -> Option<Result<ClientResponse, CqlError>> {
         self.execute_now_within(request, &Meter::alone(usize::MAX - 1))
     }
 
-    /// The same, where what it submits is charged to this meter.
+    /// As [`Self::execute_now`], with the meter for submitted writes.
     pub fn execute_now_within(
         &self,
         request: &ClientRequest<'_>,

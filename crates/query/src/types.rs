@@ -81,7 +81,7 @@ fn native_of(data_type: &CqlType) -> Option<NativeType> {
         CqlType::Tinyint => NativeType::Tinyint,
         CqlType::Uuid => NativeType::Uuid,
         CqlType::Varint => NativeType::Varint,
-        // What drivers know of a document is its text.
+        // Drivers see a document as text.
         CqlType::Jsonb => NativeType::Varchar,
         CqlType::List(..)
         | CqlType::Set(..)
@@ -92,7 +92,7 @@ fn native_of(data_type: &CqlType) -> Option<NativeType> {
     })
 }
 
-/// The class that stands for a type in the custom notation, which drivers parse to find out about vectors.
+/// The class name of a type in the custom notation, which drivers parse to recognise vectors.
 fn class_name(data_type: &CqlType) -> String {
     let short = match data_type {
         CqlType::Ascii => "AsciiType",

@@ -1,6 +1,6 @@
 //! Parts of values in wire form, and how values compare: elements of collections, fields of user types.
 //!
-//! Always true: a part is borrowed from the value that it is a part of; what is no part of the value is `None`. Left out: which value it is.
+//! Always true: a part is borrowed from its value; an absent part is `None`. Left out: where the value comes from.
 
 use crate::error::value_error;
 use crate::steps;
@@ -10,7 +10,7 @@ use diorite_model::types::{CqlType, Frozen};
 use diorite_model::value::{self, collection};
 use std::cmp::Ordering;
 
-/// Whether `ordering` is what `operator` asks for.
+/// Whether `ordering` satisfies `operator`.
 pub fn satisfies(operator: ComparisonOperator, ordering: Ordering) -> bool {
     match operator {
         ComparisonOperator::Equal => ordering.is_eq(),

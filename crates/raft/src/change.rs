@@ -2,23 +2,25 @@
 
 use raft::eraftpb::{ConfChangeSingle, ConfChangeTransition, ConfChangeType, ConfChangeV2};
 
-/// A change of a group's members. Voters change only by way of a joint configuration, in which both the old and the new ones decide.
+/// A change of a group's members. Voters change only by way of a joint configuration, in which the old and the new
+/// voters decide together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberChange {
-    /// Sends the log to the replica, which has no vote.
+    /// The replica becomes a learner: it is sent the log and has no vote.
     AddLearner(u64),
-    /// The learner is no longer a member.
+    /// The learner is removed from the group.
     RemoveLearner(u64),
-    /// From now on the present voters and the coming ones decide together.
+    /// From the time that this is applied, the old and the new voters decide together.
     EnterJoint {
-        /// Replicas that get a vote.
+        /// Replicas that become voters.
         add: Vec<u64>,
         /// Voters that become learners.
         demote: Vec<u64>,
-        /// Voters that are members no longer.
+        /// Voters that are removed from the group.
         remove: Vec<u64>,
     },
-    /// From now on the coming voters decide alone. It is not left to consensus to do this by itself: it would forget it when the leader changes in between.
+    /// From the time that this is applied, the new voters decide alone. The layer above proposes it. The consensus core
+    /// could propose it by itself, but forgets to if the leader changes in between.
     LeaveJoint,
 }
 

@@ -1,15 +1,18 @@
-//! Entries that a member lacks and that are no longer in memory: they are read from the log beside the group's turns.
+//! Entries that a member lacks and that are no longer in memory: they are read from the log by another thread than the
+//! one that runs the group's turns.
 //!
-//! A log is shared by many groups, so that reading a group's entries back takes far longer than a turn: it would hold up all writes of the thread. So consensus asks
-//! ([`Group::take_fetches`]), somebody reads ([`Fetch::read`]), and what was read is sent when it is there ([`Group::fetched`]). One piece at a time for each member: the
-//! next one is asked for when the member has acknowledged it, or when there is something new to send.
+//! A log is shared by many groups, so reading one group's entries back takes far longer than a turn and would delay all
+//! writes of the store thread. So consensus asks for entries ([`Group::take_fetches`]), another thread reads them
+//! ([`Fetch::read`]), and the group sends them once they have been read ([`Group::fetched`]). One piece at a time is
+//! read for each member: the next one is asked for when the member has acknowledged the last, or when there is
+//! something new to send.
 
 use crate::group::{Group, GroupError};
 use crate::log::{LogReadError, LogReader, store_error};
 use crate::position::Term;
 use raft::eraftpb::Entry;
 
-/// What is read, and sent, at a time, bytes: it is one turn's work on either side.
+/// Bytes that are read and sent at a time: the work of one turn at the sender and at the receiver.
 const PIECE_BYTES: u64 = 256 << 10;
 
 /// Entries to be read from the log for a member that lacks them.
@@ -17,24 +20,25 @@ const PIECE_BYTES: u64 = 256 << 10;
 pub struct Fetch {
     low: u64,
     high: u64,
-    /// The term of the leader that asks. As long as it leads nothing of its log is replaced.
+    /// The term of the leader that asks. While it leads, no entry of its log is replaced.
     term: Term,
 }
 
 impl Fetch {
-    /// Reads the first of them, up to a limit in bytes. Waits for the disk.
+    /// Reads the first of the entries, up to a limit in bytes. Blocks on the disk.
     pub fn read(&self, reader: &impl LogReader) -> Result<Vec<Entry>, LogReadError> {
         reader.entries(self.low, self.high, PIECE_BYTES)
     }
 }
 
 impl<L: LogReader> Group<L> {
-    /// Whether [`Self::take_fetches`] has something.
+    /// Whether [`Self::take_fetches`] would return anything.
     pub fn has_fetches(&self) -> bool {
         self.node.store().fetches().is_any_wanted()
     }
 
-    /// What is to be read from the log, each to be answered by [`Self::fetched`]. No more than one for each member is under way.
+    /// Entries that must be read from the log. Each fetch is to be answered by [`Self::fetched`]. At most one is under
+    /// way for each member.
     pub fn take_fetches(&mut self) -> Vec<Fetch> {
         let term = self.term();
         let mut fetches = self.node.store().fetches();
@@ -43,17 +47,19 @@ impl<L: LogReader> Group<L> {
         wanted.into_iter().map(|(low, high)| Fetch { low, high, term }).collect()
     }
 
-    /// Sends to members what was read for them. An error if entries cannot be read that the log should hold.
+    /// Sends to a member the entries that were read for it. An error if entries cannot be read that the log should
+    /// hold.
     pub fn fetched(&mut self, fetch: &Fetch, entries: Result<Vec<Entry>, LogReadError>) -> Result<(), GroupError> {
         self.node.store().fetches().under_way.remove(&fetch.low);
         if !self.is_leader() {
             return Ok(());
         }
         match entries {
-            // Of a former term, or a former life of this replica: it may have other entries there now, and asks again.
+            // The fetch is of a former term, or of a former life of this replica: the log may hold other entries there
+            // by now. The member is asked about again.
             _ if fetch.term != self.term() => {}
             Ok(entries) => self.node.store().fetches().fetched = Some((fetch.low, entries)),
-            // It was cut in the meantime: the member is found to need a copy.
+            // The log was truncated in the meantime: the member will be found to need a copy.
             Err(_) if fetch.low <= self.node.store().truncated().index => {}
             Err(error) => return Err(store_error(error).into()),
         }

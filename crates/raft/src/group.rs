@@ -12,45 +12,48 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use thiserror::Error;
 
-/// What a group needs to know of itself.
+/// Settings of one replica of a group.
 #[derive(Debug, Clone)]
 pub struct GroupOptions {
     /// This replica's id within the group: the node's id.
     pub replica: u64,
-    /// Whether the leader tells the members of every commit as soon as it knows. Otherwise they learn of it with the next entries, or from a
-    /// [`Group::ping`]: half as many messages for a group that is written to now and then.
+    /// Whether the leader sends a commit notification to all members as soon as a commit index advances. Without it
+    /// they learn of a commit from the next entries or from a [`Group::ping`], which takes half as many messages in a
+    /// group that is seldom written to.
     pub announces_commits: bool,
 }
 
-/// How far a member is, as its leader knows.
+/// How far a member has got, as far as its leader knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberProgress {
-    /// Which.
+    /// The member.
     pub replica: u64,
-    /// The last entry that it is known to hold.
+    /// Index of the last entry that the member is known to hold.
     pub matched: u64,
-    /// The last commit index that it is known to know.
+    /// The greatest commit index that the member is known to have received.
     pub committed: u64,
-    /// The last entry that was sent to it, on the assumption that nothing was lost on the way.
+    /// Index of the last entry that was sent to the member, assuming that no message was lost.
     pub sent: u64,
 }
 
-/// Why consensus refused.
+/// Why consensus refused a request.
 #[derive(Debug, Error)]
 pub enum GroupError {
     /// This replica does not lead the group: ask the leader.
     #[error("not the leader")]
     NotLeader,
-    /// This replica leads, and too much of its log waits for a quorum already, or another change of the members is under way. Nothing was appended.
+    /// This replica leads, but took nothing: too much of its log waits for a quorum, or another change of members is
+    /// under way.
     #[error("the proposal was dropped")]
     Dropped,
-    /// The log or a message contradicts what consensus knows: the replica must stop.
+    /// The log or a message contradicts the state of consensus: the replica must stop.
     #[error("consensus failed: {0}")]
     Broken(#[from] raft::Error),
-    /// The leader has something else in the place of what is committed here: what was acknowledged here has been lost elsewhere, or this replica's data is damaged.
+    /// The leader's log has another entry in a place that is committed here. Either entries that were acknowledged here
+    /// have been lost elsewhere, or this replica's data is damaged.
     #[error("the leader's log contradicts entry {index} of term {term}, which is committed here")]
     Diverged {
-        /// The last entry that is committed here.
+        /// Index of the last entry that is committed here.
         index: u64,
         /// Its term.
         term: u64,
@@ -58,7 +61,7 @@ pub enum GroupError {
 }
 
 impl GroupError {
-    /// Whether what the replica has stored is damaged, and not only unreadable at the moment.
+    /// Whether the error shows that stored data is damaged, as opposed to unreadable at the moment.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Broken(raft::Error::Store(raft::StorageError::Other(source))) => {
@@ -70,22 +73,22 @@ impl GroupError {
     }
 }
 
-/// What one turn asks of the caller.
+/// The work of one turn, for the caller to carry out.
 #[derive(Debug)]
 pub struct Step {
-    /// To append to the log.
+    /// Entries to append to the log.
     pub entries: Vec<Entry>,
-    /// The commit index that is to be recorded with them.
+    /// The commit index to record with `entries`.
     pub commit: u64,
-    /// To write to the log, if term or vote has changed.
+    /// Term and vote to write to the log, if one of them has changed.
     pub hard_state: Option<HardState>,
-    /// To send at once, before the log is durable.
+    /// Messages to send at once, before the log is durable.
     pub messages: Vec<Message>,
-    /// To send once the log is durable.
+    /// Messages to send once the log is durable.
     pub messages_after_persist: Vec<Message>,
-    /// Already committed: to apply, in order, before those that [`Group::persisted`] returns.
+    /// Entries that are committed already: to apply in order, before those that [`Group::persisted`] returns.
     pub committed: Vec<Entry>,
-    /// Whether the log must be fsynced before `persisted`.
+    /// Whether the log must be fsynced before `persisted` is called.
     pub must_sync: bool,
     ready: Ready,
 }
@@ -93,23 +96,24 @@ pub struct Step {
 /// One replica of one group.
 pub struct Group<L: LogReader> {
     pub(crate) node: RawNode<LogView<L>>,
-    /// Of a replica that is recovering: up to which index its log is the leader's in this term.
+    /// While this replica is recovering: the position up to which its log is known to equal the log of the leader of
+    /// its term.
     agreed: LogPosition,
-    /// The floor is another than what the log says.
+    /// The floor differs from the one that the log has recorded.
     has_new_floor: bool,
-    /// It is to be written once the log has reached it.
+    /// The floor is to be written to the log once the log has reached it.
     floor_waits: bool,
 }
 
 impl<L: LogReader> Group<L> {
-    /// A group that goes on from its durable state. What was applied was committed, even if the commit index recorded in the log, which is
-    /// not waited for, is older.
+    /// A group that continues from its durable state. Applied entries were committed, so the commit index is at least
+    /// `applied`: the commit index in the log may be older, as nothing waits for it to be written.
     pub fn new(options: &GroupOptions, mut recovered: Recovered, log: L) -> Result<Self, GroupError> {
         if recovered.floor != UNKNOWN_FLOOR && recovered.last < recovered.floor {
-            // It is of a log that is gone.
+            // The commit index belongs to a log that has been removed.
             recovered.hard_state.commit = 0;
         }
-        // A crash may have taken the entries that it was recorded for.
+        // The entries up to the recorded commit index may have been lost in a crash.
         let commit = recovered.hard_state.commit.min(recovered.last.index);
         recovered.hard_state.commit = commit.max(recovered.applied).max(recovered.truncated.index);
         let config = Config {
@@ -117,7 +121,7 @@ impl<L: LogReader> Group<L> {
             applied: recovered.applied,
             max_size_per_msg: 1 << 20,
             max_inflight_msgs: 256,
-            // A replay after a crash takes the log in pieces, not at once.
+            // A replay after a crash reads the log in pieces.
             max_committed_size_per_ready: 16 << 20,
             max_uncommitted_size: 64 << 20,
             // Elections and quorum checks follow the support between nodes (see `support`), not ticks.
@@ -130,13 +134,14 @@ impl<L: LogReader> Group<L> {
         Ok(Self { node, agreed: LogPosition::START, has_new_floor: false, floor_waits: false })
     }
 
-    /// Gives up leading; the next leader is of a later term.
+    /// Stops leading. The next leader is of a later term.
     pub fn step_down(&mut self) {
         let term = self.node.raft.term;
         self.node.raft.become_follower(term, INVALID_ID);
     }
 
-    /// Starts an election at once. The only voter of a group calls it at start and leads as soon as its vote is durable.
+    /// Starts an election at once. The only voter of a group calls this at its start, and leads as soon as its vote is
+    /// durable.
     pub fn campaign(&mut self) -> Result<(), GroupError> {
         Ok(self.node.campaign()?)
     }
@@ -146,7 +151,7 @@ impl<L: LogReader> Group<L> {
         self.append(Vec::new(), data)
     }
 
-    /// The same of an entry with a mark.
+    /// As [`Self::propose`], for an entry with a mark.
     pub fn propose_marked(&mut self, payload: ProvenPayload) -> Result<u64, GroupError> {
         let (mark, data) = payload.into_parts();
         self.append(mark, data)
@@ -160,7 +165,7 @@ impl<L: LogReader> Group<L> {
         }
     }
 
-    /// Why a proposal was not taken.
+    /// The reason why consensus dropped a proposal.
     fn dropped(&self) -> GroupError {
         if self.is_leader() { GroupError::Dropped } else { GroupError::NotLeader }
     }
@@ -168,12 +173,13 @@ impl<L: LogReader> Group<L> {
     /// Takes a message from another replica.
     ///
     /// # Errors
-    /// [`GroupError::Diverged`] if the leader's log is not what was committed here: nothing was done then.
+    /// [`GroupError::Diverged`] if the leader's log contradicts entries that were committed here. The message was not
+    /// processed then.
     pub fn step(&mut self, mut message: Message) -> Result<(), GroupError> {
         match message.get_msg_type() {
             MessageType::MsgHeartbeat => self.bound_commit(&mut message),
             MessageType::MsgAppend if message.term >= self.term().0 => return self.step_append(message),
-            // One that is no member gets the error that consensus has for it, as nothing it says may count.
+            // A replica that is no member gets the error of the consensus core, as none of its messages may count.
             MessageType::MsgAppendResponse if self.is_member(message.from) && self.is_void(&message) => return Ok(()),
             _ => {}
         }
@@ -184,15 +190,17 @@ impl<L: LogReader> Group<L> {
         self.node.raft.prs().get(replica).is_some()
     }
 
-    /// Whether an acknowledgement says nothing about this log: it was given to a former leader, whose log went further, or names another entry in its place, as
-    /// when a majority has lost what was committed there. Only what is acknowledged without having been sent in this term says which entry that is
+    /// Whether an acknowledgement says nothing about this log: it was given to a former leader whose log was longer, or
+    /// it names another entry at the same index, as happens when a majority has lost entries that were committed. Only
+    /// an acknowledgement of entries that were not sent in this term names the entry's term
     /// ([`Self::acknowledge_copy`]).
     fn is_void(&self, message: &Message) -> bool {
         let differs = || message.log_term != 0 && !self.holds(LogPosition::new(message.index, message.log_term));
         !message.reject && (message.index > self.last_index() || differs())
     }
 
-    /// The leader believes what this replica has acknowledged, which it may have lost since; what it holds in that place need not be what was acknowledged.
+    /// Lowers the commit index of a leader's message to what this replica is known to hold. The leader relies on former
+    /// acknowledgements of this replica, which may have lost those entries since and may hold others in their place.
     fn bound_commit(&mut self, message: &mut Message) {
         if message.term < self.term().0 || message.commit <= self.commit_index() {
             return;
@@ -230,8 +238,9 @@ impl<L: LogReader> Group<L> {
         LogPosition::new(log.committed, log.term(log.committed).unwrap_or_default())
     }
 
-    /// Whether a leader's log is another than what is committed here, as far as its message tells. Consensus takes that for impossible, as it is as long as
-    /// nothing that was acknowledged is lost. Terms grow along a log, so that entries which are not here any more say something too.
+    /// Whether a leader's log contradicts entries that are committed here, as far as the message shows. Consensus
+    /// assumes that this cannot happen, which holds as long as no acknowledged entry is lost. Terms only grow along a
+    /// log, so the message can be compared even with entries that were truncated.
     fn contradicts(&self, message: &Message) -> bool {
         let committed = self.committed();
         let start = self.node.store().truncated();
@@ -248,12 +257,12 @@ impl<L: LogReader> Group<L> {
             || message.entries.iter().any(|entry| is_other(entry.index, entry.term))
     }
 
-    /// Asks all members for a sign of life: those that lag are sent what they lack, and all acknowledge the leader again.
+    /// Sends a heartbeat to all members: all acknowledge the leader again, and those that lag are sent what they lack.
     pub fn ping(&mut self) {
         self.node.ping();
     }
 
-    /// Proposes a change of the members; nothing happens if another one is under way.
+    /// Proposes a change of members. Does nothing if another one is under way.
     pub fn propose_member_change(&mut self, change: &MemberChange) -> Result<(), GroupError> {
         match self.node.propose_conf_change(Vec::new(), change.encode()) {
             Ok(()) => Ok(()),
@@ -262,7 +271,8 @@ impl<L: LogReader> Group<L> {
         }
     }
 
-    /// Carries out a committed change of the members; returns the members from then on, `None` if `entry` is not such a change.
+    /// Carries out a committed change of members. Returns the members from then on, or `None` if `entry` is no such
+    /// change.
     pub fn apply_member_change(&mut self, entry: &Entry) -> Result<Option<ConfState>, GroupError> {
         let conf_state = match entry.get_entry_type() {
             EntryType::EntryNormal => return Ok(None),
@@ -280,25 +290,25 @@ impl<L: LogReader> Group<L> {
         Ok(Some(conf_state))
     }
 
-    /// Whether a change of the members may be under way: proposed and not applied.
+    /// Whether a change of members may be under way: proposed and not yet applied.
     pub fn is_changing_members(&self) -> bool {
         self.node.raft.has_pending_conf()
     }
 
-    /// The replica cannot be reached: what was sent is probed for again.
+    /// The replica cannot be reached: messages to it may be lost, so its progress is probed again.
     pub fn report_unreachable(&mut self, replica: u64) {
         self.node.report_unreachable(replica);
     }
 
-    /// Whether [`Self::ready`] has something to do.
+    /// Whether [`Self::ready`] would return a step.
     pub fn has_more(&self) -> bool {
         self.node.has_ready()
     }
 
-    /// What there is to do, if anything.
+    /// The next step, if there is any work.
     pub fn ready(&mut self) -> Option<Step> {
         if self.has_unknown_floor() && self.is_leader() {
-            // Whatever this replica may have lost, its log is the truth from now on.
+            // A leader's log is authoritative, whatever entries this replica has lost.
             self.set_floor(LogPosition::START);
         }
         if !self.node.has_ready() {
@@ -306,9 +316,10 @@ impl<L: LogReader> Group<L> {
         }
         let mut ready = self.node.ready();
         let entries = ready.take_entries();
-        // A commit index that moved on its own need not reach the log: after a restart it is found again. But it goes with entries and votes:
-        // whoever holds a change of the members in its log must know, after a restart as before, that the change before it is committed,
-        // or it would act as a member of a group that is long gone.
+        // A commit index that changed alone need not reach the log: after a restart it is found again. It is written
+        // along with entries and votes: a replica that holds a change of members in its log must know, after a restart
+        // too, that the change before it is committed. Otherwise it would act as a member of a configuration that no
+        // longer exists.
         let state = self.node.raft.hard_state();
         let commit = state.commit;
         let hard_state = self.node.store().is_new_vote(&state).then_some(state);
@@ -327,7 +338,8 @@ impl<L: LogReader> Group<L> {
         })
     }
 
-    /// The step's entries and hard state are durable. Returns what is committed by that, to be applied in order, and messages to send.
+    /// The step's entries and hard state are durable. Returns the entries that are committed by that, to be applied in
+    /// order, and messages to send.
     pub fn persisted(&mut self, step: Step) -> (Vec<Entry>, Vec<Message>) {
         self.node.mut_store().append(step.entries);
         let mut light = self.node.advance_append(step.ready);
@@ -340,8 +352,8 @@ impl<L: LogReader> Group<L> {
         self.node.mut_store().evict_to(index);
     }
 
-    /// Prepares to drop entries up to `index` (applied, and durable in the state machine) from the log. Returns the term to be
-    /// recorded as truncated with it; `None` if they are gone already.
+    /// Prepares to drop entries up to `index` from the log; they must be applied, and durable in the state machine.
+    /// Returns the term to record for the truncation, or `None` if the entries are gone already.
     pub fn truncate_to(&mut self, index: u64) -> Result<Option<u64>, GroupError> {
         if index <= self.node.store().truncated().index {
             return Ok(None);
@@ -359,7 +371,7 @@ impl<L: LogReader> Group<L> {
         self.is_leader() && self.node.raft.raft_log.term(self.node.raft.raft_log.applied).ok() == Some(self.term().0)
     }
 
-    /// Whether an entry of this term is committed, as far as is known here.
+    /// Whether an entry of this term is known to be committed.
     pub fn has_committed_in_term(&self) -> bool {
         self.node.raft.raft_log.term(self.commit_index()).ok() == Some(self.term().0)
     }
@@ -369,44 +381,47 @@ impl<L: LogReader> Group<L> {
         self.node.store().conf_state()
     }
 
-    /// Whether two sets of voters decide together.
+    /// Whether the group is in a joint configuration: two sets of voters decide together.
     pub fn is_joint(&self) -> bool {
         !self.members().voters_outgoing.is_empty()
     }
 
-    /// Everybody with a vote, in either set while there are two.
+    /// All voters, those of both sets in a joint configuration.
     pub fn all_voters(&self) -> impl Iterator<Item = u64> + '_ {
         let members = self.members();
         let only_outgoing = members.voters_outgoing.iter().filter(|voter| !members.voters.contains(voter));
         members.voters.iter().chain(only_outgoing).copied()
     }
 
-    /// Whether it has acknowledged more than its log holds. As long as it has, it must neither vote nor campaign (see [`Recovered::floor`]).
+    /// Whether this replica's log is below its floor: it has acknowledged more than its log holds. Until the log has
+    /// caught up, the replica must neither vote nor campaign (see [`Recovered::floor`]).
     pub fn is_recovering(&self) -> bool {
         self.node.store().is_below_floor()
     }
 
-    /// How far this replica may have acknowledged, at most (see [`Recovered::floor`]).
+    /// The last entry that this replica may have acknowledged (see [`Recovered::floor`]).
     fn floor(&self) -> LogPosition {
         self.node.store().floor()
     }
 
-    /// Whether it is not known how far this replica has acknowledged: a leader has to say how far that can be.
+    /// Whether this replica's floor is unknown: a leader has to report an upper bound for it.
     pub fn has_unknown_floor(&self) -> bool {
         self.floor().index == UNKNOWN_FLOOR.index
     }
 
-    /// Whether its log may have lost its end, but nothing that was durable.
+    /// Whether the log may have lost its end, but no entry that was durable.
     pub fn has_only_lost_its_end(&self) -> bool {
         self.floor() == UNKNOWN_FLOOR
     }
 
-    /// A leader that has forgotten what this replica acknowledged says where its own log ends: this replica has acknowledged no more than that.
+    /// Takes an upper bound for this replica's floor: a leader that has discarded what this replica acknowledged
+    /// reports where its own log ends.
     pub fn learn_floor(&mut self, floor: LogPosition) {
         if self.has_unknown_floor() && !self.is_leader() {
             let has_its_log = self.has_only_lost_its_end();
             self.set_floor(floor);
-            // A loss of power before that must leave the floor unknown: this log is not gone.
+            // If power is lost before the log has reached the floor, the floor must be unknown again: this log was not
+            // removed.
             self.floor_waits = has_its_log;
         }
     }
@@ -416,7 +431,7 @@ impl<L: LogReader> Group<L> {
         (self.has_new_floor, self.floor_waits) = (true, false);
     }
 
-    /// The floor that is to be written to the log; `None` if it says so already.
+    /// The floor that is to be written to the log; `None` if it is recorded already.
     pub fn take_new_floor(&mut self) -> Option<LogPosition> {
         if self.floor_waits && self.is_recovering() {
             return None;
@@ -434,13 +449,14 @@ impl<L: LogReader> Group<L> {
         LogPosition::new(self.last_index(), self.node.raft.raft_log.last_term())
     }
 
-    /// What is to be remembered of this replica when its log is removed: term and vote, and the last entry that it may have acknowledged.
+    /// The state to remember when this replica's log is removed: term and vote, and the last entry that it may have
+    /// acknowledged.
     pub fn memory(&self) -> (HardState, LogPosition) {
         (self.node.raft.hard_state(), self.last().max(self.floor()))
     }
 
-    /// A member says that it holds no entry after `held`, whatever it has acknowledged before: it is sent what it lacks. Believing less than
-    /// is true does no harm.
+    /// Takes a member's report that it holds no entry after `held`, whatever it has acknowledged before: the member is
+    /// sent what it lacks. To believe less than what is true does no harm.
     pub fn forget_progress(&mut self, member: u64, held: u64) {
         if !self.is_leader() || member == self.node.raft.id {
             return;
@@ -453,14 +469,15 @@ impl<L: LogReader> Group<L> {
         }
     }
 
-    /// A member of which `commit` is the last commit index that it is known to know may be in another life than the one that knew more.
+    /// Sends the commit index again to a member whose last known commit index is `commit`: the member may have
+    /// restarted since it received a greater one.
     pub fn forget_commit(&mut self, member: u64, commit: u64) {
         if let Some(progress) = self.node.raft.mut_prs().get_mut(member) {
             progress.committed_index = commit;
         }
     }
 
-    /// How far the other members are; empty unless leading.
+    /// The progress of the other members; empty unless this replica leads.
     pub fn progress(&self) -> impl Iterator<Item = MemberProgress> + '_ {
         let me = self.node.raft.id;
         let is_leader = self.is_leader();
@@ -475,7 +492,7 @@ impl<L: LogReader> Group<L> {
         })
     }
 
-    /// Where in memory [`Self::progress`] is, as of now; empty unless leading.
+    /// The addresses that [`Self::progress`] reads, for now; empty unless this replica leads.
     pub fn progress_at(&self) -> Range<usize> {
         if !self.is_leader() {
             return 0..0;
@@ -487,8 +504,8 @@ impl<L: LogReader> Group<L> {
         ends.0.min(ends.1)..ends.1 + 2 * size_of::<Progress>()
     }
 
-    /// How many voters are known to hold an entry durably, and how many must. Of two sets of voters the greater counts; what is not known, as this
-    /// replica does not lead, is 0.
+    /// How many voters are known to hold an entry durably, and how many are required. In a joint configuration the
+    /// larger set counts. Both are 0 if this replica does not lead and so cannot know.
     pub fn acknowledgements(&self, index: u64) -> (u32, u32) {
         let members = self.members();
         let required = (members.voters.len().max(members.voters_outgoing.len()) / 2 + 1) as u32;
@@ -500,18 +517,20 @@ impl<L: LogReader> Group<L> {
         (self.all_voters().filter(holds).count() as u32, required)
     }
 
-    /// Whether [`Self::take_lacking`] has somebody to name.
+    /// Whether [`Self::take_lacking`] would return any member.
     pub fn has_lacking(&self) -> bool {
         self.node.store().has_lacking()
     }
 
-    /// Members that lack entries which are no longer in this leader's log: they need a copy of the data. Forgotten once told.
+    /// Members that lack entries which are no longer in this leader's log, and so need a copy of the data. Each call
+    /// empties the set.
     pub fn take_lacking(&mut self) -> BTreeSet<u64> {
         self.node.store().take_lacking()
     }
 
-    /// The message by which a member tells its leader how much it holds, as after its data was replaced by a copy; `None` if no leader is known. What is
-    /// applied is committed, so that it is a truthful acknowledgement of everything up to there, as far as the log is durable.
+    /// The message by which a member reports to its leader how much it holds, as after its data was replaced by a copy;
+    /// `None` if no leader is known. Applied entries are committed, so this is a valid acknowledgement of everything up
+    /// to there, as far as the log is durable.
     pub fn acknowledge_copy(&self) -> Option<Message> {
         let raft = &self.node.raft;
         if raft.leader_id == INVALID_ID || self.is_leader() {

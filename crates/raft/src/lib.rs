@@ -7,12 +7,14 @@
 //! 2. [`Group::ready`] gives a [`Step`]: send `messages` at once, write `entries` and `hard_state` to the log;
 //! 3. when the log is durable, [`Group::persisted`] takes the step back and gives the entries that are now committed;
 //! 4. when those are applied, [`Group::applied`];
-//! 5. what [`Group::take_fetches`] asks for is read from the log by somebody else, and comes back through [`Group::fetched`].
+//! 5. the entries that [`Group::take_fetches`] asks for are read from the log by another thread, and returned through
+//! [`Group::fetched`].
 //!
-//! Always true: nothing here reads a clock, spawns, locks or does I/O; a step's entries are handed to consensus as durable only by
-//! `persisted`. A group of one voter takes the same turn as any other. There are no ticks: who leads is decided by the support between
-//! nodes ([`SupportTable`]), and an idle group does nothing. Left out: snapshots. A member that lacks what is no longer in the log is given a
-//! copy of the data by the layers above ([`Group::take_lacking`], [`Group::acknowledge_copy`]).
+//! Always true: nothing here reads a clock, spawns, locks or does I/O; only `persisted` reports a step's entries to
+//! consensus as durable. A group of one voter takes the same turns as any other. There are no ticks: the support
+//! between nodes ([`SupportTable`]) decides who leads, and an idle group does nothing. Left out: snapshots. A member
+//! that lacks entries which are no longer in the log is sent a copy of the data by the layers above
+//! ([`Group::take_lacking`], [`Group::acknowledge_copy`]).
 
 mod change;
 mod fetch;

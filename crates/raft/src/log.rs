@@ -1,7 +1,7 @@
-//! What a group needs of its log, and the view of it that the consensus core reads.
+//! The part of the log that a group uses, and the view of it that the consensus core reads.
 //!
-//! Entries that are not applied yet stay in memory, so that the usual turn never reads the log back; older ones come
-//! through [`LogReader`], those for other members beside the turns (see [`crate::Fetch`]).
+//! Entries that are not applied yet stay in memory, so that a usual turn never reads the log. Older entries are read
+//! through [`LogReader`]; those for other members are read outside the turns (see [`crate::Fetch`]).
 
 use crate::fetches::Fetches;
 use crate::position::LogPosition;
@@ -13,10 +13,10 @@ use std::collections::{BTreeSet, VecDeque};
 /// Why entries could not be read back.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LogReadError {
-    /// They are damaged, or missing where the log should hold them: to try again does not help.
+    /// The entries are damaged, or missing where the log should hold them: another attempt does not help.
     #[error("{0}")]
     Damaged(String),
-    /// The system refused: space, file descriptors, an error of the disk.
+    /// The system refused the read: out of memory, out of file descriptors, an error of the disk.
     #[error("{0}")]
     Failed(String),
 }
@@ -40,21 +40,25 @@ pub struct Recovered {
     pub last: LogPosition,
     /// The last index applied to the durable state machine.
     pub applied: u64,
-    /// The last entry that this replica may have acknowledged before its log was removed; [`LogPosition::START`] if it never was. As long as its log is
-    /// behind that, by term and then by index, the replica is like one whose disk has lost what it promised: it may listen, but neither
-    /// vote nor campaign. Term and vote it still knows. So a leader that it follows is of no earlier term than any that it acknowledged anything to, and was
-    /// elected by others; that leader's log holds everything that was committed with its help. Once its own log reaches the floor again, or has an entry of a later term than
-    /// that, it holds all of this too.
+    /// The last entry that this replica may have acknowledged before its log was removed; [`LogPosition::START`] if its
+    /// log was never removed. While the log is below this position, by term and then by index, the replica has lost
+    /// entries that it acknowledged: it follows a leader, but neither votes nor campaigns. It still knows its term and
+    /// vote. So every leader that it follows is of no earlier term than any leader that it acknowledged entries to, and
+    /// was elected by others; that leader's log holds every entry that was committed with this replica's help. Once
+    /// this log reaches the floor again, or holds an entry of a later term, it holds all of these entries too.
     ///
-    /// [`UNKNOWN_FLOOR`]: the end of the log may be lost, and nobody knows how far it went. Of a log that is gone, or is not whole otherwise, see [`floor_without_log`].
+    /// [`UNKNOWN_FLOOR`]: the log may have lost its end, and it is not known how far it went. For a log that was
+    /// removed, or is incomplete for another reason, see [`floor_without_log`].
     pub floor: LogPosition,
 }
 
-/// The floor of a replica whose log may have lost its end: how far it has acknowledged is not known until a leader says how far that can be at most.
+/// The floor of a replica whose log may have lost its end: how far it has acknowledged is unknown until a leader
+/// reports an upper bound.
 pub const UNKNOWN_FLOOR: LogPosition = LogPosition::new(u64::MAX, u64::MAX);
 
-/// What [`Recovered::floor`] is once the log is gone of a replica that may have acknowledged up to `floor`. If that is not known, it is any entry of the current term:
-/// [`UNKNOWN_FLOOR`] would let the replica judge whoever asks for its vote by what the others' logs hold, as if its own still held all that was durable.
+/// The value of [`Recovered::floor`] for a replica whose log is gone and that may have acknowledged entries up to
+/// `floor`. If that is unknown, the floor is any entry of the current term. It is not [`UNKNOWN_FLOOR`]: with that, the
+/// replica would judge a candidate by comparing the logs of others, as if its own log still held all that was durable.
 pub fn floor_without_log(floor: LogPosition, state: &HardState) -> LogPosition {
     if floor == UNKNOWN_FLOOR { LogPosition::new(UNKNOWN_FLOOR.index, state.term) } else { floor }
 }
@@ -68,7 +72,8 @@ pub(crate) struct LogView<L> {
     last: LogPosition,
     /// The newest entries, contiguous, ending at `last`.
     recent: VecDeque<Entry>,
-    /// Terms of the log from some index on to its end: where each begins. Asked for with every message, so that they must not be read back.
+    /// The positions where each term begins, from some index to the end of the log. Kept in memory because every
+    /// message needs a term.
     terms: VecDeque<LogPosition>,
     /// Members that lack entries which are no longer in the log.
     lacking: RefCell<BTreeSet<u64>>,
@@ -77,17 +82,17 @@ pub(crate) struct LogView<L> {
 }
 
 impl Recovered {
-    /// The later of what it may have acknowledged before and what its log holds: what a replica that goes away now must remember.
+    /// The later of the former floor and the end of the log: what a replica that leaves must remember.
     pub fn last_acknowledged(&self) -> LogPosition {
         self.last.max(self.floor)
     }
 
-    /// Its floor if the end of its log may be lost from now on.
+    /// The floor from now on if the end of the log may be lost.
     pub fn floor_with_lost_end(&self) -> LogPosition {
         if self.floor == UNKNOWN_FLOOR || self.last >= self.floor {
             return UNKNOWN_FLOOR;
         }
-        // Its log was removed, and was not whole again.
+        // The log was removed before, and has not reached its floor since.
         floor_without_log(UNKNOWN_FLOOR, &self.hard_state)
     }
 }
@@ -117,12 +122,12 @@ impl<L: LogReader> LogView<L> {
         self.floor = floor;
     }
 
-    /// Whether the durable log ends before what was acknowledged once.
+    /// Whether the durable log ends below the floor.
     pub(crate) fn is_below_floor(&self) -> bool {
         self.last < self.floor
     }
 
-    /// Takes entries that have become durable; they replace any from the first one's index on.
+    /// Takes entries that have become durable. They replace all entries from the index of the first one on.
     pub(crate) fn append(&mut self, entries: Vec<Entry>) {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { return };
         assert!(first.index <= self.last.index + 1, "the log has no gaps");
@@ -149,7 +154,7 @@ impl<L: LogReader> LogView<L> {
         self.hard_state = hard_state;
     }
 
-    /// Whether `state` has another term or vote than what was recorded last.
+    /// Whether `state` differs from the recorded state in term or vote.
     pub(crate) fn is_new_vote(&self, state: &HardState) -> bool {
         (state.term, state.vote) != (self.hard_state.term, self.hard_state.vote)
     }
@@ -193,7 +198,7 @@ impl<L: LogReader> LogView<L> {
         self.lacking.take()
     }
 
-    /// Not to be held while consensus is called.
+    /// The borrow must not be held while consensus is called.
     pub(crate) fn fetches(&self) -> RefMut<'_, Fetches> {
         self.fetches.borrow_mut()
     }
@@ -278,7 +283,7 @@ impl<L: LogReader> Storage for LogView<L> {
     }
 
     fn snapshot(&self, _request_index: u64, to: u64) -> Result<Snapshot> {
-        // Data is copied outside of consensus; a member that has got its copy says so.
+        // The layers above copy data; a member that has received its copy reports it.
         self.lacking.borrow_mut().insert(to);
         Err(Error::Store(StorageError::SnapshotTemporarilyUnavailable))
     }

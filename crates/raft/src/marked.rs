@@ -1,12 +1,14 @@
-//! Entries of the log that carry a mark, by which replicas tell them from all others, and the gate before them.
+//! Entries of the log that carry a mark, which tells them from all other entries, and the check that each must pass
+//! before it is proposed.
 //!
-//! Always true: what a [`ProvenPayload`] holds decodes to what was encoded, and is no longer than its kind may be. What is in the log is decoded by every
-//! replica, now and whenever it replays: one that cannot be decoded would stop the group for ever, on all of them.
-//! Left out: entries without a mark. They hold mutations, which have a gate of their own.
+//! Always true: the bytes of a [`ProvenPayload`] decode to the value that was encoded, and are within the limit of
+//! their kind. Every replica decodes what is in the log, now and at each replay: an entry that cannot be decoded would
+//! stop the group for ever, on all replicas. Left out: entries without a mark. They hold mutations, which have a check
+//! of their own (`base::program`).
 
 use thiserror::Error;
 
-/// What an entry with a mark says.
+/// The content of an entry with a mark.
 pub trait MarkedPayload: Sized + PartialEq {
     /// The mark: the context of the entry.
     const MARK: &'static [u8];
@@ -29,12 +31,12 @@ pub enum Unproven {
         /// How long it may be.
         limit: usize,
     },
-    /// Replicas would read nothing, or something else.
+    /// Replicas could not decode it, or would decode something else.
     #[error("an entry that replicas could not read is refused")]
     Unreadable,
 }
 
-/// An entry with a mark that replicas can decode. There is no other way to propose one.
+/// The payload of an entry with a mark that replicas can decode. Entries with marks can be proposed in no other way.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProvenPayload {
     mark: &'static [u8],
@@ -42,7 +44,7 @@ pub struct ProvenPayload {
 }
 
 impl ProvenPayload {
-    /// Encodes it and reads it again.
+    /// Encodes the payload and checks that it decodes to the same.
     pub fn new<P: MarkedPayload>(payload: &P) -> Result<Self, Unproven> {
         let bytes = payload.encode();
         match P::decode(&bytes) {
@@ -62,7 +64,7 @@ impl ProvenPayload {
 mod tests {
     use super::*;
 
-    /// Reads back as no more than 7.
+    /// A payload of which replicas read back 7 at most.
     #[derive(Debug, PartialEq)]
     struct Number(u8);
 

@@ -12,7 +12,7 @@ pub fn is_from_leader(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgAppend | MessageType::MsgHeartbeat | MessageType::MsgSnapshot)
 }
 
-/// Whether a leader's message brings no entries: it shows that the leader leads, and what is committed.
+/// Whether a leader's message carries no entries: it only shows that the leader leads, and the commit index.
 pub fn is_without_entries(message: &Message) -> bool {
     match message.get_msg_type() {
         MessageType::MsgHeartbeat => true,
@@ -21,13 +21,13 @@ pub fn is_without_entries(message: &Message) -> bool {
     }
 }
 
-/// Whether it acknowledges a leader's message.
+/// Whether the message acknowledges a leader's message.
 pub fn is_acknowledgement(message: &Message) -> bool {
     matches!(message.get_msg_type(), MessageType::MsgAppendResponse | MessageType::MsgHeartbeatResponse)
 }
 
-/// Whether a peer may send such a message at all: leadership is transferred otherwise (see the replica layer), and proposals are not forwarded
-/// by consensus.
+/// Whether a peer may send a message of this kind at all. Consensus forwards no proposals, and leadership is
+/// transferred by the replica layer.
 pub fn may_come_from_a_peer(message: &Message) -> bool {
     is_vote_request(message)
         || is_from_leader(message)

@@ -1,16 +1,18 @@
 //! Support between nodes, from which leases are made.
 //!
-//! The idea is that of CockroachDB's leader leases over store liveness. Every node sends heartbeats to every other. Answering one, a node
-//! *supports* the sender for a while, under an *epoch* that it changes whenever it has let support lapse. A follower in a group
-//! acknowledges its leader under its current epoch, and promises with that: as long as I support you in this epoch I neither vote for
-//! another nor campaign. A leader's lease in a group then lasts as long as the support of a quorum of followers whose epoch is still the one they acknowledged
-//! under. So heartbeats are per pair of nodes, whatever the number of groups, and an idle group costs nothing.
+//! The idea is that of CockroachDB's leader leases over store liveness. Every node sends heartbeats to every other. By
+//! its answer a node *supports* the sender for a fixed duration, under an *epoch* that it changes whenever it has let
+//! its support lapse. A follower acknowledges its group's leader under its current epoch, which is a promise: while I
+//! support you in this epoch, I neither vote for another nor campaign. A leader's lease then lasts as long as a quorum
+//! of followers supports its node, each in the epoch under which it acknowledged. So heartbeats are per pair of nodes,
+//! whatever the number of groups, and an idle group costs nothing.
 //!
-//! Always true: only durations on one node's own monotonic clock count. The supporter counts from the receipt of a heartbeat, the supported
-//! from its sending, which was earlier; and it counts less, for clocks that run at different rates (each up to [`DRIFT_PERMILLE`] too fast or too slow). The clock goes on
-//! while the machine sleeps. Where a node has reason to believe that its clock stood still all the same, it gives up what it has received ([`SupportTable::void_received`]).
-//! A heartbeat of a restarted node is not answered before the support of its former life has lapsed. Left out: the groups' promises,
-//! which are the replica layer's, and sending.
+//! Always true: only durations on a node's own monotonic clock count. The supporter counts from the receipt of a
+//! heartbeat, the supported node from its sending, which was earlier, and it counts a shorter time, as clocks run at
+//! different rates (each up to [`DRIFT_PERMILLE`] too fast or too slow). The clock goes on while the machine sleeps.
+//! Where a node has reason to believe that its clock stood still nevertheless, it discards the support that it has
+//! received ([`SupportTable::void_received`]). A heartbeat of a restarted node is not answered before the support of
+//! its former life has lapsed. Left out: the groups' promises, which the replica layer keeps, and sending.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +21,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// How long a node supports another after a heartbeat, nanoseconds on its own clock.
 pub const SUPPORT_NS: u64 = 800_000_000;
 
-/// By how much a node's monotonic clock may run too fast or too slow, in thousandths. Time daemons slew it by up to a tenth where they are let: Linux takes no more from them than
-/// that (`tick`) and half a thousandth (`freq`); the oscillators themselves are off by less than a ten-thousandth.
+/// By how much a node's monotonic clock may run too fast or too slow, in thousandths. Time daemons may slew it by up to
+/// a tenth: Linux accepts no more from them than that (`tick`) and half a thousandth (`freq`). Oscillators are off by
+/// less than a ten-thousandth.
 pub const DRIFT_PERMILLE: u64 = 105;
 
-/// How long the supported node counts on it, nanoseconds on its own clock from the sending of the heartbeat. One node's clock may be too slow and the other's too fast: with a
-/// drift of d, S(1 - d) / (1 + d) would do, which is more than S(1 - 2d).
+/// How long the supported node counts on support, nanoseconds on its own clock from the sending of the heartbeat. One
+/// node's clock may be too slow and the other's too fast: with a drift of d, S(1 - d) / (1 + d) would be safe, which is
+/// more than S(1 - 2d).
 pub const LEASE_NS: u64 = SUPPORT_NS - SUPPORT_NS / 1_000 * 2 * DRIFT_PERMILLE;
 
 /// How often a node sends heartbeats, nanoseconds.
@@ -48,16 +52,16 @@ impl std::fmt::Display for Epoch {
 /// Asks for support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// The sender's life; a restart begins another.
+    /// The sender's life; each start of its process begins a new one.
     pub incarnation: u64,
     /// The sender's monotonic time of sending.
     pub sent_ns: u64,
 }
 
-/// A heartbeat to one peer: with what the sender has received from it.
+/// A heartbeat to one peer, with the latest heartbeat that the sender has received from that peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Beat {
-    /// What support is asked for with.
+    /// The heartbeat that asks for support.
     pub heartbeat: Heartbeat,
     /// The latest heartbeat of the receiver that has reached the sender.
     pub latest: Option<Heartbeat>,
@@ -91,7 +95,7 @@ impl Supporter {
     }
 }
 
-/// What has changed between this node and a peer.
+/// A change between this node and a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupportChange {
     /// This node no longer supports the peer: groups that it leads need a leader.
@@ -110,24 +114,25 @@ struct Given {
     active: bool,
 }
 
-/// What one node knows of the support that it gives and receives.
+/// The support that one node gives and receives.
 #[derive(Debug)]
 pub struct SupportTable {
     incarnation: u64,
     started_ns: u64,
     next_epoch: u64,
     given: BTreeMap<u64, Given>,
-    /// Of each peer the life that has ended last, as far as is known.
+    /// For each peer, the last of its lives that is known to have ended.
     ended: BTreeMap<u64, u64>,
     /// The latest heartbeat of each peer.
     heartbeats: BTreeMap<u64, Heartbeat>,
     received: BTreeMap<u64, Arc<Supporter>>,
-    /// Answers to heartbeats that were sent before this give no support.
+    /// Answers to heartbeats that were sent before this time give no support.
     void_before_ns: u64,
 }
 
 impl SupportTable {
-    /// A node that started at `started_ns`. `incarnation` tells this life from its other ones; epochs count up from it.
+    /// The table of a node that started at `started_ns`. `incarnation` distinguishes this life of the node from its
+    /// others; epochs count up from it.
     pub fn new(incarnation: u64, started_ns: u64) -> Self {
         Self {
             incarnation,
@@ -141,7 +146,7 @@ impl SupportTable {
         }
     }
 
-    /// Which life of the node this is.
+    /// The incarnation of this life of the node.
     pub fn incarnation(&self) -> u64 {
         self.incarnation
     }
@@ -152,8 +157,9 @@ impl SupportTable {
         Beat { heartbeat, latest: self.heartbeats.get(&peer).copied() }
     }
 
-    /// Takes a peer's heartbeat; returns the answer, if it gets one, and what changed. A peer that receives nothing from this node is not supported:
-    /// it could not learn that it is, and its groups would wait for it for ever.
+    /// Takes a peer's heartbeat. Returns the answer, if the peer is to have one, and what changed. A peer that does not
+    /// receive this node's heartbeats is not supported: it could not learn of the support, and the groups that it leads
+    /// would wait for it for ever.
     pub fn on_heartbeat(&mut self, peer: u64, beat: Beat, now_ns: u64) -> (Option<Support>, Vec<SupportChange>) {
         let mut changes = Vec::new();
         let heartbeat = beat.heartbeat;
@@ -162,7 +168,7 @@ impl SupportTable {
             changes.push(SupportChange::Withdrawn(peer));
         }
         if self.ended.get(&peer) == Some(&heartbeat.incarnation) {
-            // It was sent before the end.
+            // The heartbeat was sent before the life ended.
             return (None, changes);
         }
         let incarnation = self.incarnation;
@@ -201,27 +207,29 @@ impl SupportTable {
         }
         let supporter = Supporter { epoch: support.epoch, until_ns: AtomicU64::new(until_ns) };
         if let Some(former) = self.received.insert(peer, Arc::new(supporter)) {
-            // The peer does not give it any more, and a clock that stood still does not show that: leases made of it end here.
+            // The peer no longer gives support under the former epoch. A clock that stood still would not show that, so
+            // leases under that epoch end here.
             former.until_ns.store(0, Ordering::Release);
         }
         Some(SupportChange::Received(peer))
     }
 
-    /// Gives up all support that was received until now: how long ago that was is not certain any more. The next answers bring it back. What this node gives lasts, by its
-    /// own clock, and no shorter by any other.
+    /// Discards all support that was received until now, because its age is uncertain. The next answers restore it. The
+    /// support that this node gives is not shortened: it lasts by this node's own clock.
     pub fn void_received(&mut self, now_ns: u64) {
         self.void_before_ns = now_ns;
         self.received.values().for_each(|supporter| supporter.until_ns.store(0, Ordering::Release));
     }
 
-    /// Withdraws what has lapsed.
+    /// Withdraws support that has lapsed.
     pub fn expire(&mut self, now_ns: u64) -> Vec<SupportChange> {
         let peers: Vec<u64> = self.given.keys().copied().collect();
         let lapsed = peers.into_iter().filter(|&peer| self.withdraw_if_lapsed(peer, now_ns));
         lapsed.map(SupportChange::Withdrawn).collect()
     }
 
-    /// A life of `peer` has certainly ended: nothing is led in it any more, so that support of it need not lapse. Support of another life stays.
+    /// A life of `peer` has certainly ended: no group is led in it any more, so support
+    /// of it ends at once. Support of another life stays.
     pub fn ended(&mut self, peer: u64, incarnation: u64) -> Option<SupportChange> {
         self.ended.insert(peer, incarnation);
         let given = self.given.get_mut(&peer).filter(|given| given.active && given.incarnation == incarnation)?;
@@ -253,7 +261,7 @@ impl SupportTable {
         self.given.get(&peer).filter(|given| given.active).map(|given| given.epoch)
     }
 
-    /// When this node last received a heartbeat of `peer` that it could support; `None` if it never did.
+    /// When this node last received a heartbeat of `peer` that it could answer with support; `None` if it never did.
     pub fn last_heartbeat_ns(&self, peer: u64) -> Option<u64> {
         self.given.get(&peer).filter(|given| given.until_ns > 0).map(|given| given.until_ns.saturating_sub(SUPPORT_NS))
     }
@@ -285,7 +293,7 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// A heartbeat of `from` that says that it has just received one from `to`.
+    /// A heartbeat from `from` to `to`, with the latest heartbeat that `from` has received from `to`.
     fn beat(from: &SupportTable, to: &SupportTable, sent_ns: u64, received_ns: u64) -> Beat {
         let latest = Heartbeat { incarnation: to.incarnation, sent_ns: received_ns };
         Beat { latest: Some(latest), ..from.beat(0, sent_ns) }
@@ -305,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn an_epoch_ends_when_support_lapses_even_if_nobody_looked() {
+    fn an_epoch_ends_when_support_lapses_even_if_nobody_calls_expire() {
         let (mut a, mut b) = (SupportTable::new(10, 0), SupportTable::new(20, 0));
         let first = b.on_heartbeat(1, beat(&a, &b, 0, 0), 0).0.expect("answered");
         a.supported(2, first);
@@ -369,11 +377,11 @@ mod tests {
 
     #[test]
     fn a_lease_ends_before_the_support_that_it_is_made_of_whatever_the_rates_of_the_clocks() {
-        // Both as far off as they may be: the supported node's too slow, the supporter's too fast.
+        // Both clocks are off as far as they may be: the supported node's too slow, the supporter's too fast.
         let (slow, fast) = (1_000 - DRIFT_PERMILLE, 1_000 + DRIFT_PERMILLE);
         let (lease_ns, support_ns) = (LEASE_NS * 1_000 / slow, SUPPORT_NS * 1_000 / fast);
         assert!(lease_ns < support_ns, "{lease_ns} and {support_ns} of true time");
-        // A time daemon that slews by a tenth, and the oscillator's own error, are within that.
+        // The drift limit covers a time daemon that slews by a tenth, and the oscillator's own error.
         const { assert!(DRIFT_PERMILLE >= 101) };
     }
 
@@ -395,11 +403,11 @@ mod tests {
         assert!(b.on_heartbeat(1, a.beat(2, 0), 0).0.is_none(), "it has received nothing yet");
         a.on_heartbeat(2, b.beat(1, 50 * MS), 50 * MS);
         assert!(b.on_heartbeat(1, a.beat(2, 100 * MS), 100 * MS).0.is_some());
-        // From here on b's heartbeats are lost, and a's are not.
+        // From here on the heartbeats of b are lost, and those of a are not.
         assert!((200..850).step_by(100).all(|ms| b.on_heartbeat(1, a.beat(2, ms * MS), ms * MS).0.is_some()));
         assert!((850..1_600).step_by(50).all(|ms| b.on_heartbeat(1, a.beat(2, ms * MS), ms * MS).0.is_none()));
         assert_eq!(b.on_heartbeat(1, a.beat(2, 1_650 * MS), 1_650 * MS).1, [SupportChange::Withdrawn(1)]);
-        // Answers for a former life of ours do not count either.
+        // Answers to heartbeats of this node's former life do not count either.
         let mut again = SupportTable::new(21, 0);
         assert!(again.on_heartbeat(1, a.beat(2, 100 * MS), 100 * MS).0.is_none());
     }

@@ -1,4 +1,5 @@
-//! A group of one voter takes the full turn: nothing is committed before it is durable, and it goes on after a restart.
+//! Groups of one voter and of several: nothing is committed before it is durable, and a group continues after a
+//! restart.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod script;
@@ -199,7 +200,7 @@ fn a_replica_that_has_lost_its_log_is_recovering_until_it_holds_as_much_again() 
     let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
     assert!(group.is_recovering());
     assert_eq!((group.memory().0.term, group.memory().0.vote, group.memory().1), (4, 2, LogPosition::new(2, 4)));
-    // The leader believes that it holds what it has acknowledged.
+    // The leader believes that the replica holds the entries that it acknowledged.
     let mut heartbeat = Message::default();
     heartbeat.set_msg_type(MessageType::MsgHeartbeat);
     (heartbeat.from, heartbeat.to, heartbeat.term, heartbeat.commit) = (2, 1, 4, 2);
@@ -255,7 +256,8 @@ fn an_entry_is_acknowledged_by_those_who_hold_it_durably() {
     assert_eq!(group.acknowledgements(index + 1), (0, 1));
 }
 
-/// A leader of a log of ten entries and its own, all applied, and a learner that has told it that it holds none of them.
+/// A leader with a log of ten entries and its own first one, all applied, and a learner that has reported that it holds
+/// none of them.
 fn leader_with_a_learner() -> (Group<TestLog>, TestLog) {
     let log = TestLog::default();
     let mut group = Group::new(&options(), recovered(), log.clone()).unwrap();
@@ -292,7 +294,7 @@ fn what_a_member_lacks_is_sent_once_it_was_read_beside_the_turns() {
     assert!(!group.has_fetches(), "it is being read");
     let entries = fetches[0].read(&log);
     assert_eq!(entries.as_ref().unwrap().len() as u64, last);
-    // What was read is as much as one piece; the rest is asked for when that is acknowledged.
+    // One piece was read; the rest is asked for when that is acknowledged.
     group.fetched(&fetches[0], entries.map(|entries| entries[..4].to_vec())).unwrap();
     assert_eq!(sent(&mut group), [1, 2, 3, 4]);
     assert!(!group.has_fetches());
@@ -339,7 +341,7 @@ fn entries_that_were_cut_while_they_were_to_be_read_are_lacking_and_others_must_
     assert!(!group.has_fetches());
 }
 
-/// What a follower of a leader in term 3 receives.
+/// A message from a leader to a follower in term 3.
 fn from_leader(kind: MessageType, index: u64, log_term: u64, commit: u64, entries: &[(u64, u64)]) -> Message {
     let mut message = Message::default();
     message.set_msg_type(kind);
@@ -366,7 +368,7 @@ fn follower(terms: &[u64], commit: u64) -> (Group<TestLog>, TestLog) {
 }
 
 #[test]
-fn a_follower_that_is_told_of_commits_beyond_its_log_has_lost_its_end_and_says_so() {
+fn a_follower_that_receives_a_commit_index_beyond_its_log_reports_a_lost_end() {
     let (mut group, log) = follower(&[1, 1], 1);
     assert!(!group.is_recovering());
     group.step(from_leader(MessageType::MsgHeartbeat, 0, 0, 5, &[])).unwrap();
@@ -374,7 +376,7 @@ fn a_follower_that_is_told_of_commits_beyond_its_log_has_lost_its_end_and_says_s
     assert!(group.is_recovering() && group.has_unknown_floor());
     assert_eq!(group.take_new_floor(), Some(UNKNOWN_FLOOR), "to be remembered over restarts");
     assert_eq!(group.commit_index(), 1, "what it holds may be of a log that was replaced");
-    // Its leader sends what it lacks, and says how far it may have acknowledged at most.
+    // Its leader sends the missing entries, and an upper bound of what it may have acknowledged.
     group.learn_floor(LogPosition::new(5, 3));
     assert_eq!(group.take_new_floor(), None, "a loss of power now leaves it unknown");
     group.step(from_leader(MessageType::MsgAppend, 1, 1, 4, &[(2, 3), (3, 3), (4, 3)])).unwrap();
@@ -420,7 +422,7 @@ fn a_replica_without_its_log_learns_its_floor_from_a_leader_and_is_no_judge_befo
 
 #[test]
 fn a_log_that_has_lost_its_end_may_have_got_back_what_was_replaced_there_which_is_not_committed() {
-    // It had replaced its second entry by that of the leader in term 3, which counts on it.
+    // The follower had replaced its second entry by that of the leader in term 3, which relies on the acknowledgement.
     let (group, log) = follower(&[1, 2], 1);
     let recovered = Recovered { floor: UNKNOWN_FLOOR, ..recovered_from(&group, LogPosition::new(2, 2), &[1, 2, 3]) };
     let mut group = Group::new(&options(), recovered, log.clone()).unwrap();
@@ -432,7 +434,7 @@ fn a_log_that_has_lost_its_end_may_have_got_back_what_was_replaced_there_which_i
     assert_eq!(group.commit_index(), 2);
     group.step(from_leader(MessageType::MsgAppend, 2, 3, 2, &[(3, 3)])).unwrap();
     drive_members(&mut group, &log);
-    // What has matched since counts for heartbeats too.
+    // Entries that matched since then count for heartbeats too.
     group.step(from_leader(MessageType::MsgHeartbeat, 0, 0, 3, &[])).unwrap();
     drive_members(&mut group, &log);
     assert_eq!(group.commit_index(), 3);
@@ -472,7 +474,7 @@ fn a_leader_whose_log_contradicts_what_was_committed_here_is_noticed() {
         drive_members(&mut group, &log);
         assert_eq!(group.commit_index(), 2);
     }
-    // What is not in the log any more cannot be compared, but terms only grow.
+    // Truncated entries cannot be compared, but terms only grow along the log.
     let cut = Recovered {
         truncated: LogPosition::new(5, 2),
         last: LogPosition::new(5, 2),
@@ -508,7 +510,7 @@ fn an_acknowledgement_of_more_than_the_leader_has_ever_had_counts_for_nothing() 
 fn an_acknowledgement_of_another_entry_in_the_same_place_counts_for_nothing() {
     let (mut group, log) = leader_with_a_learner();
     let (last, term) = (group.last_index(), group.term().0);
-    // A member that holds what a majority has lost, and says how much it holds.
+    // A member that holds entries which a majority has lost, and reports how much it holds.
     let announced = |log_term| Message { log_term, ..acknowledged(term, last) };
     group.step(announced(term + 1)).unwrap();
     drive_members(&mut group, &log);

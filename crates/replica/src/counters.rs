@@ -1,4 +1,4 @@
-//! What a store counts.
+//! Counters of a store.
 
 use crate::group::lease::LeaseChange;
 use diorite_base::measure::{Counter, Histogram};
@@ -15,7 +15,7 @@ pub struct StoreCounters {
     pub log_syncs: AtomicU64,
     /// Time spent in log writes, nanoseconds.
     pub log_write_ns: AtomicU64,
-    /// How long log writes took that were fsynced.
+    /// Durations of log writes with an fsync.
     pub log_sync_times: Histogram,
     /// Writes proposed.
     pub proposals: Counter,
@@ -25,7 +25,7 @@ pub struct StoreCounters {
     pub elections_won: AtomicU64,
     /// Leases that began.
     pub leases_taken: AtomicU64,
-    /// Leases that ended: given up, or no longer supported in time.
+    /// Leases that ended: by the leader itself, or because support lapsed.
     pub leases_lost: AtomicU64,
     /// Times a worker waited for memtables to be flushed.
     pub memory_waits: AtomicU64,
@@ -39,7 +39,7 @@ pub struct StoreCounters {
     pub copy_bytes_received: AtomicU64,
     /// Replicas that were moved to another disk of this node.
     pub disk_moves: AtomicU64,
-    /// Bytes that were copied for that.
+    /// Bytes copied for such moves.
     pub disk_move_bytes: AtomicU64,
     /// Writes that were refused because a row that they would have added to is too large, or grew faster than it was measured.
     pub large_row_writes_refused: AtomicU64,

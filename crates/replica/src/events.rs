@@ -1,26 +1,27 @@
-//! What has happened to each tablet replica of this node lately, for operators.
+//! The last events of each tablet replica of this node, for operators.
 //!
-//! Always true: a tablet keeps its last [`EVENTS`] events and no more, and none once its replica is closed; noting one takes no part in what a
-//! replica decides. Nothing is noted that happens with every write. Left out: keeping events over a restart (the node's log has them).
+//! Always true: a tablet keeps its last [`EVENTS`] events, and none once its replica is closed; no decision of a
+//! replica depends on them. Nothing is recorded that happens with every write. Left out: keeping events over a restart
+//! (the node's log has them).
 
 use diorite_base::{NodeId, TabletId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
-/// Events that are kept of a tablet.
+/// The number of events kept for a tablet.
 pub const EVENTS: usize = 32;
 
 /// Something that happened to a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TabletEvent {
-    /// When, microseconds since 1970.
+    /// The time, microseconds since 1970.
     pub wall_us: i64,
-    /// What.
+    /// What happened.
     pub kind: TabletEventKind,
 }
 
-/// What may happen to a replica.
+/// The kinds of events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TabletEventKind {
     /// It was opened, holding everything up to this log index.
@@ -28,68 +29,68 @@ pub enum TabletEventKind {
         /// The applied index.
         applied: u64,
     },
-    /// Another replica leads, or this one.
+    /// This replica, or another, leads.
     Leader {
-        /// On which node.
+        /// The leader's node.
         leader: NodeId,
-        /// In which term.
+        /// Its term.
         term: u64,
     },
-    /// Nobody is known to lead any more.
+    /// The leader is no longer known.
     NoLeader {
-        /// In which term.
+        /// The term without a known leader.
         term: u64,
     },
-    /// This leader has given up its lease so that another may lead.
+    /// This leader has ended its lease so that another may lead.
     LeadershipReleased {
-        /// On which node; none: anybody.
+        /// The successor's node; `None`: any.
         to: Option<NodeId>,
     },
     /// The catalog wants other members.
     Wanted {
         /// The voters.
         voters: Vec<NodeId>,
-        /// Those that are to follow only, for now.
+        /// The learners.
         learners: Vec<NodeId>,
     },
-    /// The group has other members.
+    /// The members of the group have changed.
     Members {
         /// The voters.
         voters: Vec<u64>,
-        /// The voters before, while both decide.
+        /// The former voters, in a joint configuration.
         outgoing: Vec<u64>,
         /// The learners.
         learners: Vec<u64>,
     },
-    /// A copy has taken the place of the data.
+    /// The replica's data was replaced by a copy.
     CopyTaken {
-        /// Whose.
+        /// The node that sent the copy.
         from: NodeId,
         /// Its size.
         bytes: u64,
     },
-    /// A copy of the data was sent.
+    /// This replica's data was copied to another node.
     CopySent {
-        /// To whom.
+        /// The node that received the copy.
         to: NodeId,
         /// Bytes that were sent.
         bytes: u64,
     },
-    /// It has moved to another disk of its node.
+    /// The replica was moved to another disk of its node.
     MovedToDisk {
         /// The disk's data directory.
         path: String,
         /// Bytes that were copied.
         bytes: u64,
     },
-    /// It was opened again, as its table has other options.
+    /// The replica was opened again, because the options of its table have changed.
     Renewed,
-    /// It was split: it is sealed.
+    /// The tablet was split: it is sealed.
     Split {
-        /// The tablets that take its place.
+        /// Its child tablets.
         children: [TabletId; 2],
     },
-    /// It cannot go on.
+    /// The replica has failed.
     Failed {
         /// Why.
         reason: String,
@@ -161,12 +162,12 @@ impl Events {
         ring.push_back(TabletEvent { wall_us, kind });
     }
 
-    /// The oldest first.
+    /// The events of a tablet, oldest first.
     pub(crate) fn of(&self, tablet: TabletId) -> Vec<TabletEvent> {
         self.rings.lock().get(&tablet).map_or_else(Vec::new, |ring| ring.iter().cloned().collect())
     }
 
-    /// The replica is closed.
+    /// Forgets the events of a replica that is closed.
     pub(crate) fn forget(&self, tablet: TabletId) {
         self.rings.lock().remove(&tablet);
     }

@@ -1,13 +1,15 @@
-//! What the fuzzers do with frames of the Raft and the bulk lane, and with entries' contents; `cargo test` replays their seeds.
+//! Fuzz targets for frames of the raft and bulk lanes and for the contents of entries; `cargo test` replays their
+//! seeds.
 //!
-//! Always true: nothing panics, whatever a peer sends or a log holds. Left out: what a store does with it, which the simulation covers.
+//! Always true: nothing panics, whatever a peer sends or a log holds. Left out: what a store does with frames, which
+//! the simulation covers.
 
 use crate::group::entry::mutations;
 use crate::group::merge::MergeStep;
 use crate::group::split::{Split, SplitMark};
 use crate::group::wire::envelopes;
 
-/// Reads arbitrary bytes as everything that a peer or a log may hold for a replica.
+/// Reads arbitrary bytes in every format that a peer or a log may hold for a replica.
 ///
 /// # Panics
 ///

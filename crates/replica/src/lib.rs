@@ -7,14 +7,16 @@
 //!                                 hand outcomes to the sinks, one wake-up per connection
 //! ```
 //!
-//! Three rooms, each of which uses only those below it: `runtime` (threads, queues, log writes), `lifecycle` (how replicas come and go), `group` (one tablet's Raft group).
-//! Beside them `peers`: which other nodes are up, and what their clocks say.
+//! Three layers, each of which uses only those below it: `runtime` (threads, queues, log writes), `lifecycle` (opening,
+//! closing, copying and moving replicas), `group` (one tablet's Raft group). Beside them `peers`: which other nodes are
+//! up, and their clocks.
 //!
-//! Always true: a tablet belongs to one worker; only that worker's [`Core`] touches its Raft group and writes its data; a write is answered
-//! after its entry is durable on a quorum and applied here; reads go straight to the data from any thread, while the replica holds the lease.
-//! No timer stands on the write path: a batch is what arrived while the last fsync ran. Rows and CQL are unknown here: mutations are bytes, and
-//! those that read are carried out by an `Evaluator`. A replica that the log can no longer help is given a
-//! copy of another's files (`lifecycle::copy`). Left out: deciding who the members are.
+//! Always true: a tablet belongs to one store thread; only that thread's [`Core`] accesses its Raft group and writes
+//! its data. A write is answered after its entry is durable on a quorum and applied here. Any thread reads the data
+//! directly, while the replica holds the lease. The write path has no timer: a batch is what arrived during the last
+//! fsync. Rows and CQL are unknown here: mutations are bytes, and an `Evaluator` carries out those that read. A member
+//! that lacks entries which are no longer in the log is sent a copy of another replica's files (`lifecycle::copy`).
+//! Left out: deciding which members a tablet has.
 
 mod context;
 mod counters;

@@ -1,19 +1,19 @@
-//! Asking for memory ahead of its use.
+//! Prefetches memory.
 
 use std::ops::Range;
 
-/// The bytes that come from memory at once, on every processor that this is built for today.
+/// The size of a cache line on all supported processors.
 const LINE_BYTES: usize = 64;
 
-/// Has the memory of `value` itself, not of what it points to, brought into the processor's caches, without waiting for it. A hint: where there is no
-/// such instruction, nothing is done.
+/// Prefetches the memory of `value` itself, not what it points to, without waiting. A hint: without such an
+/// instruction, nothing is done.
 #[inline]
 pub(crate) fn prefetch<T>(value: &T) {
     let start = std::ptr::from_ref(value).addr();
     prefetch_range(start..start + size_of::<T>());
 }
 
-/// The same for these addresses, whatever is there by now.
+/// Prefetches these addresses, whatever they hold by now.
 #[inline]
 pub(crate) fn prefetch_range(addresses: Range<usize>) {
     for address in addresses.step_by(LINE_BYTES) {

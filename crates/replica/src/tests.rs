@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long the log of a store may become before others' needs count no more.
+/// How long the log of a store may become before it is truncated although members still need it, bytes.
 const LOG_BYTES: u64 = 32 << 20;
 
 /// Values are counters that merge by addition, so that a write applied twice or not at all shows.
@@ -60,7 +60,7 @@ const POISON: &[u8] = b"poison";
 /// A program at which every replica panics.
 const BOMB: &[u8] = b"bomb";
 
-/// The program is a key: doubles its counter, replies with what it was, and raises a flag.
+/// A program of one key: it doubles the key's counter, replies with the former value, and raises a flag.
 struct Doubler;
 
 /// The program of a [`Doubler`]: a key.
@@ -153,7 +153,7 @@ fn start_durable(
     start_options(clock, homes, transport, options(limit, node, durability))
 }
 
-/// One that opens what is left of damaged logs.
+/// Starts a store that accepts damaged logs.
 fn start_accepting(home: &Path) -> Store {
     let options = StoreOptions { accept_lost_log: true, ..options(1 << 30, 1, Durability::Fsync) };
     start_options(Arc::new(SystemClock::new()), &[home], Arc::new(NoTransport), options)
@@ -502,7 +502,7 @@ fn full_queues_and_oversized_writes_are_refused_at_once() {
     assert!(matches!(store.submit(TabletId(1_000), huge, &sink, 0), Err(KvError::TooLarge(_))));
     assert!(matches!(store.submit(TabletId(7), add(1, 1), &sink, 0), Err(KvError::NoSuchTablet(_))));
     store.kick();
-    // What was accepted is still written and answered while the store stops.
+    // Accepted writes are still written and answered while the store stops.
     drop(store);
     assert!(receiver.try_iter().count() >= 10_000);
 }

@@ -1,7 +1,7 @@
 //! Frames as bytes: length and checksum of the body, then the body.
 //!
-//! Always true: a length over the limit is refused before anything is allocated for it, and memory grows with what has arrived, not with what
-//! a length promises.
+//! Always true: a length over the limit is refused before memory is allocated for it, and memory grows with the bytes
+//! that have arrived, not with a claimed length.
 
 use bytes::{Buf, BytesMut};
 use diorite_base::limits;
@@ -15,10 +15,10 @@ pub(crate) const HEADER_BYTES: usize = 8;
 
 /// Space kept free for the next read.
 const READ_BYTES: usize = 64 << 10;
-/// A buffer that has grown larger than this is given back once it is empty.
+/// A larger buffer is freed once it is empty.
 pub(crate) const KEPT_BYTES: usize = 1 << 20;
 
-/// What arrived is no frame. The connection is of no use any more.
+/// The bytes are no frame: the connection is closed.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum BadFrame {
     #[error("a frame of {0} bytes is over the limit of {1} bytes")]
@@ -42,36 +42,37 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Nothing has arrived; bodies may have up to `max_bytes`.
+    /// An empty buffer; bodies may have up to `max_bytes`.
     pub(crate) fn new(max_bytes: usize) -> Self {
         Self { buffer: BytesMut::new(), max_bytes }
     }
 
-    /// Where to read to.
+    /// The buffer to read into.
     pub(crate) fn space(&mut self) -> &mut BytesMut {
         if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BYTES {
             self.buffer = BytesMut::new();
         }
         if self.buffer.capacity() - self.buffer.len() < READ_BYTES / 4 {
-            // Doubling with what is there keeps a large frame from being moved with every read.
+            // Growing by the present size keeps a large frame from being moved with every read.
             self.buffer.reserve(READ_BYTES.max(self.buffer.len()));
         }
         &mut self.buffer
     }
 
-    /// Whether what has arrived, if anything, is a beginning of `magic`, or begins with it.
+    /// Whether the bytes so far are a prefix of `magic`, or begin with it.
     pub(crate) fn may_begin_with(&self, magic: &[u8]) -> bool {
         self.buffer.iter().zip(magic).all(|(arrived, wanted)| arrived == wanted)
     }
 
-    /// Takes `count` bytes that precede the frames, once they are there.
+    /// Removes and returns the `count` bytes before the frames, once they have arrived.
     pub(crate) fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let head = *self.buffer.first_chunk::<N>()?;
         self.buffer.advance(N);
         Some(head)
     }
 
-    /// Passes on every complete frame, in order; returns how many bodies and bytes (with headers) that were.
+    /// Calls `take` with the body of every complete frame, in order; returns the number of bodies and of bytes (with
+    /// headers).
     pub(crate) fn each_frame(&mut self, mut take: impl FnMut(&[u8])) -> Result<(u64, u64), BadFrame> {
         let (mut frames, mut used) = (0, 0);
         while let Some(body) = complete(&self.buffer[used..], self.max_bytes)? {
@@ -83,14 +84,14 @@ impl Incoming {
         Ok((frames, used as u64))
     }
 
-    /// The first frame, if it is complete.
+    /// Removes and returns the body of the first frame, if it is complete.
     pub(crate) fn one_frame(&mut self) -> Result<Option<Vec<u8>>, BadFrame> {
         let Some(body) = complete(&self.buffer, self.max_bytes)?.map(<[u8]>::to_vec) else { return Ok(None) };
         self.buffer.advance(HEADER_BYTES + body.len());
         Ok(Some(body))
     }
 
-    /// The same bytes, from here on with another limit.
+    /// The same bytes, with another limit from here on.
     pub(crate) fn with_limit(self, max_bytes: usize) -> Self {
         Self { max_bytes, ..self }
     }

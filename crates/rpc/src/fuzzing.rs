@@ -1,15 +1,15 @@
-//! What the fuzzers do with what a stranger may send to the port for nodes; `cargo test` replays their seeds.
+//! Fuzz targets for bytes that a stranger may send to the port for nodes; `cargo test` replays their seeds.
 //!
 //! Always true: nothing panics; memory grows with what has arrived. Left out: sockets.
 
 use crate::frame::Incoming;
 use crate::hello::{Opening, decode_answer, version_of};
 
-/// The first bytes of a connection: preamble, frames, and what they open.
+/// Reads the first bytes of a connection: preamble, frames, and opening.
 ///
 /// # Panics
 ///
-/// If an opening comes back as another one.
+/// If an opening encodes to other bytes than it was read from.
 pub fn opening(input: &[u8]) {
     if let Some((preamble, _)) = input.split_first_chunk() {
         let _ = version_of(*preamble);

@@ -1,7 +1,8 @@
-//! How a connection begins: who dials, whom it means to reach, and why it may be refused.
+//! The handshake of a connection: who dials, which node is meant, and why the connection may be refused.
 //!
-//! Always true: magic and protocol version come first and never change their form, so that nodes of different versions can tell each other so.
-//! Left out: what a question says, which is the node's affair.
+//! Always true: magic and protocol version come first and never change their form, so that nodes of different versions
+//! can report that.
+//! Left out: the content of a question, which the node defines.
 
 use crate::Lane;
 use diorite_base::NodeId;
@@ -11,16 +12,16 @@ use std::net::SocketAddr;
 use thiserror::Error;
 use uuid::Uuid;
 
-/// The version of frames, hellos and of all that travels in frames. Nodes of different versions do not talk.
+/// The version of frames, hellos and frame contents. Nodes of different versions do not communicate.
 pub const PROTOCOL_VERSION: u32 = 2;
 
-/// How every connection, and every answer to it, begins.
+/// The first bytes of every connection, and of every answer to it.
 pub(crate) const MAGIC: [u8; 8] = *b"DIORITE\0";
 /// Magic and version.
 pub(crate) const PREAMBLE_BYTES: usize = 12;
-/// The largest answer: to a question it names all members.
+/// The largest answer: the answer to a question lists all members.
 pub(crate) const MAX_HELLO_BYTES: usize = 1 << 20;
-/// The largest hello or question: whoever sends it may be anybody.
+/// The largest hello or question: its sender need not be a node.
 pub(crate) const MAX_OPENING_BYTES: usize = 16 << 10;
 
 const LANE: u8 = 1;
@@ -28,22 +29,22 @@ const QUESTION: u8 = 2;
 const ACCEPTED: u8 = 0;
 const REFUSED: u8 = 1;
 
-/// Who dials, for one lane.
+/// A dialler's request for one lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hello {
     /// The dialler's cluster.
     pub cluster: Uuid,
-    /// The dialler.
+    /// The dialler's node id.
     pub from: NodeId,
-    /// The dialler, as clients see it.
+    /// The dialler's host id.
     pub host: Uuid,
-    /// Whom it means to reach.
+    /// The node that it means to reach.
     pub to: NodeId,
     /// Differs with each start of the dialler's process.
     pub incarnation: u64,
-    /// What the connection is for.
+    /// The lane of the connection.
     pub lane: Lane,
-    /// Where the dialler itself is dialled.
+    /// The address at which the dialler is dialled.
     pub address: SocketAddr,
 }
 
@@ -51,7 +52,7 @@ pub struct Hello {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Opening {
     Lane(Hello),
-    /// One question, one answer, then the connection ends: for those who are not members yet.
+    /// One question and one answer, then the connection ends: for nodes that are not members yet.
     Question(Vec<u8>),
 }
 
@@ -62,17 +63,17 @@ pub enum RefusalKind {
     Version,
     /// Another cluster.
     Cluster,
-    /// The dialler meant to reach another node: an address changed hands.
+    /// The dialler meant to reach another node: the address belongs to this one now.
     Misdirected,
     /// The dialler's node id belongs to another host, or to another process that is running.
     Duplicate,
     /// The clocks differ by too much.
     Clock,
-    /// The node is not a member as far as is known here; it may be soon.
+    /// The node is not known here as a member; that may change.
     Unknown,
     /// A reason that this version does not know.
     Other,
-    /// The node was a member and is one no more, for ever.
+    /// The node was a member and has been removed, for ever.
     Removed,
 }
 
@@ -88,7 +89,7 @@ impl RefusalKind {
         Self::Removed,
     ];
 
-    /// Whether a node that is refused so has no business going on: trying again will not help.
+    /// Whether a retry cannot help, so that the refused node should stop.
     pub fn is_final(self) -> bool {
         matches!(self, Self::Version | Self::Cluster | Self::Duplicate | Self::Clock | Self::Removed)
     }
@@ -102,11 +103,11 @@ impl RefusalKind {
     }
 }
 
-/// A refused connection: one clear line, written by the node that was dialled.
+/// A refused connection, with one line of text from the node that was dialled.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{reason}")]
 pub struct Refusal {
-    /// What to do about it.
+    /// The kind, which says what to do.
     pub kind: RefusalKind,
     /// The line.
     pub reason: String,
@@ -141,7 +142,7 @@ pub(crate) fn version_of(preamble: [u8; PREAMBLE_BYTES]) -> Option<u32> {
 }
 
 impl Opening {
-    /// The body of the frame; `wall_us` is the dialler's wall clock.
+    /// The body of the opening frame; `wall_us` is the dialler's wall clock.
     pub(crate) fn encode(&self, wall_us: i64) -> Vec<u8> {
         let mut out = Vec::new();
         match self {
@@ -165,7 +166,7 @@ impl Opening {
         out
     }
 
-    /// Reads the body back, with the dialler's wall clock.
+    /// Reads the body, with the dialler's wall clock.
     pub(crate) fn decode(body: &[u8]) -> Result<(Self, i64), Malformed> {
         let mut reader = Reader::new(body);
         let purpose = reader.u8()?;
@@ -193,7 +194,7 @@ impl Opening {
     }
 }
 
-/// The body of an answer: accepted (with what was asked for, if it was a question), or refused.
+/// The body of an answer: accepted (with the answer to a question), or refused.
 pub(crate) fn encode_answer(answer: &Result<Vec<u8>, Refusal>) -> Vec<u8> {
     match answer {
         Ok(answer) => [&[ACCEPTED], answer.as_slice()].concat(),
@@ -201,7 +202,7 @@ pub(crate) fn encode_answer(answer: &Result<Vec<u8>, Refusal>) -> Vec<u8> {
     }
 }
 
-/// Reads an answer back.
+/// Reads an answer.
 pub(crate) fn decode_answer(body: &[u8]) -> Result<Result<Vec<u8>, Refusal>, Malformed> {
     match body {
         [ACCEPTED, answer @ ..] => Ok(Ok(answer.to_vec())),

@@ -1,12 +1,13 @@
-//! How nodes exchange frames: byte strings whose meaning is not known here.
+//! The exchange of frames between nodes: byte strings whose meaning is not known here.
 //!
-//! Between two nodes there is one one-way connection per [`Lane`] and direction, so that bulk does not delay heartbeats. [`tcp`] is the
-//! real network, [`memory`] joins several nodes of one process in tests. The bytes are described in `docs/formats/rpc.md`.
+//! Between two nodes there is one one-way connection per [`Lane`] and direction, so that bulk data does not delay
+//! heartbeats. [`tcp`] is the real network, [`memory`] connects several nodes of one process in tests. The bytes are
+//! described in `docs/formats/rpc.md`.
 //!
 //! Always true: sending never waits; frames of one lane from one node to another arrive in the order in which they were sent, each at most
 //! once, and any may be lost with its connection; what waits to be sent is bounded.
 //!
-//! Left out: encryption and authentication, acknowledgement and repetition (consensus and the callers' time limits do that).
+//! Left out: encryption and authentication; acknowledgements and retries (consensus and the callers' timeouts do that).
 
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -20,18 +21,18 @@ pub use frame::MAX_FRAME_BYTES;
 use diorite_base::NodeId;
 use thiserror::Error;
 
-/// Which of the connections of a pair of nodes a frame travels on.
+/// A lane: which connection between two nodes a frame travels on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Lane {
-    /// Heartbeats and what else must not wait behind bulk.
+    /// Heartbeats, and other messages that must not wait for bulk data.
     Control,
     /// Consensus messages.
     Raft,
-    /// Requests of clients on their one hop, and the answers.
+    /// Requests of clients that are routed to another node, and the answers.
     Requests,
     /// Copies of whole replicas.
     Bulk,
-    /// What operators want to know and to be done, and what the balancer needs for it.
+    /// Operators' requests and reports, and reports for the balancer.
     Operations,
 }
 
@@ -47,7 +48,7 @@ impl Lane {
         self as usize
     }
 
-    /// What it is called in metrics and logs.
+    /// The name in metrics and logs.
     pub fn name(self) -> &'static str {
         match self {
             Self::Control => "control",
@@ -59,10 +60,11 @@ impl Lane {
     }
 }
 
-/// Why a frame was not queued: nothing of it has left, or ever will, so that whoever sends it may send it again. What was queued may be lost on the way.
+/// Why a frame was not queued. No byte of it was sent or will be, so the caller may send it again. A frame that was
+/// queued may still be lost.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum SendError {
-    /// Too much waits to be sent to that node already, or the frame is larger than [`MAX_FRAME_BYTES`].
+    /// Too much waits to be sent to that node, or the frame is larger than [`MAX_FRAME_BYTES`].
     #[error("too much waits to be sent to the node")]
     Full,
     /// There is no connection at the moment.
@@ -75,8 +77,8 @@ pub trait Transport: Send + Sync + 'static {
     /// Queues `frame` for `to`; never waits.
     fn send(&self, to: NodeId, lane: Lane, frame: &[u8]) -> Result<(), SendError>;
 
-    /// Queues several frames for `to`, in this order; they travel together where the transport can do that. After an error none of them was queued;
-    /// if that can be said of a later part alone, it is lost, as what was queued may be.
+    /// Queues several frames for `to`, in this order; a transport may send them together. After an error none of them
+    /// is sent; a transport that can guarantee this only for a later part treats that part as lost.
     fn send_many(&self, to: NodeId, lane: Lane, frames: &[&[u8]]) -> Result<(), SendError> {
         let Some((first, rest)) = frames.split_first() else { return Ok(()) };
         self.send(to, lane, first)?;
@@ -91,7 +93,7 @@ pub trait Receiver: Send + Sync + 'static {
     fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]);
 }
 
-/// The transport of a node that knows no other: nothing can be sent.
+/// The transport of a node without peers: nothing can be sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NoTransport;
 

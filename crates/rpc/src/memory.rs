@@ -1,10 +1,12 @@
-//! Several nodes in one process, for tests: a [`Hub`] that carries frames between them and can be cut, per pair and direction.
+//! Several nodes in one process, for tests: a [`Hub`] that carries frames between them; each pair and direction can be
+//! cut.
 //!
-//! Frames go through one queue in the order in which they were sent. With [`Delivery::AtOnce`] the thread that sends delivers, so that
-//! threaded nodes need nobody to turn a crank; with [`Delivery::Stepped`] nothing moves until [`Hub::deliver`] or
-//! [`Hub::deliver_one`] is called, so that a single-threaded test decides each step. No threads, clocks or sockets.
+//! Frames go through one queue in the order in which they were sent. With [`Delivery::AtOnce`] the sending thread
+//! delivers, as threaded nodes need; with [`Delivery::Stepped`] nothing is delivered until [`Hub::deliver`] or
+//! [`Hub::deliver_one`] is called, so that a single-threaded test controls each step. No threads, clocks or sockets.
 //!
-//! Always true: a receiver is called by one thread at a time and never from inside another call of it; what waits is bounded.
+//! Always true: a receiver is called by one thread at a time and never from within another call of it; the queue is
+//! bounded.
 
 use crate::{Lane, MAX_FRAME_BYTES, Receiver, SendError, Transport};
 use ahash::{AHashMap, AHashSet};
@@ -13,12 +15,12 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// Who delivers.
+/// Which thread delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// The thread that sends, before it returns (unless another thread is delivering, which then does it).
+    /// The sending thread, before it returns (or another one that is delivering already).
     AtOnce,
-    /// Whoever calls [`Hub::deliver`].
+    /// The caller of [`Hub::deliver`].
     Stepped,
 }
 
@@ -38,7 +40,7 @@ struct State {
     delivering: bool,
 }
 
-/// Where the nodes meet.
+/// A network within a process.
 pub struct Hub {
     delivery: Delivery,
     state: Mutex<State>,
@@ -50,24 +52,24 @@ impl Hub {
         Arc::new(Self { delivery, state: Mutex::default() })
     }
 
-    /// What `node` sends with.
+    /// The transport of `node`.
     pub fn transport(self: &Arc<Self>, node: NodeId) -> Arc<MemoryTransport> {
         Arc::new(MemoryTransport { hub: Arc::clone(self), node })
     }
 
-    /// From now on `receiver` takes what is sent to `node`, in place of any before it.
+    /// Frames for `node` go to `receiver` from now on.
     pub fn attach(&self, node: NodeId, receiver: Arc<dyn Receiver>) {
         self.state.lock().receivers.insert(node, receiver);
     }
 
-    /// `node` is gone, as after a crash: what waits for it is lost.
+    /// Removes `node`, as after a crash: frames that wait for it are lost.
     pub fn detach(&self, node: NodeId) {
         let mut state = self.state.lock();
         state.receivers.remove(&node);
         state.lose(|frame| frame.to == node);
     }
 
-    /// Cuts the way from `from` to `to`, and only this direction; what is under way is lost.
+    /// Cuts the connection from `from` to `to`, in this direction only; frames under way are lost.
     pub fn cut(&self, from: NodeId, to: NodeId) {
         let mut state = self.state.lock();
         state.cut.insert((from, to));
@@ -89,7 +91,7 @@ impl Hub {
         }
     }
 
-    /// Delivers until nothing waits; returns how many frames that were.
+    /// Delivers until no frame waits; returns the number of delivered frames.
     pub fn deliver(&self) -> usize {
         let mut delivered = 0;
         while self.deliver_one() {
@@ -98,7 +100,7 @@ impl Hub {
         delivered
     }
 
-    /// Delivers the frame that has waited longest; whether there was one. Does nothing while a delivery is going on.
+    /// Delivers the frame that has waited longest; returns whether there was one. Does nothing during another delivery.
     pub fn deliver_one(&self) -> bool {
         let mut state = self.state.lock();
         if state.delivering {
@@ -116,7 +118,7 @@ impl Hub {
         true
     }
 
-    /// Frames that wait.
+    /// The number of frames that wait.
     pub fn waiting(&self) -> usize {
         self.state.lock().waiting.len()
     }
@@ -158,7 +160,7 @@ impl Transport for MemoryTransport {
 mod tests {
     use super::*;
 
-    /// Keeps what it receives; answers "ping" with "pong".
+    /// Records the frames that it receives; answers "ping" with "pong".
     struct Node {
         transport: Arc<MemoryTransport>,
         received: Mutex<Vec<(NodeId, Vec<u8>)>>,

@@ -1,23 +1,23 @@
-//! Batches of plain writes that are under way.
+//! Batches of plain writes of clients, while they are under way.
 
 use crate::client::Asked;
 use diorite_base::write::KvError;
 use std::collections::BTreeMap;
 
-/// Parts of batches have tokens from here on.
+/// The first token of parts of batches.
 pub const FIRST_PART: u64 = 1 << 54;
 
 /// A batch that is under way.
 pub struct Batch {
     /// The client's request.
     pub asked: Asked,
-    /// Parts that have no outcome yet.
+    /// The number of parts without an outcome.
     pub open: usize,
     /// How often a part was planned again.
     pub plans: u32,
-    /// Whether a part was carried out, or may have been.
+    /// Whether any part was carried out, or may have been.
     pub may_be_done: bool,
-    /// Why the last part failed that did.
+    /// The error of the last part that failed.
     pub failure: Option<KvError>,
 }
 

@@ -1,5 +1,5 @@
-//! What a simulated node does when a tablet is split: `diorite_replica`'s store does the same with files and a thread of its own, and shares what is written to
-//! the log, and what is removed from the data.
+//! Makes child tablets when a tablet is split. `diorite_replica`'s store does the same with files and a thread of its
+//! own; the log records and the removal of the sibling's rows are the store's own code.
 
 use crate::life::members;
 use crate::node::Node;
@@ -13,7 +13,7 @@ use diorite_storage::{Log, LogRecords, MemoryRecords, TabletData};
 use std::sync::Arc;
 
 impl Node {
-    /// How the child tablets of a tablet are opened here; none: the node does not know yet.
+    /// How the child tablets of a tablet are opened here; `None`: the node does not know them yet.
     fn child_openings(&self, parent: TabletId, children: [TabletId; 2]) -> Option<Vec<Opening>> {
         let life = self.life.as_ref()?;
         let (served, newest) = (Arc::clone(life.served()), life.newest());
@@ -28,8 +28,8 @@ impl Node {
         Some(openings)
     }
 
-    /// Makes the data of a tablet's child tablets as of now, if the tablet is here, is to be split and was not yet. Returns whether that is to be tried again: the node does not
-    /// know of them yet.
+    /// Makes the data of a tablet's child tablets as of now, if the tablet is here and is to be split. Returns whether
+    /// to try again, as the node does not know the children yet.
     pub fn prepare(&mut self, parent: TabletId) -> bool {
         let Some(life) = &self.life else { return false };
         let split = life.newest().placement(parent).and_then(|placement| placement.split);
@@ -54,12 +54,13 @@ impl Node {
         false
     }
 
-    /// Makes the child tablets of a tablet that was split here, and opens them. Returns whether that is to be tried again: the node does not know of them yet.
+    /// Makes the child tablets of a tablet that was split here, and opens them. Returns whether to try again, as the
+    /// node does not know them yet.
     pub fn make_children(&mut self, setting: &Setting, mark: &SplitMark) -> bool {
         let Some(life) = &self.life else { return false };
         let Some(handle) = life.handles.get(&mark.parent).cloned() else { return false };
         let Some(children) = self.child_openings(mark.parent, mark.split.children) else { return true };
-        // Children are made where their parent tablet is.
+        // Children are made on their parent's disk.
         let log = Arc::clone(&life.logs[handle.disk()]);
         handle.keep_for_children(u64::MAX);
         let mut records = MemoryRecords::default();
@@ -102,7 +103,7 @@ impl Node {
         false
     }
 
-    /// Opens a replica, unless it is open: then it is told which members are wanted.
+    /// Opens a replica; one that is open receives the wanted members.
     pub fn open(&mut self, opening: &Opening) {
         let Some(life) = &mut self.life else { return };
         let (tablet, placement) = (opening.tablet, &opening.placement);
@@ -127,7 +128,7 @@ impl Node {
             });
             return false;
         };
-        // Otherwise the power is gone, and the next start sees to it.
+        // Otherwise power is lost, and the next start removes the rest.
         if life.core().close(tablet).is_ok() {
             self.disks.all[handle.disk()].remove(tablet);
         }

@@ -1,8 +1,8 @@
-//! Simulated clients: what they ask, and what they make of the answers.
+//! Simulated clients: their requests, and how they record the answers.
 //!
-//! Each does one thing at a time. Registers of a tablet are read, written, deleted, compared and set, and judged as a history; counters are
-//! incremented, and keys inserted once each, to be looked for in the end. A client that gets no answer gives up after a while and goes on:
-//! nobody knows what became of its request.
+//! Each has one request at a time. Registers of a tablet are read, written, deleted, compared and set, and judged as a
+//! history; counters are incremented, and keys inserted once each, to be checked in the end. A client without an answer
+//! gives up after a while and continues: the outcome of its request is unknown.
 
 use crate::checkers::acknowledged::{Counter, Losses};
 use crate::clock::TrueTime;
@@ -22,16 +22,16 @@ pub const REGISTERS: u64 = 2;
 /// Keys from here on are inserted once.
 pub const INSERTS: u64 = 1_000;
 
-/// Keys of different tablets differ by this in a history.
+/// The keys of different tablets differ by a multiple of this in a history.
 const TABLET_KEYS: u64 = 10_000_000;
 
 /// The most operations of one run.
 const HISTORY_OPERATIONS: usize = 1_000_000;
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Copy, Debug)]
 pub enum Ask {
-    /// What does the register hold?
+    /// Read the register.
     Read(u64),
     /// Set the register, whatever it holds.
     Write(u64, u64),
@@ -41,19 +41,19 @@ pub enum Ask {
     CompareAndSet(u64, Value, Value),
     /// Add one to the counter.
     Increment,
-    /// Write a key that nobody else writes.
+    /// Insert a key that no other request writes.
     Insert(u64, u64),
-    /// Write keys that nobody else writes, which may be of several tablets.
+    /// Insert several keys that no other request writes, possibly in several tablets.
     Batch(u64),
 }
 
-/// What a batch of this number writes: keys and values.
+/// The keys and values of a batch.
 pub fn batch_entries(value: u64) -> [(u64, u64); 2] {
     [INSERTS + value, INSERTS + SECOND_INSERTS + value].map(|key| (key, value))
 }
 
 impl Ask {
-    /// The key that it is about.
+    /// The key of the request.
     pub fn key(&self) -> u64 {
         match *self {
             Ask::Read(key)
@@ -66,7 +66,7 @@ impl Ask {
         }
     }
 
-    /// The write, unless it is a read.
+    /// The mutation of a write; `None` for a read.
     pub fn mutation(&self) -> Option<Mutation> {
         Some(match *self {
             Ask::Read(_) => return None,
@@ -79,16 +79,16 @@ impl Ask {
     }
 }
 
-/// What a node answers.
+/// A node's answer.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// To a read.
+    /// The value that was read.
     Found(Value),
-    /// To a write.
+    /// The reply to a write.
     Written(WriteReply),
-    /// The node did not do it, or does not know.
+    /// The request failed, or its outcome is unknown.
     Failed(KvError),
-    /// There is no process to connect to.
+    /// The node's process does not run.
     Refused,
 }
 
@@ -104,13 +104,13 @@ struct Open {
 #[derive(Default)]
 struct Client {
     open: Option<Open>,
-    /// What each register held when it was last seen.
+    /// The last known value of each register.
     known: BTreeMap<(TabletId, u64), Value>,
-    /// Where each tablet was led last.
+    /// The last known leader of each tablet.
     leaders: BTreeMap<TabletId, NodeId>,
 }
 
-/// How many requests ended how.
+/// The number of requests by outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Reads answered.
@@ -119,18 +119,18 @@ pub struct Tally {
     pub writes: u64,
     /// Requests refused by a node that does not lead, or is not there.
     pub refused: u64,
-    /// Requests whose outcome nobody knows.
+    /// Requests with an unknown outcome.
     pub unknown: u64,
 }
 
-/// All clients, and all that they saw.
+/// All clients, and their observations.
 pub struct Clients {
     clients: Vec<Client>,
     recorder: Recorder,
     time: TrueTime,
-    /// With when they were answered.
+    /// Inserts, with the time of the answer.
     inserts: BTreeMap<TabletId, Vec<(u64, Insert)>>,
-    /// When increments were answered, and whether it is known that they were done.
+    /// Increments: the time of the answer, and whether it is known that they were done.
     counters: BTreeMap<TabletId, Vec<(u64, bool)>>,
     next_value: u64,
     next_request: u64,
@@ -145,7 +145,7 @@ pub struct Asked {
     pub request: u64,
     /// Who asks.
     pub client: u32,
-    /// Which tablet: one of the beginning, or one that came of it.
+    /// The tablet: an initial one, or one that was split from it.
     pub target: TabletId,
     /// Where.
     pub node: NodeId,
@@ -173,7 +173,7 @@ impl Clients {
         self.next_value
     }
 
-    /// What `client` asks next of `tablet`, at random.
+    /// The next request of `client` to `tablet`, at random.
     pub fn choose(&mut self, client: u32, tablet: TabletId, dice: &mut Dice) -> Ask {
         let register = dice.range(0, REGISTERS);
         let value = self.fresh();
@@ -206,7 +206,7 @@ impl Clients {
         }
     }
 
-    /// Which tablet the client waits for.
+    /// The tablet that the client waits for.
     pub fn target(&self, client: u32) -> Option<TabletId> {
         self.clients[client as usize].open.as_ref().map(|open| open.target)
     }
@@ -216,7 +216,7 @@ impl Clients {
         self.clients[client as usize].open.is_some()
     }
 
-    /// Lets `client` ask. Where: usually where the tablet was led by the last answer.
+    /// Sends a request of `client`, usually to the last known leader of the tablet.
     pub fn ask(
         &mut self,
         client: u32,
@@ -252,7 +252,7 @@ impl Clients {
         self.clients[client as usize].open.as_ref().is_some_and(|open| open.request == request)
     }
 
-    /// `client` gets the answer that it waits for, or none (`None`). Returns whether what was asked is known to be done.
+    /// `client` receives its answer, or gives up (`None`). Returns whether the request is known to be done.
     pub fn answered(&mut self, client: u32, answer: Option<&Answer>, nodes: &[NodeId], dice: &mut Dice) -> bool {
         let Some(open) = self.clients[client as usize].open.take() else { return false };
         let outcome = outcome(&open.ask, answer);
@@ -264,7 +264,7 @@ impl Clients {
         matches!(outcome, Outcome::Found(_) | Outcome::Done)
     }
 
-    /// The run is over: nobody knows what became of what is not answered.
+    /// The run is over: requests without an answer have an unknown outcome.
     pub fn give_up(&mut self, nodes: &[NodeId], dice: &mut Dice) {
         for client in 0..self.clients.len() as u32 {
             self.answered(client, None, nodes, dice);
@@ -341,7 +341,7 @@ impl Clients {
         self.recorder.operations()
     }
 
-    /// What was inserted into a tablet. What losses of power may have taken counts as not acknowledged.
+    /// The inserts into a tablet. Those that a loss of power may have destroyed count as not acknowledged.
     pub fn inserts(&self, tablet: TabletId, losses: &Losses) -> Vec<Insert> {
         let inserts = self.inserts.get(&tablet).into_iter().flatten();
         let judged = inserts.map(|(at_ns, insert)| {
@@ -351,7 +351,7 @@ impl Clients {
         judged.collect()
     }
 
-    /// The counter of a tablet, by key; what losses of power may have taken counts as not acknowledged.
+    /// The counters of a tablet, by key; increments that a loss of power may have destroyed count as not acknowledged.
     pub fn counters(&self, tablet: TabletId, losses: &Losses) -> BTreeMap<u64, Counter> {
         let mut counter = Counter::default();
         for (at_ns, known) in self.counters.get(&tablet).into_iter().flatten() {
@@ -366,7 +366,7 @@ fn outcome(ask: &Ask, answer: Option<&Answer>) -> Outcome {
     match (ask, answer) {
         (_, None) => Outcome::Unknown,
         (_, Some(Answer::Refused)) => Outcome::NotDone,
-        // These say that nothing was done, so that a client may try again.
+        // These errors promise that nothing was done, so that a client may try again.
         (
             _,
             Some(Answer::Failed(

@@ -1,4 +1,4 @@
-//! Simulated time: the true one, which only the simulation knows, and each node's clocks, which are wrong in their own ways.
+//! Simulated time: true time, which only the simulation knows, and each node's clocks, each with its own error.
 
 use diorite_base::Clock;
 use parking_lot::Mutex;
@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 /// The wall clock at the beginning of a run, microseconds since the epoch.
 const EPOCH_US: i64 = 1_700_000_000_000_000;
 
-/// True time, nanoseconds since the run began. Clones share it. As a [`Clock`] it is the one that observers of the whole cluster share.
+/// True time, nanoseconds since the run began. Clones share it. As a [`Clock`] it is the clock of observers of the
+/// whole cluster.
 #[derive(Clone, Debug, Default)]
 pub struct TrueTime(Arc<AtomicU64>);
 
@@ -37,13 +38,13 @@ impl Clock for TrueTime {
 
 #[derive(Clone, Copy, Debug)]
 struct Rate {
-    /// Since when it is valid.
+    /// The true time from which this rate is valid.
     true_ns: u64,
-    /// What the clock showed then.
+    /// The clock's value at that time.
     local_ns: u64,
-    /// Parts per million that it goes too fast.
+    /// The rate error, parts per million; positive: too fast.
     error_ppm: i64,
-    /// The machine is suspended: it does not go at all.
+    /// Whether the machine is suspended: the clock stands still.
     is_stopped: bool,
 }
 
@@ -66,8 +67,8 @@ pub struct NodeClock {
 }
 
 impl NodeClock {
-    /// Clocks of a node that starts now: the monotonic one begins at `local_ns` and goes too fast by `error_ppm`, the wall clock is off by
-    /// `wall_error_us`.
+    /// The clocks of a node that starts now: the monotonic one begins at `local_ns` with a rate error of `error_ppm`,
+    /// the wall clock is off by `wall_error_us`.
     pub fn new(time: TrueTime, local_ns: u64, error_ppm: i64, wall_error_us: i64) -> Self {
         let rate = Rate { true_ns: time.now_ns(), local_ns, error_ppm, is_stopped: false };
         Self { time, rate: Mutex::new(rate), wall_error_us: AtomicI64::new(wall_error_us) }
@@ -100,11 +101,11 @@ impl NodeClock {
         self.wall_error_us.fetch_add(by_us, Ordering::Relaxed);
     }
 
-    /// The true time at which the monotonic clock will show `local_ns`, if its rate stays; not before now.
+    /// The true time at which the monotonic clock will show `local_ns` at its present rate; not before now.
     pub fn true_ns(&self, local_ns: u64) -> u64 {
         let rate = *self.rate.lock();
         let ahead = i128::from(local_ns.saturating_sub(rate.local_ns));
-        // Rounded up, so that the clock shows at least that much then.
+        // Rounded up, so that the clock shows at least `local_ns` then.
         let elapsed = (ahead * 1_000_000) / i128::from(1_000_000 + rate.error_ppm) + 1;
         (rate.true_ns + elapsed as u64).max(self.time.now_ns())
     }

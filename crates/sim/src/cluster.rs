@@ -1,7 +1,7 @@
-//! A whole cluster in one thread: takes one event after another and lets each part do what it does then.
+//! A whole cluster in one thread: takes one event after another and runs the part of the cluster that it concerns.
 //!
-//! Always true: between two events nothing happens; an event's effects are events. What a paused process would do waits until it runs again,
-//! in order. All decisions come from the seed, so that the same seed is the same run.
+//! Always true: between two events nothing happens; the effects of an event are events. Events of a paused process wait
+//! until it is resumed, in order. All decisions come from the seed, so that the same seed gives the same run.
 
 mod asides;
 mod batches;
@@ -54,51 +54,51 @@ use diorite_storage::MemoryTablet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Something that happens.
+/// An event.
 #[derive(Clone)]
 pub enum Event {
-    /// A frame comes to the end of its way.
+    /// A frame arrives.
     Arrive(Parcel),
-    /// A process does something.
+    /// A process takes a step of its own.
     Process(NodeId, u64, Step),
-    /// A request comes to its node.
+    /// A request arrives at its node.
     Request(Asked),
     /// Entries of a batch are planned again.
     PlanBatch(u64, Vec<(u64, u64)>),
     /// An answer comes to its client.
     Answer(Asked, Answer),
-    /// A client waits no longer.
+    /// A client gives up waiting.
     GiveUp(u32, u64),
     /// A client does something.
     Act(u32),
-    /// Something goes wrong, or is mended.
+    /// A fault begins or ends.
     Fault(Fault),
-    /// Something happens to a statement.
+    /// An event of a statement.
     Row(RowEvent),
-    /// A copy of a tablet's data has come to a node.
+    /// A copy of a tablet's data arrives at a node.
     Copied(NodeId, TabletId, Arc<MemoryTablet>),
-    /// A node's report comes to another.
+    /// A node's report arrives at another.
     Report(NodeId, NodeId, Box<Report>),
     /// A node is notified that the process of another has ended.
     Ended(EndNotice),
-    /// Something happens to a write of a node's own.
+    /// An event of a node's own write.
     Errand(ErrandEvent),
-    /// Something happens to a client that changes the schema.
+    /// An event of a client that changes the schema.
     Ddl(DdlEvent),
-    /// Something happens to a node that is to join.
+    /// An event of a node that joins.
     Join(JoinEvent),
     /// An operator does something.
     Operator(OperatorEvent),
-    /// A driver of a merge does what is next.
+    /// A merge driver takes its next action.
     Drive(u64),
     /// The cluster is set up: clients and faults begin.
     Open,
-    /// The run is looked at: has it recovered?
+    /// Check whether the cluster has recovered.
     Look,
 }
 
 impl Event {
-    /// The node that does it, unless it is stopped.
+    /// The node of the event; the event waits while that is paused.
     fn place(&self) -> Option<NodeId> {
         match self {
             Event::Arrive(parcel) => Some(parcel.link.1),
@@ -110,7 +110,7 @@ impl Event {
         }
     }
 
-    /// Whether it takes the node's core, which may be waiting for its disk.
+    /// Whether the event needs the node's core, which may be waiting for its disk.
     fn needs_core(&self) -> bool {
         match self {
             Event::Process(_, _, step) => matches!(
@@ -128,10 +128,10 @@ impl Event {
     }
 }
 
-/// What clients do at the moment.
+/// The phase of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Anything, while things go wrong.
+    /// Clients send all kinds of requests, and there are faults.
     Chaos,
     /// They insert until one insert of each tablet is acknowledged.
     Recovery,
@@ -139,25 +139,25 @@ pub enum Phase {
     Inspection,
 }
 
-/// A cluster and all that surrounds it.
+/// A cluster with its surroundings.
 pub struct Cluster {
-    /// What the seed stands for.
+    /// The scenario of the seed.
     pub scenario: Scenario,
     /// The nodes.
     pub nodes: BTreeMap<NodeId, Node>,
-    /// What the nodes are made with.
+    /// The common settings of the nodes.
     pub setting: Setting,
     /// The clients, then one more per tablet for recovery and inspection.
     pub clients: Clients,
-    /// What goes wrong.
+    /// Decides which faults are injected, and when.
     pub nemesis: Nemesis,
     /// What happened.
     pub trace: Trace,
-    /// What is still to happen.
+    /// Future events.
     pub queue: EventQueue<Event>,
     /// What operators do.
     pub operators: Operators,
-    /// What the guards of nodes do.
+    /// The states of the nodes' guards.
     pub(crate) guards: Guards,
     /// What nodes write of their own.
     pub errands: Errands,
@@ -167,39 +167,39 @@ pub struct Cluster {
     pub drives: Drives,
     /// Clients that change the schema, and what must hold of the catalog.
     pub schema: Schema,
-    /// What was found wrong in an event.
+    /// A violation found in the present event.
     pub(crate) found: Option<Finding>,
-    /// How far the monotonic clocks' rates are off at most, parts per million.
+    /// The greatest error of the monotonic clocks' rates, parts per million.
     pub(crate) rate_error_ppm: i64,
-    /// Clients of real rows, if tablets hold such.
+    /// Clients of real rows, if tablets hold rows.
     pub rows: Option<RowClients>,
-    /// Decisions of everything that has no dice of its own.
+    /// Random decisions of everything without a sequence of its own.
     pub dice: Dice,
-    /// The same, of what has been added later.
+    /// Random decisions of parts that were added later, so that older seeds keep their runs.
     pub latest: Dice,
-    /// What the clients do.
+    /// The phase of the clients.
     pub phase: Phase,
-    /// Of the inspecting clients: what is to be read still.
+    /// The keys that inspecting clients have yet to read.
     pub to_read: BTreeMap<u32, Vec<u64>>,
     /// The tablets that have taken a write in [`Phase::Recovery`].
     pub recovered: Vec<TabletId>,
-    /// Requests that were sent and not answered.
+    /// Requests without an answer.
     pub(crate) waiting: BTreeMap<u64, Asked>,
-    /// What nodes' routers have on its way, and nodes carry out.
+    /// Requests that routers have sent and that nodes carry out.
     pub(crate) routed: Routed,
     /// Batches under way.
     pub(crate) batches: Batches,
     /// Copies under way.
     pub(crate) copying: BTreeSet<(TabletId, NodeId)>,
-    /// What processes will do when they are resumed.
+    /// Events of paused processes.
     pub(crate) backlog: BTreeMap<NodeId, Vec<Event>>,
-    /// What waits for cores that wait for their disks.
+    /// Events that wait for cores that wait for their disks.
     pub(crate) queued: BTreeMap<NodeId, Vec<Event>>,
     pub(crate) replicas: Replicas,
-    /// What losses of power may have taken that was acknowledged.
+    /// Losses of power that may have destroyed acknowledged writes.
     pub(crate) losses: Losses,
     pub(crate) clients_only: bool,
-    /// How often what the run is for has happened.
+    /// How often the events of interest have happened.
     pub reached: Reached,
 }
 
@@ -276,7 +276,7 @@ impl Cluster {
         cluster
     }
 
-    /// Says which tables the cluster is set up with.
+    /// Defines the tables of the cluster.
     fn define_tables(&mut self) {
         let tables = match &self.rows {
             Some(rows) => rows.world.kv.definitions(),
@@ -290,7 +290,7 @@ impl Cluster {
         self.operators.define(tables);
     }
 
-    /// The cluster is set up: clients and faults begin, for as long as the scenario says from now on.
+    /// The cluster is set up: clients and faults begin, for the duration of the scenario.
     fn open(&mut self) {
         let now_ns = self.now_ns();
         self.scenario.chaos_ns += now_ns;
@@ -322,7 +322,7 @@ impl Cluster {
 
     pub(crate) fn happen(&mut self, event: Event) {
         if let Some(place) = event.place() {
-            // A node that has its number, and was never started, is dialled in vain.
+            // A node that has an id and was never started cannot be reached.
             let Some(node) = self.nodes.get(&place) else { return };
             if node.is_paused {
                 self.backlog.entry(place).or_default().push(event);
@@ -365,14 +365,14 @@ impl Cluster {
         self.nodes.get_mut(&node).and_then(|node| node.life.as_mut())
     }
 
-    /// Schedules what the current process of `node` does at `at_ns`.
+    /// Schedules a step of the current process of `node` at `at_ns`.
     pub fn schedule(&mut self, at_ns: u64, node: NodeId, step: Step) {
         if let Some(number) = self.life(node).map(|life| life.number) {
             self.queue.schedule(at_ns, Event::Process(node, number, step));
         }
     }
 
-    /// Takes what was sent.
+    /// Schedules the arrival of sent frames.
     fn collect(&mut self) {
         for (at_ns, parcel) in self.setting.network.take_under_way() {
             self.queue.schedule(at_ns, Event::Arrive(parcel));
@@ -380,7 +380,7 @@ impl Cluster {
     }
 
     fn check(&mut self) -> Result<(), Finding> {
-        // What statements have read clients see as well.
+        // A violation seen by a statement is one that clients see.
         if let Some(found) = self.found.take().filter(|found| !self.clients_only || found.checker == "rows") {
             return Err(found);
         }

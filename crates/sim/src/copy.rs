@@ -5,12 +5,12 @@ use diorite_storage::{MemoryTablet, ScanRange, TabletData};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether there is a snapshot that nobody has looked at.
+/// Whether there is a new snapshot.
 #[derive(Clone, Debug, Default)]
 pub struct Changed(Arc<AtomicBool>);
 
 impl Changed {
-    /// Whether there is; from now on there is none.
+    /// Returns whether there is a new snapshot, and resets it.
     pub fn take(&self) -> bool {
         self.0.swap(false, Ordering::Relaxed)
     }
@@ -28,7 +28,7 @@ impl CatalogCopy {
         Self(Arc::new(CatalogEvaluator::new(Catalog::default(), listener)))
     }
 
-    /// What this data says.
+    /// The state recorded in this data.
     pub fn load(data: &Arc<MemoryTablet>, changed: &Changed) -> Self {
         let copy = Self::new(changed);
         let mut entries = Vec::new();

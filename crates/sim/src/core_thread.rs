@@ -1,7 +1,9 @@
-//! The thread of a simulated core, as a coroutine: where the core waits for its disk, everything else goes on, and a crash there ends it in the middle of its turn.
+//! The thread of a simulated core, as a coroutine: while the core waits for its disk, the simulation continues, and a
+//! crash then ends the core in the middle of its turn.
 //!
-//! Always true: the core is the production code, which waits inside `Log::write`; a wait is left when the simulation says so, or never. What another thread
-//! would do meanwhile (heartbeats, reads, requests that queue up) needs no core; whatever does finds it busy and has to come back later.
+//! Always true: the core is the production code, which waits inside `Log::write`; the simulation ends the wait, or
+//! never does. Everything that another thread would do meanwhile (heartbeats, reads, queued requests) needs no core;
+//! other events find it busy and are delayed.
 
 use crate::engine::SimEngine;
 use crate::waiting::{Stop, ThreadYielder, WaitingPlace};
@@ -15,7 +17,7 @@ use std::sync::Arc;
 /// The stack of a core's thread, bytes.
 const STACK_BYTES: usize = 1 << 20;
 
-/// What a core is to do.
+/// A task of the core.
 type Task = Box<dyn FnOnce(&mut Core<SimEngine>)>;
 
 type Thread = Coroutine<(), Stop, (), DefaultStack>;
@@ -23,7 +25,7 @@ type Thread = Coroutine<(), Stop, (), DefaultStack>;
 /// A core and its thread.
 pub struct CoreThread {
     core: Rc<RefCell<Core<SimEngine>>>,
-    /// What the thread takes when it goes on, unless it is within a task.
+    /// The next task, unless a task is under way.
     task: Rc<RefCell<Option<Task>>>,
     thread: Thread,
     waits: bool,
@@ -53,7 +55,7 @@ impl CoreThread {
         self.waits
     }
 
-    /// The core, for what takes no time. It must not be waiting.
+    /// The core, for work that takes no time. It must not be waiting.
     pub fn core(&self) -> RefMut<'_, Core<SimEngine>> {
         self.core.borrow_mut()
     }
@@ -72,7 +74,7 @@ impl CoreThread {
     }
 
     fn resume(&mut self) -> Option<u64> {
-        // Should it panic, it does nothing more.
+        // If it panics, it is not used any more.
         self.waits = true;
         let until_ns = match self.thread.resume(()) {
             CoroutineResult::Yield(Stop::Waits(until_ns)) => Some(until_ns),

@@ -1,4 +1,4 @@
-//! The run's randomness: everything that is not decided by what was decided before comes from the seed, through here.
+//! The run's randomness: every decision that is not determined otherwise comes from the seed, through here.
 
 use diorite_base::random::{Random, SplitMix64};
 
@@ -12,7 +12,7 @@ impl Dice {
     /// The sequence for one purpose (`stream`) in the run of `seed`, so that one purpose's needs do not change another's decisions.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut mixed = SplitMix64::new(seed ^ stream.wrapping_mul(0xD6E8_FEB8_6659_FD93));
-        // Seeds are small and close to one another; the first outputs of such are not.
+        // Seeds are small and similar; the first outputs of similar seeds are too.
         Self(SplitMix64::new(mixed.next_u64()))
     }
 

@@ -1,7 +1,7 @@
-//! What outlasts the lives of a simulated node: its data disks, each with a log and the data of tablets.
+//! The part of a simulated node that outlasts its processes: its data disks, each with a log and the data of tablets.
 //!
-//! A tablet is on one disk, and with it what its log says. It is on two only after a disk had failed and is back: then it is opened where more was acknowledged, as in
-//! `diorite_replica`'s `lifecycle::disks`, of which this is the counterpart.
+//! A tablet is on one disk, together with its log. It is on two only after a disk had failed and is back: then it is
+//! opened where more was acknowledged, as in `diorite_replica`'s `lifecycle::disks`, of which this is the counterpart.
 
 use crate::engine::{SimEngine, SimLog};
 use diorite_base::{GroupId, NodeId, TabletId};
@@ -20,9 +20,9 @@ pub struct Disk {
     pub log: MemoryLog,
     /// The data.
     pub tablets: BTreeMap<TabletId, Arc<MemoryTablet>>,
-    /// What was made of child tablets before their parent tablets were split, and in which life: it counts in that one only.
+    /// Prepared data of child tablets, with the life that made it: it is valid in that life only.
     pub prepared: BTreeMap<TabletId, (u64, Arc<MemoryTablet>)>,
-    /// All that was on it is on others: the node starts without it, and with an empty one in its place.
+    /// Whether everything on it is on others: the node starts without it, with an empty disk in its place.
     pub is_let_go: bool,
 }
 
@@ -35,14 +35,14 @@ pub struct Disks {
     pub semantics: Option<Arc<dyn ValueSemantics>>,
     /// Bugs to be planted.
     pub planted: Planted,
-    /// A bug: new replicas take those for their first members that are wanted now.
+    /// A planted bug: a new replica uses the wanted members as its initial voters.
     pub begins_as_wanted: bool,
-    /// A bug: a replica that is opened on another disk, as its own has failed, remembers nothing.
+    /// A planted bug: a replica that is opened on another disk after a failure remembers nothing.
     pub forgets_with_disk: bool,
 }
 
 impl Disk {
-    /// Whether the log says anything of a tablet. What there is of a child tablet otherwise is not finished, and counts for nothing.
+    /// Whether the log has a record of a tablet. Data of a child tablet without such a record is incomplete and not used.
     pub fn is_logged(&self, tablet: TabletId) -> bool {
         self.log.groups().contains(&GroupId::from(tablet))
     }
@@ -51,13 +51,14 @@ impl Disk {
         self.tablets.contains_key(&tablet) || self.prepared.contains_key(&tablet)
     }
 
-    /// Removes a tablet's data, and what was prepared of it.
+    /// Removes a tablet's data and its prepared children.
     pub fn remove(&mut self, tablet: TabletId) {
         self.tablets.remove(&tablet);
         self.prepared.remove(&tablet);
     }
 
-    /// Removes what is left of tablets that were dropped, and of replicas that were moved away. Returns whether it is gone.
+    /// Removes left-overs of tablets that were dropped, and of replicas that were moved away. Returns whether that is
+    /// done.
     fn remove_leftovers(
         &mut self,
         log: &SimLog,
@@ -94,7 +95,7 @@ impl Disks {
         if self.begins_as_wanted { &placement.replicas } else { &placement.initial_voters }
     }
 
-    /// Whether the log of a disk that works says anything of a tablet.
+    /// Whether the log of a working disk has a record of a tablet.
     pub fn is_logged(&self, logs: &[Arc<SimLog>], tablet: TabletId) -> bool {
         self.all.iter().zip(logs).any(|(disk, log)| log.works() && disk.is_logged(tablet))
     }
@@ -119,8 +120,8 @@ impl Disks {
         best.map(|(_, at)| at).or_else(|| working.min_by_key(|at| (self.all[*at].tablets.len(), *at)))
     }
 
-    /// Makes a tablet that is not there, and writes its first members to the log, and what it must hold before it votes: as a child tablet, or as it was on another disk. Returns the
-    /// disk that it is on. None: the power has gone meanwhile, or no disk works.
+    /// Makes a new tablet: writes its initial voters and its floor (as a child tablet, or as it was on another disk) to
+    /// the log. Returns its disk; `None`: power was lost meanwhile, or no disk works.
     pub fn create(
         &mut self,
         logs: &[Arc<SimLog>],
@@ -160,7 +161,7 @@ impl Disks {
         (is_written && self.forget_elsewhere(logs, tablet, at)).then_some(at)
     }
 
-    /// What the logs of other disks remember of a tablet.
+    /// The term, vote and position that the logs of other disks remember of a tablet.
     fn former(&self, logs: &[Arc<SimLog>], tablet: TabletId, at: usize) -> Option<(HardState, LogPosition)> {
         let others = (0..self.all.len()).filter(|other| *other != at && logs[*other].works());
         let recovered = others.filter_map(|other| self.all[other].log.recover(GroupId::from(tablet)).ok());
@@ -180,8 +181,8 @@ impl Disks {
         })
     }
 
-    /// Removes what is left of tablets that were dropped, and of replicas that were moved away while the node was down. Returns whether it is gone: the power may go
-    /// meanwhile.
+    /// Removes the files of dropped tablets, and of replicas that were moved away while the node was down. Returns whether
+    /// they are gone: the power may fail meanwhile.
     pub fn remove_leftovers(
         &mut self,
         logs: &[Arc<SimLog>],
@@ -192,7 +193,7 @@ impl Disks {
         working.all(|(disk, log)| disk.remove_leftovers(log, &was_dropped, &has_moved))
     }
 
-    /// Has what was there when a process ended, as it is found then. `surviving`: of each log's batches that were not synced, so many are found.
+    /// Puts the disks into the state after a crash. `surviving`: how many unsynced batches of each log survive.
     pub fn crash(&mut self, surviving: &[usize]) {
         for (disk, surviving) in self.all.iter_mut().zip(surviving) {
             if disk.is_let_go {
@@ -206,7 +207,8 @@ impl Disks {
         }
     }
 
-    /// Takes what must be remembered of replicas that are not open, and that only the log of a disk says that has failed, to another disk. Returns whether all of it is there now.
+    /// Copies to another disk what only the failed disk's log holds of replicas that are not open. Returns whether all
+    /// of it is there now.
     pub fn keep_memories(&self, logs: &[Arc<SimLog>], failed: usize, is_open: impl Fn(TabletId) -> bool) -> bool {
         let Some(to) = (0..self.all.len()).find(|at| logs[*at].works()) else { return false };
         let mut records = MemoryRecords::default();
@@ -238,7 +240,7 @@ impl Disks {
     }
 }
 
-/// Removes what is not the tablet's own, if its data was made of its parent tablet's.
+/// Removes the keys outside the tablet's range, if its data was made from its parent tablet's.
 fn keep_own(tablet: TabletId, data: &Arc<MemoryTablet>, planted: Planted) {
     let kept = diorite_replica::keep_own::<SimEngine>(tablet, data, planted);
     assert!(kept.is_ok(), "memory takes everything");

@@ -12,11 +12,11 @@ pub struct Drive {
     pub node: NodeId,
     /// The process that drives; nothing is left of it in the next.
     pub life: u64,
-    /// What it merges.
+    /// The merge.
     pub merge: Asked,
-    /// What says how.
+    /// Decides on the steps.
     pub driver: MergeDriver,
-    /// What is next.
+    /// The next step.
     pub action: MergeAction,
     /// How often that was tried.
     pub tries: u32,

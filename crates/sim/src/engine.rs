@@ -1,8 +1,9 @@
 //! The storage engine of a simulated node: tablets and log in memory, with a disk that takes time to sync.
 //!
-//! Always true: a write that is synced takes a span of time. The core waits in it, on its own thread, and everything else goes on; what it wrote is durable and
-//! read back when the span is over, and a crash before leaves it or not. A write outside of the core's thread (a replica is made, opened or closed) is synced when it returns, but
-//! what the core does after it leaves the node only when the disk would have been ready.
+//! Always true: a synced write takes time. The core waits for it on its own thread while everything else continues; the
+//! write is durable and can be read when the time is over, and a crash before that may or may not leave it. A write
+//! outside the core's thread (a replica is made, opened or closed) is synced when it returns, but frames that the core
+//! sends after it leave only when the disk would have been ready.
 
 use crate::clock::TrueTime;
 use crate::dice::Dice;
@@ -34,7 +35,7 @@ pub struct SimLog {
     port: Arc<Port>,
     place: Arc<WaitingPlace>,
     sync_us: AtomicU64,
-    /// A sync that is under way before this ends then.
+    /// A sync that begins before this time ends no earlier than it.
     hangs_until_ns: AtomicU64,
     busy_until_ns: AtomicU64,
     has_failed: AtomicBool,
@@ -42,8 +43,8 @@ pub struct SimLog {
 }
 
 impl SimLog {
-    /// A log on a disk that usually takes up to `sync_us` microseconds to sync. The core waits in `place`; what it sends after writes elsewhere leaves late through
-    /// `port`.
+    /// A log on a disk that usually takes up to `sync_us` microseconds to sync. The core waits in `place`; frames that
+    /// it sends after other writes leave late through `port`.
     pub fn new(
         memory: MemoryLog,
         time: TrueTime,
@@ -80,7 +81,8 @@ impl SimLog {
         self.busy_until_ns.load(Ordering::Relaxed)
     }
 
-    /// Begins to sync what is written by now; returns what [`Self::sync_to`] takes, and the true time at which that is due.
+    /// Begins to sync everything written so far; returns the position for [`Self::sync_to`], and the true time at which
+    /// that is due.
     pub fn begin_sync(&self) -> (u64, u64) {
         (self.memory.position(), self.ready_ns())
     }
@@ -97,7 +99,7 @@ impl SimLog {
         (self.time.now_ns() + took_ns).max(self.hangs_until_ns.load(Ordering::Relaxed))
     }
 
-    /// The disk fails: nothing is written to it any more, and of what is being written nobody knows.
+    /// The disk fails: nothing is written to it any more, and the write under way has an unknown outcome.
     pub fn give_up(&self) {
         self.is_given_up.store(true, Ordering::Relaxed);
     }

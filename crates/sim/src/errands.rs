@@ -1,7 +1,8 @@
-//! Writes of nodes' own (commands of the catalog, steps of merges) on their way to whoever leads the tablet, and back: what a node's router does with them,
-//! with at most one hop.
+//! Writes of nodes' own (commands of the catalog, steps of merges) on their way to the tablet's leader, and back, as a
+//! node's router would carry them, with at most one hop.
 //!
-//! Always true: a write is sent again only if it certainly was not carried out; whoever waits for it is told after a while, whatever has become of it.
+//! Always true: a write is sent again only if it was certainly not carried out; the waiting process is answered after a
+//! timeout, whatever the outcome.
 
 use crate::client::Answer;
 use diorite_base::mutation::Mutation;
@@ -11,32 +12,32 @@ use diorite_cluster::catalog::Outcome;
 use diorite_control::merging::Asked;
 use std::collections::BTreeMap;
 
-/// Writes of nodes have tokens from here on.
+/// The first token of nodes' own writes.
 pub const FIRST_ERRAND: u64 = 1 << 48;
 
 /// How long one is under way at most.
 pub const TIMEOUT_MS: u64 = 2_000;
 
-/// What a write is for.
+/// The purpose of a write.
 #[derive(Clone, Debug)]
 pub enum Purpose {
-    /// Nobody waits for it: it is said again if it is lost.
+    /// No process waits for it; it is repeated if it is lost.
     Nothing,
     /// The cluster is set up.
     SetUp,
     /// The balancer's.
     Steering,
-    /// To learn which version the catalog's leader is at.
+    /// To learn the version of the catalog's leader.
     Ask,
     /// A client's change of the schema.
     Ddl(u32),
-    /// This tablet is wanted elsewhere.
+    /// This tablet is to be moved.
     Move(TabletId),
     /// A node is to become a member.
     Join(u64),
     /// A step of a merge, or its end.
     Merge(u64),
-    /// What a merge that was cancelled has copied is removed.
+    /// Copies made for a cancelled merge are removed.
     UndoMerge(Asked),
 }
 
@@ -48,15 +49,15 @@ pub struct Errand {
     pub life: u64,
     /// Where it goes.
     pub tablet: TabletId,
-    /// What is written.
+    /// The write.
     pub mutation: Mutation,
-    /// What it is for.
+    /// Its purpose.
     pub purpose: Purpose,
     /// It is waited for until then, nanoseconds of true time.
     pub until_ns: u64,
-    /// It was sent to a node that has not answered: it may be done still.
+    /// Whether it was sent to a node that has not answered, so that it may still be carried out.
     pub may_be_done: bool,
-    /// Where it was said to be led when it was refused.
+    /// The leader named by the last refusal.
     pub hint: Option<NodeId>,
 }
 
@@ -85,7 +86,7 @@ impl Default for Errands {
     }
 }
 
-/// How one ended.
+/// The result of a write.
 pub type Ended = Result<WriteReply, KvError>;
 
 /// The outcome of a command, if it is known.

@@ -1,6 +1,6 @@
-//! The kinds of things that go wrong.
+//! The kinds of faults.
 
-/// A kind of thing that goes wrong, or that an operator does.
+/// A kind of fault, or an operator's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// A node's process ends at once and is started again; its machine may lose power with it.
@@ -15,7 +15,7 @@ pub enum FaultKind {
     Sleep,
     /// A machine is suspended for a while: its processes do not run, and its monotonic clock stops.
     Suspend,
-    /// Nothing, or nothing in one direction, passes between some nodes for a while.
+    /// Some nodes cannot reach others for a while, in one or both directions.
     Partition,
     /// Connections between two nodes break.
     Cut,
@@ -23,7 +23,7 @@ pub enum FaultKind {
     SlowDisk,
     /// A disk syncs nothing for seconds, and then goes on.
     Hang,
-    /// A disk fails: what is written to it is not there, until the node is started again.
+    /// A disk fails: writes to it are lost until the node is started again.
     DiskFailure,
     /// A wall clock jumps, by hours at most.
     WallJump,
@@ -47,8 +47,9 @@ pub enum FaultKind {
     Stop,
 }
 
-/// Kinds that can be asked for in every seed. Machines sleep in a share of the seeds; the others are in none: no lease is safe where a monotonic clock stops, and what days of difference between wall clocks show is
-/// not mended yet.
+/// Kinds that can be forced in every seed. Machines sleep in a share of the seeds; the others are in none: no lease is
+/// safe if a monotonic clock stops, and a known fault that days of difference between wall clocks show is not fixed
+/// yet.
 pub const FURTHER_KINDS: [(&str, FaultKind); 3] =
     [("sleep", FaultKind::Sleep), ("suspend", FaultKind::Suspend), ("day-jump", FaultKind::DayJump)];
 

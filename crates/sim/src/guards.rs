@@ -1,4 +1,4 @@
-//! What the guards of simulated nodes do.
+//! The guards of simulated nodes.
 
 use crate::dice::Dice;
 use diorite_base::NodeId;
@@ -14,7 +14,7 @@ pub struct EndNotice {
     pub incarnation: u64,
 }
 
-/// What the guards do.
+/// The state of the guards.
 pub struct Guards {
     pub(crate) dice: Dice,
     /// A bug: nodes take the end of any life of another for the end of its current one.

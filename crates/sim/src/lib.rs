@@ -1,11 +1,14 @@
-//! A whole cluster in one thread, from one seed: a lossy and reordering network, partitions, crashes that lose what was not synced, torn
-//! log tails, slow disks, pauses, clocks that drift and jump; clients that read and write meanwhile, and checkers that look on.
+//! A whole cluster in one thread, from one seed: a lossy and reordering network, partitions, crashes that lose unsynced
+//! data, torn log tails, slow disks, pauses, clocks that drift and jump; clients that read and write meanwhile, and
+//! checkers.
 //!
-//! What runs is the production code of `raft`, `replica`, `cluster` and `control` down to the storage engine's traits: whole nodes with the catalog's group,
-//! each of which follows the catalog, reports, balances, splits, merges and becomes ready as in production. The disk, the network, the clocks and the
-//! threads are simulated. Always true: the same seed is the same run, event by event, and [`Report::hash`] says so; a run reads no clock, no
-//! entropy and no order of a hash table. Requests of clients go through the nodes' routers; what nodes write of their own goes the way of `errands`. Left out: the transport of copies of whole replicas (they arrive, sooner
-//! or later). `children` is the store's thread that makes child tablets (what it writes to the log, and removes from the data, is the store's own).
+//! The production code of `raft`, `replica`, `cluster` and `control` runs down to the storage engine's traits: whole
+//! nodes with the catalog's group, each of which follows the catalog, reports, balances, splits, merges and becomes
+//! ready as in production. The disk, the network, the clocks and the threads are simulated. Always true: the same seed
+//! gives the same run, event by event, which [`Report::hash`] shows; a run reads no clock, no entropy and no order of a
+//! hash table. Requests of clients go through the nodes' routers; nodes' own writes go through `errands`. Left out: the
+//! transport of copies of whole replicas (they arrive sooner or later). `children` replaces the store's thread that
+//! makes child tablets; the log records and the removal of rows are the store's own code.
 
 mod batches;
 pub mod checkers;

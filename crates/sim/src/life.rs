@@ -68,7 +68,7 @@ impl SplitListener for WereSplit {
     }
 }
 
-/// What heartbeats have said of another node.
+/// The state of another node, from its heartbeats.
 #[derive(Clone, Copy, Debug)]
 pub enum PeerChange {
     /// They arrive, or no longer.
@@ -118,7 +118,7 @@ pub struct Control {
     pub merging: MergePolicy,
     /// Balances, while the node leads the catalog.
     pub steering: Steering,
-    /// What it knows of the others.
+    /// The peers as this node knows them.
     pub peers: Peers,
     /// Whether others have let it in.
     pub admission: Admission<Refusal>,
@@ -134,7 +134,7 @@ pub struct Life {
     pub incarnation: u64,
     /// Its router.
     pub router: Machine<Work>,
-    /// Whether the next look at what waits in its router is scheduled.
+    /// Whether its router's next retry is scheduled.
     pub router_ticks: bool,
     /// Its clocks.
     pub clock: Arc<NodeClock>,
@@ -146,15 +146,15 @@ pub struct Life {
     pub input: Input,
     /// Its logs, one per disk.
     pub logs: Vec<Arc<SimLog>>,
-    /// Disks that have failed, and of which what was on them was seen to.
+    /// Failed disks whose replicas were already opened elsewhere.
     pub given_up: BTreeSet<usize>,
     /// Whether the core's next turn is scheduled.
     pub is_woken: bool,
-    /// Whether the core's next look at what is due is scheduled.
+    /// Whether the core's next tick is scheduled.
     pub will_tick: bool,
-    /// Whether the core is to look at what is due.
+    /// Whether the core must tick.
     pub must_tick: bool,
-    /// What was written before these true times is durable, of each log.
+    /// For each log: writes before this true time are durable.
     pub synced_ns: Vec<u64>,
     /// The true time at which lapsed support is looked for next.
     pub expires_ns: Option<u64>,
@@ -170,17 +170,17 @@ pub struct Life {
     pub follows: bool,
     /// How it became ready to serve clients, if it is.
     pub ready: Option<Ready>,
-    /// The greatest version that a client had been told of when it started.
+    /// The greatest version that a client had received when the process started.
     pub told_before: u64,
-    /// Replicas that are set aside, with what whoever leads must have applied before they are made anew.
+    /// Replicas that are set aside, each with the index that the leader must have applied before it is made anew.
     pub asides: BTreeMap<TabletId, u64>,
     /// Tablets whose child tablets have been prepared.
     pub prepared: BTreeSet<TabletId>,
     /// Tablets whose child tablets are being prepared.
     pub preparing: BTreeSet<TabletId>,
-    /// Tablets whose child tablets are to be prepared, as was noticed since this was taken.
+    /// Tablets whose child tablets are to be prepared, collected since the set was last taken.
     to_prepare: Mutex<BTreeSet<TabletId>>,
-    /// What is to be read from the log.
+    /// Log reads that are under way.
     reads: VecDeque<LogRead<MemoryReader>>,
     context: Arc<Context>,
     /// If tablets hold real rows: what their programs have answered.
@@ -294,7 +294,7 @@ impl Life {
         self.handles.get(&tablet).is_some_and(|handle| handle.leadership() == Leadership::Here)
     }
 
-    /// Lets the control plane decide something, on what it has to know of this node's replicas. The core must not be waiting.
+    /// Runs a decision of the control plane, with the state of this node's replicas. The core must not be waiting.
     pub fn decide<T>(&mut self, node: NodeId, decide: impl FnOnce(&mut Control, &Local<'_>) -> T) -> T {
         let local = Local {
             node,
@@ -327,7 +327,7 @@ impl Life {
         self.handles.get(&tablet).map(|handle| handle.disk()).filter(|at| self.logs[*at].works())
     }
 
-    /// Lets others lead what it leads if a write to its log hangs: what a thread of its own does in production.
+    /// Transfers leadership away if a store thread of the node hangs. In production a thread does this.
     pub fn watch_threads(&self) {
         diorite_replica::watch_threads(&self.context, self.handles.values().map(|handle| &**handle));
     }
@@ -359,7 +359,7 @@ impl Life {
             Err(error) => panic!("{tablet} cannot be recovered: {error}"),
         };
         self.handles.insert(tablet, Arc::clone(replica.handle()));
-        // Fails only if the log does, which is seen there.
+        // Fails only if the log does, which is detected there.
         let opened = self.core().open(replica);
         assert!(
             opened.is_ok() || self.has_lost_power() || !self.logs[disk].works(),
@@ -407,13 +407,13 @@ impl Life {
         }
     }
 
-    /// Sends heartbeats; returns whether the core has something to do with what was noticed.
+    /// Sends heartbeats; returns whether the core must react to what the detector noticed.
     pub fn beat(&mut self) -> bool {
         let changes = self.liveness().beat();
         self.change(changes)
     }
 
-    /// Withdraws support that has lapsed; returns whether the core has something to do with it.
+    /// Withdraws support that has lapsed; returns whether the core must react.
     pub fn expire(&mut self) -> bool {
         let changes = self.liveness().expire();
         self.change(changes)
@@ -424,7 +424,7 @@ impl Life {
         self.liveness().next_lapse_ns().map(|local_ns| self.clock.true_ns(local_ns))
     }
 
-    /// Takes changes of support; returns whether the core has something to do with them.
+    /// Applies changes of support; returns whether the core must react.
     pub fn change(&mut self, changes: Vec<SupportChange>) -> bool {
         let is_concerned = !changes.is_empty();
         self.input.changes.extend(changes);
@@ -448,7 +448,7 @@ impl Life {
         std::mem::take(&mut self.were_split.0.lock())
     }
 
-    /// What heartbeats have said since the last call.
+    /// The states that arrived with heartbeats since the last call.
     pub fn take_peer_changes(&self) -> Vec<(NodeId, PeerChange)> {
         std::mem::take(&mut self.peer_changes.0.lock())
     }
@@ -465,7 +465,7 @@ impl Life {
     }
 }
 
-/// What a node's control plane has to know of its replicas.
+/// The state of a node's replicas, as its control plane sees it.
 pub struct Local<'a> {
     node: NodeId,
     handles: &'a BTreeMap<TabletId, Arc<TabletHandle<MemoryTablet>>>,

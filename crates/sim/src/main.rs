@@ -1,4 +1,4 @@
-//! Runs seeds of the simulation and says what came of them.
+//! Runs seeds of the simulation and prints the outcomes.
 
 use clap::Parser;
 use diorite_sim::{FURTHER_KINDS, FaultKind, Options, Planting, Reached, Report, run};

@@ -1,4 +1,4 @@
-//! What goes wrong in a run, and when it is mended.
+//! The nemesis: chooses the faults of a run, and ends them.
 
 use crate::dice::Dice;
 use crate::faults::FaultKind;
@@ -26,7 +26,7 @@ pub enum Fault {
     DiskMended(NodeId),
 }
 
-/// Decides what goes wrong.
+/// Decides which faults are injected, and when.
 pub struct Nemesis {
     /// What there is.
     pub kinds: Vec<FaultKind>,
@@ -47,7 +47,7 @@ pub struct Nemesis {
 }
 
 impl Nemesis {
-    /// What goes wrong in a scenario.
+    /// The faults of a scenario.
     pub fn new(scenario: &Scenario, rate_error_ppm: i64, dice: Dice) -> Self {
         Self {
             kinds: scenario.kinds.clone(),

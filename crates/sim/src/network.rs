@@ -1,8 +1,8 @@
-//! The network between nodes: one connection per pair, direction and lane, as in production, and what goes wrong with them.
+//! The network between nodes: one connection per pair, direction and lane, as in production, with its faults.
 //!
-//! Always true: as long as a connection lives, its frames arrive in the order in which they were sent, each once. When it is cut, what is under
-//! way is lost, or arrives late, after frames of the connection that follows: that is all the reordering that TCP allows. Frames of
-//! different lanes overtake one another freely.
+//! Always true: as long as a connection lives, its frames arrive in the order in which they were sent, each once. When
+//! it is cut, frames under way are lost, or arrive late, after frames of the next connection: TCP allows no other
+//! reordering. Frames of different lanes overtake one another freely.
 
 use crate::clock::TrueTime;
 use crate::dice::Dice;
@@ -26,9 +26,9 @@ pub type Link = (NodeId, NodeId, Lane);
 pub struct Parcel {
     /// Its connection.
     pub link: Link,
-    /// Which of the connections that followed one another there.
+    /// The number of the connection in the sequence of connections of its lane.
     generation: u64,
-    /// What is sent.
+    /// The bytes.
     pub frame: Vec<u8>,
 }
 
@@ -39,7 +39,7 @@ pub struct Weather {
     pub usual_us: u64,
     /// In this many of 1,000 cases they take up to `slow_us`.
     pub slow_permille: u64,
-    /// As said, microseconds.
+    /// See `slow_permille`; microseconds.
     pub slow_us: u64,
     /// In this many of 100,000 cases the connection breaks when a frame is sent.
     pub breaks: u64,
@@ -53,9 +53,9 @@ struct Connection {
     /// The sender knows that it is not connected until then.
     down_until_ns: u64,
     last_arrival_ns: u64,
-    /// What came to where the network is parted.
+    /// Frames that arrived at a partition.
     stalled: Vec<Parcel>,
-    /// The last of them that the receiver has looked at.
+    /// The last of them that the receiver has processed.
     opened: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ struct State {
     connections: BTreeMap<Link, Connection>,
     /// Directed pairs between which nothing passes.
     blocked: BTreeSet<(NodeId, NodeId)>,
-    /// Whether frames that meet a block wait for its end, as those of a TCP connection that outlives it.
+    /// Whether frames that meet a partition wait for its end, like those of a TCP connection that survives it.
     blocks_stall: bool,
     under_way: Vec<(u64, Parcel)>,
 }
@@ -96,12 +96,12 @@ impl Network {
         Arc::new(Port { node, network: self.clone(), departs_ns: AtomicU64::new(0) })
     }
 
-    /// What was sent since the last call, with the time at which it will arrive.
+    /// The frames that were sent since the last call, each with its time of arrival.
     pub fn take_under_way(&self) -> Vec<(u64, Parcel)> {
         std::mem::take(&mut self.state.lock().under_way)
     }
 
-    /// The frame has come to its end of the network. `None` if it is lost or held up on the way.
+    /// The frame arrives. `None` if it is lost or delayed on the way.
     pub fn arrive(&self, parcel: Parcel) -> Option<Parcel> {
         let state = &mut *self.state.lock();
         let connection = state.connections.entry(parcel.link).or_default();
@@ -119,7 +119,7 @@ impl Network {
         None
     }
 
-    /// Whether a parcel is the first that its connection brings, so that the receiver has to let the sender in.
+    /// Whether a parcel is the first of its connection, so that the receiver has to admit the sender.
     pub fn is_new(&self, parcel: &Parcel) -> bool {
         let state = &mut *self.state.lock();
         let connection = state.connections.entry(parcel.link).or_default();
@@ -151,7 +151,7 @@ impl Network {
         state.blocks_stall = stall;
     }
 
-    /// Ends the partition; what was held up arrives now.
+    /// Ends the partition; the frames that it delayed arrive now.
     pub fn heal(&self) {
         let now_ns = self.time.now_ns();
         let state = &mut *self.state.lock();
@@ -173,7 +173,7 @@ impl Network {
         }
     }
 
-    /// The process of `node` has ended: what was on its way to it is lost, what it has sent still arrives.
+    /// The process of `node` has ended: frames on their way to it are lost, frames that it has sent still arrive.
     pub fn end(&self, node: NodeId) {
         let state = &mut *self.state.lock();
         for (link, connection) in &mut state.connections {
@@ -186,7 +186,7 @@ impl Network {
         }
     }
 
-    /// Good weather from now on.
+    /// Ends all faults of the network.
     pub fn set_weather(&self, weather: Weather) {
         self.heal();
         self.state.lock().weather = weather;
@@ -233,13 +233,13 @@ impl Connection {
 pub struct Port {
     node: NodeId,
     network: Network,
-    /// What the core sends leaves not before this.
+    /// Frames of the core do not leave before this time.
     departs_ns: AtomicU64,
 }
 
 impl Port {
-    /// From now on what the core sends leaves not before this true time: its thread waits for the disk until then. Heartbeats have a thread
-    /// of their own.
+    /// Frames of the core do not leave before this true time: its thread waits for the disk until then. Heartbeats have
+    /// a thread of their own.
     pub fn hold_until(&self, departs_ns: u64) {
         self.departs_ns.store(departs_ns, Ordering::Relaxed);
     }

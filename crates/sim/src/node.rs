@@ -1,7 +1,7 @@
 //! A simulated node: a process, while it lives, and the disks that outlast its lives.
 //!
-//! In production a core has a thread of its own, heartbeats another, and the control plane a few; here all are turns that the simulation gives, so
-//! that what happens between two of them, and while a core waits for its disk, is the simulation's to decide.
+//! In production a core has a thread of its own, heartbeats another, and the control plane a few; here all of them run
+//! in events, so that the simulation controls what happens between two of them, and while a core waits for its disk.
 
 use crate::copy::CatalogCopy;
 use crate::dice::Dice;
@@ -22,9 +22,9 @@ use uuid::Uuid;
 pub struct Node {
     /// Which.
     pub id: NodeId,
-    /// What it says about itself.
+    /// The description with which it joins.
     pub description: NodeDescription,
-    /// What it was told when it joined.
+    /// The answer to its join.
     pub joined: Joined,
     /// The process, if it runs.
     pub life: Option<Life>,
@@ -36,15 +36,15 @@ pub struct Node {
     pub is_paused: bool,
     /// Whether it is to be paused during the next read, after that has taken its value or before, and for how long, nanoseconds.
     pub pauses_in_read: Option<(bool, u64)>,
-    /// What is wrong with it.
+    /// Its deviations from the other nodes.
     pub quirks: Quirks,
-    /// What it holds.
+    /// Its disks.
     pub disks: Disks,
     /// Counts its lives.
     pub lives: u64,
 }
 
-/// What the node with this number says about itself. The zones take turns.
+/// The description of the node with this number. Numbers take the zones in turn.
 pub fn describe(number: u64) -> NodeDescription {
     NodeDescription {
         host_id: Uuid::from_u128(u128::from(number)),
@@ -140,7 +140,7 @@ impl Node {
         }
     }
 
-    /// Opens a replica that was set aside anew, empty, with what it must remember: its leader sends it the rest. Returns whether it was.
+    /// Opens a replica that was set aside again, empty and with the state that it must remember: its leader sends it the rest. Returns whether it was opened.
     pub fn make_anew(&mut self, tablet: TabletId) -> bool {
         let Some(mut life) = self.life.take() else { return false };
         let is_anew = self.put_aside(&mut life, tablet);
@@ -151,7 +151,7 @@ impl Node {
         is_anew
     }
 
-    /// Removes what a replica holds, except for what it must remember. Returns whether that is done: the power may go meanwhile.
+    /// Removes the data of a replica, except for the state that it must remember. Returns whether it is removed: the power may fail meanwhile.
     fn put_aside(&mut self, life: &mut Life, tablet: TabletId) -> bool {
         life.asides.remove(&tablet);
         let (memory, at) = (life.core().detach_failed(tablet), life.place(tablet));

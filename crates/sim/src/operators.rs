@@ -1,7 +1,7 @@
-//! What operators do: they set the cluster up, split and merge tablets, and let nodes join, be drained, removed and replaced.
+//! Operators: they set the cluster up, split and merge tablets, and let nodes join, be drained, removed and replaced.
 //!
-//! Always true: what depends on how the cluster is, is asked of the node that leads the catalog, which judges it as in production; what is asked may be refused, or lost,
-//! and is asked again as long as it matters.
+//! Always true: a request that depends on the state of the cluster is sent to the node that leads the catalog, which
+//! judges it as in production; a request may be refused, or lost, and is repeated as long as it matters.
 
 use crate::dice::Dice;
 use crate::node::describe;
@@ -15,19 +15,19 @@ use uuid::Uuid;
 /// Something that an operator does.
 #[derive(Clone, Debug)]
 pub enum OperatorEvent {
-    /// The cluster is set up, as far as it is not.
+    /// The next command that sets up the cluster.
     SetUp,
     /// A tablet is to be split.
     Split,
     /// Two tablets are to be merged.
     Merge,
-    /// This tablet, or one that a split or merge of it concerns, is wanted elsewhere.
+    /// This tablet, or one that a split or merge of it concerns, is to be moved.
     Move(TabletId),
     /// A command is proposed.
     Propose(Command),
     /// A node is to be emptied and removed.
     Retire(NodeId),
-    /// A machine is lost: what it held is made anew elsewhere.
+    /// A machine is lost: its replicas are rebuilt elsewhere.
     Replace(NodeId),
 }
 
@@ -37,11 +37,11 @@ pub struct Operators {
     pub dice: Dice,
     /// The first of the commands is under way.
     pub is_setting_up: bool,
-    /// What the cluster is set up with, in this order.
+    /// The commands that set up the cluster, in this order.
     pub commands: VecDeque<Command>,
     /// The number of the next host.
     pub next_host: u64,
-    /// A machine that is lost and a member still.
+    /// A machine that is lost and still a member.
     pub lost: Option<NodeId>,
 }
 
@@ -65,7 +65,7 @@ impl Operators {
         Self { dice, is_setting_up: false, commands, next_host: 2, lost: None }
     }
 
-    /// The first of the commands was carried out, or nobody knows.
+    /// The first command was carried out, or its outcome is unknown.
     pub fn set_up(&mut self, is_done: bool) {
         self.is_setting_up = false;
         if is_done {
@@ -73,7 +73,7 @@ impl Operators {
         }
     }
 
-    /// What the cluster is set up with beside the usual: instead of tables of plain values.
+    /// Adds commands that set up the cluster; they replace the tables of plain values.
     pub fn define(&mut self, commands: impl IntoIterator<Item = Command>) {
         self.commands.extend(commands);
     }

@@ -1,17 +1,17 @@
-//! How a seed is run: which bugs are planted, and what is left out.
+//! Options of a run: planted bugs, and parts to leave out.
 
 use crate::faults::FaultKind;
 use diorite_control::planted::Planted as ControlPlanted;
 use diorite_replica::Planted;
 
-/// A bug that a test plants, to see that it is found.
+/// A bug that a test plants, to check that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Planting {
     /// The log is written, but not synced.
     SkipFsync,
     /// A node that was restarted votes and campaigns at once.
     IgnoreRestartWait,
-    /// After a restart the last entry that was applied is applied again.
+    /// The last applied entry is applied again after a restart.
     ApplyTwice,
     /// A node that led answers reads until it knows of another leader.
     AnswerWithoutLease,
@@ -19,19 +19,19 @@ pub enum Planting {
     FastClock,
     /// A replica that was moved away and has come back, without its log, votes and campaigns at once.
     ForgetFloor,
-    /// A tablet that is split keeps its lease, and answers on.
+    /// A tablet that is split keeps its lease, and still answers reads.
     KeepLeaseWhenSplit,
-    /// A child begins without what its parent's log got since it was prepared.
+    /// A child begins without the entries that its parent's log received after the preparation.
     ForgetParentsLog,
-    /// The log of a child that began as a copy is truncated by what is durable of its parent.
+    /// The log of a child that began as a copy is truncated by its parent's durable index.
     KeepOwnInMemory,
-    /// A tablet that is taken in by another is not closed before what has changed is copied.
+    /// A tablet is not closed before the changed rows are copied in a merge.
     NeverClose,
     /// A member that has joined is sent no heartbeats.
     ForgetHeartbeatTarget,
     /// A node that was away is ready before its copy of the catalog has caught up.
     ReadyTooEarly,
-    /// What a placement asks of a node is done again after it was undone.
+    /// The actions for a placement are repeated after they were undone.
     PlaceTwice,
     /// A change of the catalog is answered before the other nodes serve it.
     ServeStaleCatalog,
@@ -41,13 +41,13 @@ pub enum Planting {
     BelieveAnyEnd,
     /// Compactions remove what expires soon.
     CompactEarly,
-    /// A replica that is new takes those for its first members that are wanted now.
+    /// A new replica uses the wanted members as its initial voters.
     BeginAsWanted,
-    /// Of a log that makes no progress the followers are freed, and the lease is not taken away.
+    /// If a log makes no progress, the followers are freed and the lease is not revoked.
     FreeWithoutRevoking,
-    /// A replica that is opened on another disk, as its own has failed, remembers nothing.
+    /// A replica that is opened on another disk after a failure remembers nothing.
     ForgetWithDisk,
-    /// A router sends a write again of which nobody knows whether it was carried out.
+    /// A router sends a write with an unknown outcome again.
     ResendUnknown,
 }
 
@@ -111,7 +111,7 @@ pub struct Options {
     pub bug: Option<Planting>,
     /// Whether to print every event.
     pub print: bool,
-    /// Whether to judge only by what clients see: answers, and what is there in the end.
+    /// Whether only the clients' answers and the final data are judged.
     pub clients_only: bool,
     /// Whether no tablet is split, whatever the seed says, and so none merged.
     pub without_splits: bool,

@@ -14,7 +14,7 @@ const COMPARE_AND_SET: u8 = 1;
 const INCREMENT: u8 = 2;
 const DELETE: u8 = 3;
 
-/// What a key holds; `None` is absence.
+/// The value of a key; `None` is absence.
 pub type Value = Option<u64>;
 
 /// A key as stored. Those of a tablet sort by number.
@@ -80,7 +80,7 @@ fn evaluated(program: &Program) -> Mutation {
 /// A program, decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Program {
-    /// A key, what it must hold, and what it shall hold.
+    /// A key, the value that it must hold, and the new value.
     CompareAndSet(u64, Value, Value),
     Increment(u64),
     Delete(u64),
@@ -127,10 +127,10 @@ impl LoggedProgram for Program {
     }
 }
 
-/// What a compare and set answered.
+/// The answer to a compare and set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The key held what was expected, and holds the new value.
+    /// The key held the expected value, and holds the new one.
     Applied,
     /// The key held this instead.
     Conflict(Value),

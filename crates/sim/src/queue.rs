@@ -1,4 +1,4 @@
-//! What is still to happen, in the order in which it will.
+//! Future events, in order of time.
 //!
 //! Always true: of two events of one time, the one that was scheduled first happens first. So the order depends on nothing but the run.
 

@@ -1,6 +1,7 @@
-//! Which tablet has which keys, as the catalog says.
+//! The keys of each tablet, according to the catalog.
 //!
-//! Always true: the ranges of the tablets that a table consists of cover its keys, each once. A tablet that a table consists of no more keeps the range that it had.
+//! Always true: the ranges of a table's tablets cover its keys, each once. A tablet that is no longer part of a table
+//! keeps its range.
 
 use diorite_base::{TableId, TabletId};
 use diorite_cluster::catalog::Catalog;
@@ -9,16 +10,16 @@ use std::collections::BTreeMap;
 /// The key of a tablet's counter.
 pub const COUNTER: u64 = 900;
 
-/// Inserts come in two halves, the second from here on.
+/// The first key of the second half of the inserts.
 pub const SECOND_INSERTS: u64 = 1_000_000;
 
 /// Where tablets are split: each part has keys that clients write.
 pub const CUTS: [u64; 4] = [1, COUNTER, COUNTER + 1, SECOND_INSERTS];
 
-/// The keys of a tablet: those of `root`, a tablet of the beginning, from `start` until before `end`.
+/// The keys of a tablet: those of `root`, an initial tablet, in `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// Whose.
+    /// The initial tablet.
     pub root: TabletId,
     /// The first.
     pub start: u64,

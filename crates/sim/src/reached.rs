@@ -1,4 +1,4 @@
-//! How often what a run is for has happened: a cluster in which nothing happens does nothing wrong.
+//! Counts events that a run should contain: a cluster in which nothing happens violates nothing.
 
 use std::ops::AddAssign;
 

@@ -1,4 +1,4 @@
-//! What a simulated node does when one of its disks has failed: `diorite_replica`'s `lifecycle::disk_failure` does the same with files.
+//! Handles the failure of a disk of a simulated node, as `diorite_replica`'s `lifecycle::disk_failure` does with files.
 
 use crate::life::members;
 use crate::node::Node;
@@ -8,7 +8,7 @@ use diorite_control::follower::opening;
 use diorite_control::replicas::{CATALOG_TABLET, Members as Wanted};
 
 impl Node {
-    /// Opens what was on a disk that has failed on others, empty. Returns the replicas that were opened there. None: the node cannot go on without the disk.
+    /// Opens the replicas of a failed disk on other disks, empty. Returns those that were opened. `None`: the node cannot continue without the disk.
     pub fn give_up_disk(&mut self, failed: usize) -> Option<Vec<TabletId>> {
         let life = self.life.as_mut()?;
         let (node, works) = (self.id, life.logs.iter().any(|log| log.works()));
@@ -24,7 +24,7 @@ impl Node {
             return None;
         }
         let mut is_all_elsewhere = self.disks.keep_memories(&life.logs, failed, |tablet| held.contains(&tablet));
-        // Nobody could send them anything: they stay closed.
+        // No other replica could send them anything: they stay closed.
         is_all_elsewhere &= alone.is_empty();
         let mut rebuilt = Vec::new();
         for tablet in lost {
@@ -49,7 +49,7 @@ impl Node {
         let newest = life.newest();
         let is_remembered = self.disks.remember(&life.logs, tablet, &state, floor);
         if is_remembered && tablet == CATALOG_TABLET {
-            // Until it is whole the node goes by the snapshot that it serves.
+            // Until it is complete the node uses the snapshot that it serves.
             let wanted = members(Wanted::of_catalog(&newest).unwrap_or_default());
             if let Some(at) = self.disks.create(&life.logs, tablet, &CATALOG_INITIAL_VOTERS, None) {
                 self.open_catalog(&mut life, wanted, at);

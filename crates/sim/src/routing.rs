@@ -1,6 +1,7 @@
-//! Requests of clients on their way through the nodes' routers, which are `diorite_control::routing`'s: what is asked, what a node knows, and what is on its way.
+//! Requests on their way through the nodes' routers, which are those of `diorite_control::routing`.
 //!
-//! Always true: a node that a client asks keeps the request until it ends; what a node carries out for another is answered to that one, and never passed on.
+//! Always true: the asked node holds the request until it ends; a node answers a request of another to that node, and
+//! never forwards it.
 
 use crate::program::{self, Value};
 use diorite_base::mutation::{Body, Mutation, MutationRef};
@@ -17,7 +18,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What nodes carry out has tokens from here on.
+/// The first token of requests that nodes carry out.
 pub const FIRST_SERVED: u64 = 1 << 56;
 
 /// Frames of requests begin with this byte.
@@ -26,7 +27,7 @@ pub const REQUESTS: u8 = 2;
 /// Frames of answers begin with this byte.
 pub const ANSWERS: u8 = 3;
 
-/// How often requests that wait are looked at, nanoseconds.
+/// The interval at which requests that wait are retried, nanoseconds.
 pub const TICK_NS: u64 = 25_000_000;
 
 /// How long requests wait: as in production.
@@ -36,7 +37,7 @@ pub const TIMEOUTS: Timeouts =
 /// What may wait for one node, or for leaders.
 pub const LIMITS: Limits = Limits { requests: 32 << 10, bytes: 64 << 20 };
 
-/// What is asked of a tablet.
+/// A request for a tablet.
 #[derive(Clone, Debug)]
 pub enum Question {
     /// What does a key hold?
@@ -52,7 +53,7 @@ pub enum Question {
 pub struct Work {
     /// Names it among all of the run.
     pub token: u64,
-    /// What is asked.
+    /// The request.
     pub question: Question,
 }
 
@@ -70,10 +71,10 @@ impl routing::Work for Work {
     }
 }
 
-/// What a tablet gives.
+/// A tablet's answer.
 #[derive(Clone, Debug)]
 pub enum Given {
-    /// What a key holds.
+    /// The value of a key.
     Value(Value),
     /// Rows.
     Fetched(Fetched),
@@ -93,7 +94,7 @@ pub enum Waits {
     There(NodeId, u64, u64),
 }
 
-/// What a replica carries out.
+/// A request that a replica carries out.
 #[derive(Clone, Debug)]
 pub struct Serving {
     /// Where.
@@ -109,13 +110,13 @@ pub struct Serving {
 /// A request between two nodes: who asks, in which process, who is asked, and its number.
 pub type Hop = (NodeId, u64, NodeId, u64);
 
-/// What is on its way between nodes, and what they carry out. Frames name it; they may be lost.
+/// Requests on their way between nodes, and those that nodes carry out. Frames refer to them by token and may be lost.
 pub struct Routed {
     /// Requests.
     pub requests: BTreeMap<Hop, (TabletId, Work)>,
     /// Answers.
     pub answers: BTreeMap<Hop, Ended>,
-    /// What is carried out, by token.
+    /// The requests that are carried out, by token.
     pub serving: BTreeMap<u64, Serving>,
     /// The next token.
     pub next: u64,
@@ -129,7 +130,7 @@ impl Default for Routed {
 }
 
 impl Routed {
-    /// A process has ended: nobody waits for what it has asked, and what it carried out is not answered.
+    /// A process has ended: its own requests have no receiver any more, and those that it carried out are not answered.
     pub fn forget(&mut self, node: NodeId) {
         self.requests.retain(|hop, _| hop.0 != node);
         self.answers.retain(|hop, _| hop.0 != node);
@@ -177,7 +178,7 @@ impl View<Work> for NodeView<'_> {
         self.served.placement(tablet).is_some_and(|placement| placement.origin.is_some())
     }
 
-    /// By the tokens of what is written, if they are all of one tablet, as in production.
+    /// The tablet that follows `tablet`, found by the tokens of the keys written, if all are of one tablet, as in production.
     fn successor(&self, tablet: TabletId, work: &Work) -> Option<TabletId> {
         let Question::Write(mutation) = &work.question else { return None };
         let entry = self.served.table_of(tablet)?;

@@ -1,4 +1,5 @@
-//! One run from a seed to its report: chaos, then a time without faults, in which the cluster has to recover, then a last look at everything.
+//! One run from a seed to its report: chaos, then a time without faults, in which the cluster has to recover, then
+//! final checks.
 
 use crate::checkers::recovery::State;
 use crate::checkers::{Finding, acknowledged, linearizable, recovery};
@@ -23,10 +24,10 @@ const RECOVERY_NS: u64 = 20_000 * MS;
 /// How often it is looked whether it has, nanoseconds.
 const LOOK_NS: u64 = 50 * MS;
 
-/// The most events of a run: one that has more goes round in circles.
+/// The most events of a run: one with more makes no progress.
 const EVENTS: u64 = 5_000_000;
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The seed.
@@ -39,11 +40,11 @@ pub struct Report {
     pub faults: u64,
     /// How many requests ended how.
     pub tally: Tally,
-    /// How often what the run is for has happened.
+    /// Counts of the events that the run is to exercise.
     pub reached: Reached,
     /// How long after the last fault the cluster had recovered, nanoseconds of true time.
     pub recovery_ns: Option<u64>,
-    /// What is wrong, if anything.
+    /// The violation, if one was found.
     pub finding: Option<Finding>,
 }
 
@@ -68,7 +69,7 @@ pub fn run(seed: u64, options: &Options) -> Report {
     }
 }
 
-/// A node that panics has met what must not be.
+/// A panic of a node is a finding: it has met a state that must not occur.
 fn panicked(at_ns: u64, payload: &(dyn Any + Send)) -> Finding {
     let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
     Finding { checker: "panic", at_ns, message: text.unwrap_or("a node panicked").to_owned() }
@@ -89,14 +90,14 @@ fn play(cluster: &mut Cluster, recovery_ns: &mut Option<u64>) -> Result<(), Find
         }
     }
     recovery::check(cluster.now_ns(), &states(cluster))?;
-    let message = match cluster.is_control_plane_at_rest() {
+    let message = match cluster.pending_control_work() {
         Some(why) => format!("the tablets have recovered, but {why}"),
         None => "recovered, but does not answer all reads".to_owned(),
     };
     Err(Finding { checker: "recovery", at_ns: cluster.now_ns(), message })
 }
 
-/// What all tablets look like.
+/// The states of all tablets.
 fn states(cluster: &Cluster) -> Vec<State> {
     let newest = &cluster.setting.newest;
     let of_catalog = Members::of_catalog(newest).unwrap_or_default();
@@ -130,8 +131,8 @@ fn states(cluster: &Cluster) -> Vec<State> {
 }
 
 impl Cluster {
-    /// What the control plane still has to do, if anything.
-    pub fn is_control_plane_at_rest(&self) -> Option<String> {
+    /// The work that the control plane still has, if any.
+    pub fn pending_control_work(&self) -> Option<String> {
         let newest = &self.setting.newest;
         let lags = |node: &&crate::node::Node| {
             let life = node.life.as_ref();
@@ -163,8 +164,8 @@ impl Cluster {
             return;
         }
         let now_ns = self.now_ns();
-        if !states(self).iter().all(recovery::has_recovered) || self.is_control_plane_at_rest().is_some() {
-            // What was decided before the last fault may have left too few.
+        if !states(self).iter().all(recovery::has_recovered) || self.pending_control_work().is_some() {
+            // Decisions from before the last fault may have left too few nodes.
             self.fill_up();
             self.queue.schedule(now_ns + LOOK_NS, Event::Look);
             return;
@@ -179,7 +180,7 @@ impl Cluster {
     }
 }
 
-/// Judges everything that the clients saw, and what is there in the end.
+/// Judges all answers that clients got, and the final data.
 fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
     let now_ns = cluster.now_ns();
     for (id, node) in cluster.nodes.iter().filter(|_| !cluster.clients_only) {
@@ -193,7 +194,7 @@ fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
         let parts = cluster.served_of(*root);
         let mut led = 0;
         for tablet in &parts {
-            // Whoever leads has everything that was acknowledged; what followers have is compared with that while it is applied.
+            // The leader has everything that was acknowledged; followers are compared with it while they apply.
             let mut lives = cluster.nodes.values().filter_map(|node| node.life.as_ref());
             let leads = |life: &crate::life::Life| {
                 life.handles.get(tablet).filter(|handle| handle.check(Permit::Lease).is_ok()).cloned()
@@ -201,7 +202,7 @@ fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
             let Some(handle) = lives.find_map(leads) else { continue };
             led += 1;
             let (mut held, range) = (contents(handle.data()), cluster.setting.ranges.of(*tablet));
-            // What a merge that is under way has copied is nobody's yet.
+            // Rows that a merge under way has copied do not count yet.
             let takes_in = cluster.setting.newest.placement(*tablet).is_some_and(|placement| placement.merge.is_some());
             if let Some(key) = held.keys().find(|key| !range.contains(**key) && !takes_in) {
                 let message = format!("{tablet} holds key {key}, which is not its own");
@@ -226,7 +227,7 @@ fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
     linearizable::check(now_ns, &cluster.clients.history())
 }
 
-/// What a tablet holds beside registers.
+/// The contents of a tablet other than registers.
 fn contents(data: &MemoryTablet) -> BTreeMap<u64, u64> {
     let mut found = BTreeMap::new();
     let range = ScanRange {

@@ -1,6 +1,6 @@
-//! What a seed stands for: how many nodes, what kind of network, which faults and how often.
+//! The scenario of a seed: number of nodes, kind of network, kinds and frequency of faults.
 //!
-//! Each run has only some kinds of fault, so that rare combinations of few come up as well as storms of all.
+//! Each run has only some kinds of fault, so that rare combinations of few occur as well as storms of all.
 
 use crate::dice::Dice;
 use crate::faults::{FaultKind, KINDS};
@@ -26,23 +26,23 @@ const ROWS: u64 = 150;
 /// In how many of 1,000 seeds machines sleep.
 const SLEEPS: u64 = 200;
 
-/// Good weather.
+/// The network without faults.
 pub const WITHOUT_FAULTS: Weather = Weather { usual_us: 400, slow_permille: 0, slow_us: 0, breaks: 0 };
 
-/// How often nodes do what they do now and then, milliseconds.
+/// The intervals of the nodes' periodic work, milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Rhythm {
     /// Reports.
     pub report_ms: u64,
     /// The balancer's ticks.
     pub steer_ms: u64,
-    /// Splits, and what is complete.
+    /// How often splits are advanced and complete ones are reported.
     pub finish_ms: u64,
     /// Merges.
     pub merge_ms: u64,
 }
 
-/// What one seed stands for.
+/// The parameters that one seed gives.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     /// The nodes of the beginning.
@@ -63,7 +63,7 @@ pub struct Scenario {
     pub merges: bool,
     /// Whether operators move tablets, or try to, while these are split and merged.
     pub moves_reshaping: bool,
-    /// How often nodes do what they do now and then.
+    /// How often nodes do their periodic duties.
     pub rhythm: Rhythm,
     /// Whether the balancer moves what need not be moved.
     pub balances: bool,
@@ -75,7 +75,7 @@ pub struct Scenario {
     pub kinds: Vec<FaultKind>,
     /// The longest time between two faults, nanoseconds.
     pub fault_every_ns: u64,
-    /// How far the monotonic clocks' rates may be off at most, parts per million in either direction.
+    /// The greatest error of the monotonic clocks' rates, parts per million in either direction.
     pub rate_error_ppm: i64,
     /// How long a sync usually takes at most, microseconds.
     pub sync_us: u64,
@@ -87,14 +87,16 @@ pub struct Scenario {
     pub compactions: u64,
     /// Logs are synced this often and not before writes are acknowledged, milliseconds (`--durability interval`). `None`: they are synced first.
     pub sync_every_ms: Option<u64>,
-    /// In this many of 1,000 flushes the log is cut whatever other members may need, so that these need copies of the data.
+    /// In this many of 1,000 flushes the log is truncated even if other members need it, so that they need copies of
+    /// the data.
     pub hard_cuts: u64,
     /// Flushes of a tablet on a node happen at most this far apart, nanoseconds.
     pub flush_every_ns: u64,
 }
 
 impl Scenario {
-    /// The scenario of a seed. What has been added later comes from `more`, and then `latest`, so that it does not change the rest.
+    /// The scenario of a seed. Parts that were added later draw from `more`, and then `latest`, so that they do not
+    /// change the rest.
     pub fn new(dice: &mut Dice, more: &mut Dice, latest: &mut Dice, options: &Options) -> Self {
         let nodes = *dice.pick(&[3, 3, 3, 3, 4, 4, 5, 5]);
         let replicas = if nodes > 3 && dice.chance(700) { 3 } else { *dice.pick(&[nodes, nodes, nodes, 1]) };
@@ -137,7 +139,7 @@ impl Scenario {
             weather: weather(dice),
             kinds,
             fault_every_ns: dice.milliseconds(150, 1_500),
-            // Two clocks may differ by the stated drift, so each is off by half of that at most.
+            // Two clocks may differ by the stated drift, so each is off by at most half of that.
             rate_error_ppm: (DRIFT_PERMILLE * 1_000 / 2) as i64,
             sync_us: *dice.pick(&[50, 500, 3_000]),
             row_tablets: has_rows.then(|| more.range(1, 4) as u32),

@@ -1,8 +1,9 @@
-//! Clients that change the schema, through whichever node they like, and what must hold of the catalog.
+//! Clients that change the schema, through any node, and the invariants of the catalog.
 //!
-//! Always true: snapshots of one version are the same on all nodes; what a node serves only grows; a change that is sent after another was answered has a greater version;
-//! whoever is answered without a warning finds what he has changed on every node that is up; a node that is ready serves what was answered before it
-//! started; what was answered is there in the end.
+//! Always true: snapshots of one version are equal on all nodes. The version that a node serves only grows. A change
+//! that is sent after another was answered has a greater version. A client that is answered without a warning finds its
+//! change on every node that is up. A node that is ready serves what was answered before it started. What was answered
+//! is there in the end.
 
 use crate::checkers::Finding;
 use crate::dice::Dice;
@@ -41,7 +42,7 @@ pub struct Busy {
     pub name: String,
     /// The keyspace is there afterwards.
     pub creates: Option<bool>,
-    /// The greatest version that a client had been told of when it was sent.
+    /// The greatest version that a client had received when it was sent.
     pub floor: u64,
     /// The catalog's answer, and whether the client gets it.
     pub decided: Option<(Outcome, Answering)>,
@@ -50,11 +51,11 @@ pub struct Busy {
 /// A client.
 #[derive(Default)]
 pub struct Client {
-    /// What it waits for.
+    /// The operation that it waits for.
     pub busy: Option<Busy>,
-    /// What it has made.
+    /// The keyspaces that it has created.
     pub keyspaces: Vec<String>,
-    /// Counts what it has sent.
+    /// Counts the statements that it has sent.
     pub next: u64,
 }
 
@@ -77,7 +78,7 @@ pub struct Schema {
     pub answered: u64,
 }
 
-/// What is wrong with the catalog.
+/// A violation in the catalog.
 pub fn finding<T>(at_ns: u64, message: String) -> Result<T, Finding> {
     Err(Finding { checker: "catalog", at_ns, message })
 }
@@ -104,7 +105,7 @@ impl Schema {
         if before > served.version() {
             return finding(at_ns, format!("{node} served version {before}, and now {}", served.version()));
         }
-        // What a parent tablet that is dropped has not made is opened just after.
+        // A child that a dropped parent tablet had not made is opened just after.
         let older = self.seen.get(&before);
         let split = older.iter().flat_map(|older| older.tablets()).filter_map(|(_, placement)| placement.split);
         let children: BTreeSet<TabletId> = split.flat_map(|split| split.children).collect();
@@ -131,7 +132,7 @@ impl Schema {
         self.recovered.len() == self.clients.len()
     }
 
-    /// Compares what clients were told with what is there in the end.
+    /// Compares the answers that clients got with the final catalog.
     pub fn judge(&self, at_ns: u64, newest: &Catalog) -> Result<(), Finding> {
         if newest.version() < self.told {
             return finding(at_ns, format!("version {} was answered, the newest is {}", self.told, newest.version()));
@@ -143,7 +144,7 @@ impl Schema {
         }
     }
 
-    /// What a client changes next.
+    /// A client's next schema change.
     pub fn choose(&mut self, number: u32, replicas: usize, dice: &mut Dice) -> (Command, String, Option<bool>) {
         let client = &mut self.clients[number as usize];
         client.next += 1;

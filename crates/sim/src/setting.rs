@@ -1,4 +1,4 @@
-//! What all nodes of a cluster are made with, what is known of all of it, and what tells nodes apart.
+//! The common settings of all nodes of a cluster, what is known of it as a whole, and the differences between nodes.
 
 use crate::clock::TrueTime;
 use crate::network::Network;
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// What is wrong with a node's clocks and disk.
+/// The errors of a node's clocks, and its disks.
 #[derive(Clone, Copy, Debug)]
 pub struct Quirks {
     /// The monotonic clock goes too fast by so many parts per million.
@@ -28,7 +28,7 @@ pub struct Quirks {
     pub disks: usize,
 }
 
-/// What all nodes of a cluster are made with, and what is known of all of it.
+/// The common settings of all nodes of a cluster, and facts about the cluster as a whole.
 pub struct Setting {
     /// The newest snapshot of the catalog that some node has applied.
     pub newest: Arc<Catalog>,
@@ -44,7 +44,7 @@ pub struct Setting {
     pub said: Option<Arc<Said>>,
     /// If tablets hold real rows: what their values mean.
     pub semantics: Option<Arc<dyn ValueSemantics>>,
-    /// When what is acknowledged is durable.
+    /// When acknowledged writes are durable.
     pub durability: Durability,
     /// The network.
     pub network: Network,
@@ -54,10 +54,10 @@ pub struct Setting {
     pub timing: Timing,
 }
 
-/// What a node was told when it joined.
+/// The answer to a node's join.
 #[derive(Clone, Debug, Default)]
 pub struct Joined {
-    /// The catalog's version that says that it is a member; none: it is the first node.
+    /// The version of the catalog in which it became a member. `None`: it is the first node.
     pub version: Option<u64>,
     /// The members.
     pub members: BTreeMap<NodeId, SocketAddr>,

@@ -1,4 +1,4 @@
-//! What nodes' processes do on their own, each in its event.
+//! The steps that nodes' processes take on their own, each in its event.
 
 use crate::engine::SimEngine;
 use crate::routing::{Ended, Given};
@@ -12,9 +12,9 @@ pub enum Duty {
     Report,
     /// It balances, if it leads the catalog.
     Steer,
-    /// It advances splits, and tells the catalog what is complete.
+    /// The node advances splits and reports complete ones to the catalog.
     Finish,
-    /// It looks what is to be merged.
+    /// The node looks for merges to drive.
     Merge,
     /// It looks whether it is ready.
     GetReady,
@@ -22,7 +22,7 @@ pub enum Duty {
     LookAfter,
 }
 
-/// What a process does on its own.
+/// The steps that a process takes on its own.
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Sends heartbeats.
@@ -31,7 +31,7 @@ pub enum Step {
     Expire,
     /// The core takes a turn.
     Turn,
-    /// The core is to look at what is due.
+    /// The core ticks.
     Tick,
     /// A read that has begun takes its value.
     ReadValue(u64, Term),
@@ -39,37 +39,37 @@ pub enum Step {
     ReadEnd(u64, Term, Given),
     /// The outcome of what a replica has carried out leaves it.
     Served(u64, Ended),
-    /// The router looks at what waits.
+    /// The router retries requests that wait.
     RouterTick,
-    /// What a member lacks is read from the log.
+    /// Entries that a member lacks are read from the log.
     ReadLog,
     /// A tablet is flushed, and its log cut.
     Flush(TabletId),
-    /// What is to be a tablet's children is made beforehand.
+    /// The children of a tablet are prepared.
     Prepare(TabletId),
     /// The next action on the way to the newest snapshot of the catalog is carried out.
     Follow,
-    /// It is looked whether a node is still down, so that clients are told.
+    /// The node checks whether another is still down, to notify clients.
     StillDown(NodeId),
-    /// What the node does now and then.
+    /// The node does a periodic duty.
     Duty(Duty),
     /// The children of a tablet that was split are made.
     MakeChildren(SplitMark),
-    /// The core is told something.
+    /// The core receives a command.
     Command(Command),
     /// The disk for which the core waits is ready.
     Synced,
     /// The log of a disk is to be synced, by a thread of its own.
     SyncLog(usize),
-    /// What was in the log of a disk at this position, when it was this (true) time, is durable.
+    /// The log of a disk is durable up to this position, as it was at this (true) time.
     LogSynced(usize, u64, u64),
-    /// It is looked how the disks get on.
+    /// The node checks its disks for hanging writes.
     WatchDisks,
-    /// What was on a disk that has failed is opened on others.
+    /// The replicas of a failed disk are opened on others.
     GiveUpDisk(usize),
 }
 
-/// What a core is told beside what its turns bring.
+/// Messages to a core beside the results of its turns.
 #[derive(Clone, Debug)]
 pub enum Command {
     /// The tablet's data is durable up to this index: the log may be cut there; if forced, even where other members lack entries.

@@ -32,7 +32,7 @@ fn passes(seeds: std::ops::Range<u64>) {
         faults += report.faults;
         reached += report.reached;
     }
-    // A cluster that does nothing does nothing wrong.
+    // A cluster that does nothing violates nothing.
     assert!(reads > 100 * count && writes > 150 * count && faults > 3 * count, "{reads} {writes} {faults}");
     let Reached {
         rows,
@@ -106,7 +106,7 @@ fn expect_found_within(bug: Planting, seeds: u64, checker: Option<&str>) {
 
 /// Sees that the bug is found, by this checker if one is named: others may find it too.
 fn expect_found(bug: Planting, clients_only: bool, checker: Option<&str>) {
-    // A run that is held up by splits meets other bugs less often.
+    // A run that splits delay meets other bugs less often.
     let without_merges = bug != Planting::NeverClose;
     let without_splits = without_merges
         && !matches!(bug, Planting::KeepLeaseWhenSplit | Planting::ForgetParentsLog | Planting::KeepOwnInMemory);
@@ -240,7 +240,7 @@ fn a_write_that_a_router_sends_again_though_it_may_have_been_carried_out_is_foun
 
 #[test]
 fn this_binary_has_the_switches_of_planted_bugs_and_can_be_told_by_it() {
-    // Put together here, so that the test itself does not hold it.
+    // Assembled here, so that the test itself does not contain it.
     let mark = ["diorite-with", "planted-bugs"].join("-");
     let binary = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     assert!(binary.windows(mark.len()).any(|window| window == mark.as_bytes()));

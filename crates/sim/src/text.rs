@@ -5,7 +5,7 @@ use diorite_base::bytes::{Malformed, Reader};
 use diorite_replica::{Envelope, envelopes};
 use diorite_rpc::Lane;
 
-/// What a frame says.
+/// A frame as text.
 pub fn frame(from: NodeId, lane: Lane, frame: &[u8]) -> String {
     let said = match lane {
         Lane::Control => control(frame),

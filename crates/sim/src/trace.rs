@@ -1,4 +1,4 @@
-//! What happened, as a hash over all of it and, if wanted, as lines for people.
+//! The record of a run: a hash over all events and, if wanted, lines to read.
 
 use std::fmt;
 
@@ -28,7 +28,7 @@ impl Trace {
         }
     }
 
-    /// FNV-1a by words; what matters is that a difference stays one.
+    /// FNV-1a by words; any difference must change the hash.
     fn word(&mut self, word: u64) {
         self.hash = (self.hash ^ word).wrapping_mul(0x0000_0100_0000_01B3).rotate_left(23);
     }

@@ -1,6 +1,7 @@
-//! Where the thread of a simulated core waits for its disk.
+//! The place where the thread of a simulated core waits for its disk.
 //!
-//! Always true: only the thread that runs waits here. Left out: the thread itself ([`crate::core_thread`]), and who decides how long it waits.
+//! Always true: only the running thread waits here. Left out: the thread itself ([`crate::core_thread`]), and the
+//! duration of the wait.
 
 use corosensei::Yielder;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,8 +32,8 @@ impl WaitingPlace {
         self.yielder.store(0, Ordering::Relaxed);
     }
 
-    /// Waits until the simulation goes on with the thread, which is asked for at this true time. Returns false at once if it is not called on that thread: then
-    /// nobody can go on with it.
+    /// Waits until the simulation continues the thread, requested for this true time. Returns false at once if it is
+    /// not called on that thread: it could not be continued then.
     pub fn wait_until(&self, until_ns: u64) -> bool {
         let address = self.yielder.swap(0, Ordering::Relaxed);
         if address == 0 {

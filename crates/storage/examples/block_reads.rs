@@ -1,4 +1,5 @@
-//! What a random read of a cold key reads, by kind of block, with one choice of options: the table of `benches/notes` that the defaults come from.
+//! Counts the blocks, by kind, that a random read of a cold key reads with one choice of options: the table of
+//! `benches/notes` behind the defaults.
 //!
 //! Rows like the benchmark's, keys in random order, one tablet, a cache of half of the data divided by `--ratio`. Every miss of the block cache is a read
 //! of a file, so what is counted does not depend on the disk, on the page cache or on other work of the machine.
@@ -38,7 +39,7 @@ fn number(name: &str, default: u64) -> u64 {
     argument(name, &default.to_string()).parse().unwrap()
 }
 
-/// The key of a row: a token as even as a hash, and a text.
+/// The key of a row: a token, evenly distributed like a hash, and a text.
 fn key(row: u64) -> Vec<u8> {
     let token = SplitMix64::new(row).next_u64();
     let mut key = token.to_be_bytes().to_vec();
@@ -46,7 +47,7 @@ fn key(row: u64) -> Vec<u8> {
     key
 }
 
-/// What LZ4 makes no smaller.
+/// A value that LZ4 cannot compress.
 fn value(row: u64, bytes: usize) -> Vec<u8> {
     let mut random = SplitMix64::new(row ^ 0x5eed);
     let mut value: Vec<u8> = Vec::with_capacity(bytes + 8);
@@ -95,7 +96,7 @@ fn misses(shared: &Shared) -> [u64; 4] {
 
 fn reads(shared: &Shared, tablet: &Arc<Tablet>, what: &str, reads: u64, key_of: impl Fn(u64) -> Vec<u8>) {
     let mut random = SplitMix64::new(7);
-    // The first reads bring in what is kept of index and filters.
+    // The first reads load the index and filter blocks that stay cached.
     let mut read = |count: u64| {
         let before = misses(shared);
         for _ in 0..count {
@@ -158,7 +159,7 @@ fn main() {
     let existing = |random: u64| key(random % rows);
     reads(&shared, &tablet, "compacted", count, existing);
     reads(&shared, &tablet, "absent, compacted", count, |random| key(rows + random % rows));
-    // A fifth is overwritten, at random.
+    // A fifth of the rows is overwritten, in random order.
     let mut random = SplitMix64::new(11);
     for _ in 0..rows / 5 {
         load.put(random.next_u64() % rows);

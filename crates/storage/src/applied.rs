@@ -1,6 +1,8 @@
-//! What a tablet's data says of itself: how far the log has been applied, and what it has said about the tablet as a whole.
+//! The applied state of a tablet: how far its data reflects the log, and what the log has said about the tablet as a
+//! whole.
 //!
-//! Always true: it is written with every batch, and a function of the entries up to its index. What earlier versions wrote is read.
+//! Always true: it is written with every batch, and is a function of the entries up to its index. States that earlier
+//! versions wrote can be read.
 
 use crate::error::StorageError;
 use diorite_base::Horizon;
@@ -19,13 +21,14 @@ pub struct AppliedState {
     pub newest_stamp_us: i64,
     /// Flag bits raised by evaluated mutations.
     pub flags: u64,
-    /// What the log has decided about time. Behind the newest stamp where that was raised by taking in another tablet.
+    /// The time that the log has decided. It is behind the newest stamp if that was raised by taking over the rows of
+    /// another tablet.
     pub horizon: Horizon,
-    /// `gc_grace_seconds` as the log has said; [`UNKNOWN_GRACE_S`] before it has.
+    /// `gc_grace_seconds` according to the log; [`UNKNOWN_GRACE_S`] before the log has named it.
     pub gc_grace_s: u32,
 }
 
-/// Nothing is old enough to be gone.
+/// No deletion is old enough to be purged.
 pub const UNKNOWN_GRACE_S: u32 = u32::MAX;
 
 impl Default for AppliedState {
@@ -43,13 +46,14 @@ impl Default for AppliedState {
 }
 
 impl AppliedState {
-    /// Takes in the stamp of the next mutation, the greatest timestamp in it that its client gave, and what it says of `gc_grace_seconds`.
+    /// Advances the state by a mutation with this stamp, this greatest timestamp of a client's, and this
+    /// `gc_grace_seconds`, if it names one.
     pub fn advance(&mut self, stamp_us: i64, explicit_us: Option<i64>, gc_grace_s: Option<u32>) {
         self.newest_stamp_us = self.newest_stamp_us.max(stamp_us);
         self.gc_grace_s = gc_grace_s.unwrap_or(self.gc_grace_s);
         let now_s = u32::try_from(stamp_us.max(0) / 1_000_000).unwrap_or(u32::MAX).max(self.horizon.now_s);
         let rows_s = now_s.saturating_sub(self.gc_grace_s).max(self.horizon.rows_s);
-        // From the first timestamp of a client's on, rows may be stored under deletions of ranges.
+        // Once a client has given a timestamp, rows may be stored whose timestamps lie under deletions of ranges.
         let ranges_s = if self.newest_explicit_us == i64::MIN { rows_s } else { self.horizon.ranges_s };
         self.horizon = Horizon { now_s, rows_s, ranges_s };
         self.newest_explicit_us =
@@ -84,7 +88,7 @@ impl AppliedState {
             flags: reader.u64()?,
             ..Self::default()
         };
-        // Earlier versions end here: no horizon was known then.
+        // States of earlier versions end here, without a horizon.
         if !reader.is_empty() {
             state.horizon = Horizon { now_s: reader.u32()?, rows_s: reader.u32()?, ranges_s: reader.u32()? };
             state.gc_grace_s = reader.u32()?;

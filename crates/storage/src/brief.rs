@@ -1,23 +1,25 @@
-//! Reads that must be brief, as others wait for the thread: the merge operator folds only so much for one of them, and declines the rest.
+//! Brief reads, for threads that must not be blocked: the merge operator folds a limited amount for each of them, and
+//! declines the rest.
 //!
-//! What is read from memory is read by a thread that serves clients. A key with many operands, or long ones, takes milliseconds to fold, at every read.
+//! A thread that serves clients reads what is in memory by itself. A key with many or long operands takes milliseconds
+//! to fold, at every read.
 //!
-//! Always true: whoever reads on another thread, or not briefly, notices nothing; a read that was declined has found nothing, and says so. Left out: reading
-//! it elsewhere.
+//! Always true: reads on other threads, and reads that are not brief, are not limited; a declined read returns nothing,
+//! and reports that it was declined. Left out: reading again elsewhere.
 
 use std::cell::Cell;
 
-/// What one brief read may fold: a fraction of a millisecond.
+/// The bytes that one brief read may fold: a fraction of a millisecond.
 pub(crate) const MAX_BRIEF_BYTES: usize = 128 << 10;
-/// What an operand costs beside its bytes, in the same measure.
+/// The fixed cost of an operand, as bytes.
 const OPERAND_BYTES: usize = 64;
 
-/// How far a brief read has got.
+/// How much a brief read may still fold.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// There is none.
+    /// No brief read is under way.
     None,
-    /// It may fold so many more bytes.
+    /// The number of bytes that it may still fold.
     Left(usize),
     Declined,
 }
@@ -28,7 +30,7 @@ thread_local! {
     static PROGRESS: Cell<Progress> = const { Cell::new(Progress::None) };
 }
 
-/// Reads briefly: what `read` gives, or nothing if it was declined.
+/// Runs `read` as a brief read; `None` if it was declined.
 #[inline]
 pub(crate) fn briefly<T>(read: impl FnOnce() -> T) -> Option<T> {
     PROGRESS.set(Progress::Left(MAX_BRIEF_BYTES));
@@ -38,12 +40,13 @@ pub(crate) fn briefly<T>(read: impl FnOnce() -> T) -> Option<T> {
     (!is_declined).then_some(given)
 }
 
-/// Whether the last read from memory on this thread found nothing because it would have taken too long, not because the disk has to be asked.
+/// Whether the last read from memory on this thread was declined because folding would have taken too long, as opposed
+/// to needing the disk.
 pub fn was_declined() -> bool {
     WAS_DECLINED.get()
 }
 
-/// Whether this thread may fold these now. Called by the merge operator.
+/// Whether this thread may fold these operands now. Called by the merge operator.
 pub(crate) fn admits<'a>(existing: Option<&[u8]>, operands: impl Iterator<Item = &'a [u8]>) -> bool {
     let left = match PROGRESS.get() {
         Progress::None => return true,
@@ -56,7 +59,7 @@ pub(crate) fn admits<'a>(existing: Option<&[u8]>, operands: impl Iterator<Item =
     bytes <= left
 }
 
-/// Whether this thread may go on after work like folding so many bytes. If not, its brief read is declined.
+/// Whether this thread may do more work, as costly as folding so many bytes. If not, its brief read is declined.
 #[inline]
 pub(crate) fn may_pass(bytes: usize) -> bool {
     let Progress::Left(left) = PROGRESS.get() else { return PROGRESS.get() == Progress::None };

@@ -1,11 +1,14 @@
-//! Which data directories a node has, as each of them says in its file `DISKS`: so that a node is not started without one by mistake.
+//! The list of a node's data directories, which each of them holds in its file `DISKS`, so that a node is not started
+//! without one by mistake.
 //!
-//! A replica whose log is missing has forgotten whom it voted for and what it acknowledged: if its node made an empty one in its place, what was committed could be
-//! lost. An empty directory where a disk should have been mounted looks like a new disk; the other disks know better.
+//! A replica whose log is missing has forgotten its vote and its acknowledgements: if its node began an empty log
+//! instead, committed entries could be lost. An empty directory where a disk should have been mounted looks like a new
+//! disk; the lists on the other disks tell the two apart.
 //!
-//! Always true: a directory is on the list from before anything is kept in it until all that was is elsewhere; the list with the highest version is the one that
-//! holds, and a crash while it is written to one directory after the other leaves either list, both of which are right. Directories of nodes that were last started by
-//! a version that kept no list are taken to be all there.
+//! Always true: a directory is on the list from before the first data is kept in it until all its data is elsewhere.
+//! The list with the highest version is valid. A crash while the list is written to one directory after the other
+//! leaves either version, and both are right. The directories of a node that was last started by a version without
+//! lists are taken to be complete.
 
 use crate::directory::DataDirectory;
 pub use crate::disks_file::Companion;
@@ -19,14 +22,14 @@ fn newest(directories: &[&DataDirectory]) -> Option<Companions> {
     directories.iter().filter_map(|directory| directory.companions()).max_by_key(|companions| companions.version)
 }
 
-/// The directories that should be among these and are not. `None` if these know of no list.
+/// The directories that are on the newest list and not among these. `None` if these have no list.
 pub fn missing(directories: &[&DataDirectory]) -> Option<Vec<Companion>> {
     let known = newest(directories)?;
     let present: Vec<Uuid> = directories.iter().filter_map(|directory| Some(directory.companions()?.own)).collect();
     Some(known.disks.into_iter().filter(|disk| !present.contains(&disk.id)).collect())
 }
 
-/// From now on the node has these directories and no others. Durable when it returns. `fresh` gives ids to those that have none.
+/// Writes the list of these directories. Durable when it returns. `fresh` gives ids to directories that have none.
 pub fn enroll(directories: &[&DataDirectory], mut fresh: impl FnMut() -> Uuid) -> Result<(), StorageError> {
     let ids: Vec<Uuid> =
         directories.iter().map(|directory| directory.companions().map_or_else(&mut fresh, |known| known.own)).collect();
@@ -40,7 +43,7 @@ pub fn enroll(directories: &[&DataDirectory], mut fresh: impl FnMut() -> Uuid) -
     if directories.iter().all(agrees) {
         return Ok(());
     }
-    // New ones first: as long as the others do not know of them, nothing is in them.
+    // New directories are written first: they hold nothing as long as the others do not list them.
     let mut order: Vec<usize> = (0..directories.len()).collect();
     order.sort_by_key(|at| directories[*at].companions().is_some());
     for at in order {
@@ -51,7 +54,7 @@ pub fn enroll(directories: &[&DataDirectory], mut fresh: impl FnMut() -> Uuid) -
     Ok(())
 }
 
-/// All that was in `gone` is in these directories: the node may do without it. Durable when it returns.
+/// Removes `gone` from the list: all its data is in these directories now. Durable when it returns.
 pub fn let_go(directories: &[&DataDirectory], gone: &DataDirectory) -> Result<(), StorageError> {
     let (Some(known), Some(gone)) = (newest(directories), gone.companions()) else { return Ok(()) };
     let disks: Vec<Companion> = known.disks.into_iter().filter(|disk| disk.id != gone.own).collect();
@@ -84,7 +87,7 @@ mod tests {
             names.iter().map(|name| DataDirectory::open(&self.home.path().join(name)).unwrap()).collect()
         }
 
-        /// A start with these directories; names the missing ones, or takes these.
+        /// Starts with these directories; returns the missing ones, or enrolls these.
         fn start(&mut self, names: &[&str]) -> Vec<String> {
             let opened = self.open(names);
             let directories: Vec<&DataDirectory> = opened.iter().collect();
@@ -105,11 +108,11 @@ mod tests {
         let mut node = Node::new();
         assert!(node.start(&["a", "b"]).is_empty());
         assert_eq!(node.start(&["a"]), ["b"]);
-        // An empty directory where it was to be mounted.
+        // An empty directory at the mount point.
         std::fs::rename(node.home.path().join("b"), node.home.path().join("elsewhere")).unwrap();
         assert_eq!(node.start(&["a", "b"]), ["b"]);
         assert_eq!(node.start(&["elsewhere"]), ["a"]);
-        // The same disk at another place.
+        // The same disk under another path.
         assert!(node.start(&["elsewhere", "a"]).is_empty());
     }
 

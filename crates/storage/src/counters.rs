@@ -21,7 +21,7 @@ pub struct StorageCounters {
     pub write_slowdowns: AtomicU64,
     /// Times RocksDB stopped writes.
     pub write_stops: AtomicU64,
-    /// Rows that scans have passed over because they are no more.
+    /// Deleted or expired rows that scans have skipped.
     pub dead_rows_passed: AtomicU64,
     /// Background errors.
     pub background_errors: AtomicU64,

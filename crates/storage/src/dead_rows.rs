@@ -1,24 +1,25 @@
-//! What a tablet knows of the rows that are no more which its scans have passed over ([`crate::Tablet::scan_live`]).
+//! The deleted or expired rows that scans of a tablet have skipped ([`crate::Tablet::scan_live`]), which decide when it
+//! is worth compacting them.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Reads have passed over so many rows that compaction would let go before they are compacted.
+/// A compaction is due once reads have skipped so many rows that compaction would remove.
 const COMPACTED_ROWS: u64 = 50_000;
 
-/// What a tablet knows of rows that are no more.
+/// Counts of dead rows: deleted or expired ones.
 #[derive(Debug, Default)]
 pub(crate) struct DeadRows {
-    /// Scans meet many of them one after another: the next ones are to note where.
+    /// Scans skip many dead rows in succession: the next scans are to note the ranges.
     pub(crate) meets_many: AtomicBool,
-    /// Passed over since a compaction was asked for, of those that it would let go.
+    /// Rows skipped since a compaction was last asked for that compaction would remove.
     purgeable: AtomicU64,
-    /// Where.
+    /// The range that holds them.
     range: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
 }
 
 impl DeadRows {
-    /// Scans have passed over so many rows, from this key to before that one, that compaction would let go.
+    /// Scans have skipped `rows` rows between these keys (the end is exclusive) that compaction would remove.
     pub(crate) fn note_purgeable(&self, rows: u64, start: &[u8], end: &[u8]) {
         self.purgeable.fetch_add(rows, Ordering::Relaxed);
         let mut range = self.range.lock();
@@ -28,7 +29,7 @@ impl DeadRows {
         });
     }
 
-    /// The range that is worth a compaction, if there is one; asked for once.
+    /// The range that is worth a compaction, if there is one. Each is returned once.
     pub(crate) fn take_due(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         if self.purgeable.load(Ordering::Relaxed) < COMPACTED_ROWS {
             return None;

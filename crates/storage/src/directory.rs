@@ -1,7 +1,8 @@
-//! A data directory: whose it is, of which format, held by one process at a time.
+//! A data directory: its owner, its format, and the lock that lets one process at a time use it.
 //!
-//! Layout: `DIORITE` (this file's [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `RUNNING` (while the log may end with what is not durable: the machine's
-//! boot), `log/` (the Raft log), `tablets/<id>/` (one RocksDB each), `tablets/<id>.<purpose>/` (copies on their way, and what was set aside).
+//! Layout: `DIORITE` (the [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `RUNNING`
+//! (present while the end of the log may not be durable: the machine's boot id), `log/` (the Raft log), `tablets/<id>/`
+//! (one RocksDB each), `tablets/<id>.<purpose>/` (copies under way, and data that was set aside).
 
 use crate::disks_file::{self, Companions};
 use crate::error::StorageError;
@@ -20,22 +21,22 @@ const MARKER: &str = "DIORITE";
 const LOCK: &str = "LOCK";
 /// Written and removed again to see whether the disk works.
 const PROBE: &str = "PROBE";
-/// What a tablet's directory is called while a copy takes its place.
+/// The suffix of a tablet's former directory while a copy takes its place.
 const OLD: &str = "old";
-/// What a tablet's directory is called that could not be used, until the tablet's replica is whole again.
+/// The suffix of a tablet's directory that could not be used, until the tablet's replica is complete again.
 const ASIDE: &str = "aside";
-/// Says that the log may end with what is not durable, and under which boot of the machine.
+/// The file that says that the end of the log may not be durable, and under which boot of the machine it was written.
 const RUNNING: &str = "RUNNING";
-/// What a tablet's directory is called while it is removed.
+/// The suffix of a tablet's directory while it is removed.
 const GONE: &str = "gone";
-/// What a tablet's directory is called while a copy is gathered in it.
+/// The suffix of a directory in which a copy is received.
 const INCOMING: &str = "incoming";
-/// How long such a copy is kept that nobody adds to, microseconds.
+/// How long a partly received copy is kept since it last grew, microseconds.
 const STAGED_US: i64 = 86_400_000_000;
 /// The host id of a node that has asked to join a cluster and may not have received the answer.
 const JOINING: &str = "JOINING";
 
-/// Who a data directory belongs to.
+/// The owner of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Version of everything below the directory.
@@ -60,7 +61,7 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Locks `path`, making it if it is missing, and reads whose it is.
+    /// Locks `path`, making it if it is missing, and reads its owner.
     pub fn open(path: &Path) -> Result<Self, StorageError> {
         let io = |action| move |source| StorageError::Io { action, path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(io("cannot create data directory"))?;
@@ -81,17 +82,17 @@ impl DataDirectory {
         Ok(Self { path: path.to_owned(), identity, companions, _lock: lock })
     }
 
-    /// What it says of the node's directories.
+    /// The list of the node's directories that this one holds.
     pub(crate) fn companions(&self) -> Option<Companions> {
         self.companions.lock().clone()
     }
 
-    /// What it says of them has been written.
+    /// The list was written to the file.
     pub(crate) fn set_companions(&self, companions: Companions) {
         *self.companions.lock() = Some(companions);
     }
 
-    /// Whose it is; `None` while it is new.
+    /// The owner; `None` while the directory is new.
     pub fn identity(&self) -> Option<&Identity> {
         self.identity.as_ref()
     }
@@ -130,7 +131,7 @@ impl DataDirectory {
         }
     }
 
-    /// Whether files of this file system can be read past the page cache.
+    /// Whether files of this file system can be read with direct I/O.
     pub fn reads_directly(&self) -> bool {
         let lock = self.path.join(LOCK);
         rustix::fs::open(lock, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
@@ -177,8 +178,8 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Removes copies that a crash has left half sent or installed, and those half received that nobody has added to for a day: at `now_us` by the wall
-    /// clock. Others may be finished yet.
+    /// Removes copies that a crash has left half sent or installed, and partly received ones that have not grown for a
+    /// day, at `now_us` by the wall clock. Others may still be completed.
     pub fn tidy(&self, now_us: i64) -> Result<(), StorageError> {
         let io = |source| StorageError::Io { action: "cannot tidy", path: self.tablets(), source };
         for entry in fs::read_dir(self.tablets()).map_err(io)? {
@@ -196,7 +197,8 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Sets the files of a tablet, which nobody may have open, aside: they stay until [`Self::forget_aside`]. Durable when it returns. What was set aside before goes.
+    /// Sets the files of a tablet, which nobody may have open, aside: they stay until [`Self::forget_aside`]. Durable
+    /// when it returns. Files that were set aside before are removed.
     pub fn set_aside(&self, id: u64) -> Result<(), StorageError> {
         let (place, aside) = (self.tablet(id), self.staged(id, ASIDE));
         let io = |source| StorageError::Io { action: "cannot set aside", path: place.clone(), source };
@@ -210,7 +212,7 @@ impl DataDirectory {
         File::open(self.tablets()).and_then(|directory| directory.sync_all()).map_err(io)
     }
 
-    /// Removes what was set aside of a tablet.
+    /// Removes the files of a tablet that were set aside.
     pub fn forget_aside(&self, id: u64) -> Result<(), StorageError> {
         let aside = self.staged(id, ASIDE);
         match fs::remove_dir_all(&aside) {
@@ -226,8 +228,9 @@ impl DataDirectory {
         self.staged_ids(ASIDE)
     }
 
-    /// Whether the log may have lost its end: the process that used it last did not end in order while not all of it was durable, and it was another boot of the machine
-    /// than `boot`. After a crash of the process alone everything written is there.
+    /// Whether the log may have lost its end: the process that used it last did not stop in order while the log was not
+    /// fully durable, and that was under another boot of the machine than `boot`. A crash of the process alone loses
+    /// nothing that was written.
     pub fn may_have_lost_writes(&self, boot: &str) -> Result<bool, StorageError> {
         let path = self.path.join(RUNNING);
         match fs::read_to_string(&path) {
@@ -238,7 +241,7 @@ impl DataDirectory {
         }
     }
 
-    /// From now on the log may end with what is not durable. Durable when it returns.
+    /// Records that from now on the end of the log may not be durable. Durable when it returns.
     pub fn begin_run(&self, boot: &str) -> Result<(), StorageError> {
         let path = self.path.join(RUNNING);
         let io = |source| StorageError::Io { action: "cannot write", path: path.clone(), source };
@@ -247,7 +250,7 @@ impl DataDirectory {
         File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)
     }
 
-    /// All of the log is durable, and will be.
+    /// Records that all of the log is durable, and will be.
     pub fn end_run(&self) -> Result<(), StorageError> {
         let path = self.path.join(RUNNING);
         match fs::remove_file(&path) {
@@ -258,7 +261,7 @@ impl DataDirectory {
         }
     }
 
-    /// The tablets of which something is staged here.
+    /// The tablets with something staged here under this purpose.
     pub fn staged_ids(&self, purpose: &str) -> Result<Vec<u64>, StorageError> {
         let io = |source| StorageError::Io { action: "cannot list", path: self.tablets(), source };
         let mut ids = Vec::new();
@@ -283,7 +286,7 @@ impl DataDirectory {
         Ok(ids)
     }
 
-    /// Writes a small file and makes it durable: whether the disk still works.
+    /// Writes a small file and makes it durable, to see whether the disk works.
     pub fn probe(&self) -> Result<(), StorageError> {
         let path = self.path.join(PROBE);
         let written = File::create(&path).and_then(|mut file| file.write_all(b"probe").and_then(|()| file.sync_all()));
@@ -302,12 +305,12 @@ impl DataDirectory {
     }
 }
 
-/// What tells this boot of the machine from its others; empty where the system does not say.
+/// An id of this boot of the machine; empty where the system gives none.
 pub fn machine_boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|boot| boot.trim().to_owned()).unwrap_or_default()
 }
 
-/// Removes the directory of a tablet, which may be open, so that after a crash either all of it is there or nothing.
+/// Removes the directory of a tablet, which may be open, so that a crash leaves all of it or nothing.
 pub(crate) fn remove_tablet(directory: &Path) -> std::io::Result<()> {
     let gone = directory.with_extension(GONE);
     if gone.is_dir() {
@@ -327,7 +330,7 @@ fn age_us(directory: &Path, now_us: i64) -> std::io::Result<i64> {
     Ok(now_us.saturating_sub(i64::try_from(changed_us).unwrap_or(i64::MAX)))
 }
 
-/// A directory without our marker must be empty (but for what a first start that failed may have left).
+/// A directory without our marker must be empty, except for files of a first start that failed.
 fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
     let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io)? {

@@ -1,4 +1,4 @@
-//! The file `DISKS` of a data directory: which directories its node has, as of the last time that they changed (`companions`).
+//! The file `DISKS` of a data directory: the node's directories as of their last change (`companions`).
 
 use crate::error::StorageError;
 use serde::{Deserialize, Serialize};
@@ -15,13 +15,13 @@ pub(crate) const FRESH: &str = "DISKS.new";
 /// A data directory of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Companion {
-    /// Which.
+    /// Its id.
     pub id: Uuid,
-    /// Where it was last.
+    /// Its last known path.
     pub path: PathBuf,
 }
 
-/// What a directory knows of itself and the others.
+/// The list that a directory holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Companions {
     pub(crate) version: u64,
@@ -29,7 +29,7 @@ pub(crate) struct Companions {
     pub(crate) disks: Vec<Companion>,
 }
 
-/// What the directory at `path` says; `None` if it says nothing yet.
+/// Reads the list in the directory at `path`; `None` if it has none yet.
 pub(crate) fn read(path: &Path) -> Result<Option<Companions>, StorageError> {
     let file = path.join(FILE);
     let text = match fs::read(&file) {
@@ -44,7 +44,7 @@ pub(crate) fn read(path: &Path) -> Result<Option<Companions>, StorageError> {
     serde_json::from_slice(&text).map(Some).map_err(unreadable)
 }
 
-/// Writes what the directory at `path` says; durable when it returns.
+/// Writes the list in the directory at `path`; durable when it returns.
 pub(crate) fn write(path: &Path, companions: &Companions) -> Result<(), StorageError> {
     let io = |source: std::io::Error| StorageError::Io { action: "cannot write to", path: path.to_owned(), source };
     let text = serde_json::to_vec_pretty(companions).map_err(|error| io(error.into()))?;

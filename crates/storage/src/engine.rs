@@ -1,4 +1,5 @@
-//! What the replica layer needs of a storage engine. RocksDB with raft-engine is one; the memory engine, whose crashes can be staged, is another.
+//! The storage engine that the replica layer uses. RocksDB with raft-engine is one; the memory engine, whose crashes
+//! can be staged, is another.
 
 use crate::applied::AppliedState;
 use crate::error::StorageError;
@@ -43,11 +44,11 @@ pub trait TabletData: Send + Sync + 'static {
 
     /// The state as applied.
     fn applied_state(&self) -> Result<AppliedState, StorageError>;
-    /// Writes (and may keep the memory of) `batch` and the state it leads to, atomically; durable at some later flush.
+    /// Writes `batch` (and may keep its memory) and the state it leads to, atomically; durable at a later flush.
     fn apply(&self, batch: &mut Self::Batch, state: &AppliedState) -> Result<(), StorageError>;
-    /// Makes what is applied durable.
+    /// Makes applied writes durable.
     fn make_durable(&self) -> Result<(), StorageError>;
-    /// Bytes that a crash would lose and the log would have to replay, about.
+    /// About how many bytes a crash would lose, which the log would have to replay.
     fn memory_bytes(&self) -> u64 {
         0
     }
@@ -76,8 +77,9 @@ pub trait TabletData: Send + Sync + 'static {
 
 /// Records of any number of groups, to be written to a log together.
 pub trait LogRecords: Default + Send {
-    /// Appends entries of one group; they replace what the log holds from the first one's index on. With them goes the commit index that is known by
-    /// then, or 0: as long as the last one of them is the log's last, what is recovered is committed up to there at least.
+    /// Appends entries of one group; they replace the log's entries from the index of the first one on. `commit` is a
+    /// known commit index, or 0: as long as the last of these entries is the log's last, recovery takes at least
+    /// `commit` as committed.
     fn append(&mut self, group: GroupId, entries: &[Entry], commit: u64) -> Result<(), StorageError>;
     /// Records a group's term, vote and commit index.
     fn set_hard_state(&mut self, group: GroupId, state: &HardState) -> Result<(), StorageError>;
@@ -85,15 +87,15 @@ pub trait LogRecords: Default + Send {
     fn set_conf_state(&mut self, group: GroupId, state: &ConfState) -> Result<(), StorageError>;
     /// Drops a group's entries up to and including `index`, whose term is kept. `is_end`: the log holds none after it.
     fn truncate_to(&mut self, group: GroupId, index: u64, term: u64, is_end: bool) -> Result<(), StorageError>;
-    /// Drops all of a group's entries, of which the last is at `last`, and goes on after `index`, whose term is kept: the data holds everything up
-    /// to there.
+    /// Drops all of a group's entries, the last of which is at `last`, and continues after `index`, whose term is kept:
+    /// the data holds everything up to there.
     fn restart_after(&mut self, group: GroupId, last: u64, index: u64, term: u64) -> Result<(), StorageError>;
     /// Drops all of a group's records.
     fn remove(&mut self, group: GroupId);
-    /// Drops all of a group's records but what a replica that goes away must be remembered for, should it ever come back: its term and vote, and index
-    /// and term of the last entry that it may have acknowledged.
+    /// Drops all of a group's records except those that must outlive a replica which leaves: its term and vote, and
+    /// position of the last entry that it may have acknowledged.
     fn retire(&mut self, group: GroupId, state: &HardState, floor: LogPosition) -> Result<(), StorageError>;
-    /// Records how far a group's replica may have acknowledged ([`Recovered::floor`]).
+    /// Records the floor of a group's replica ([`Recovered::floor`]).
     fn set_floor(&mut self, group: GroupId, floor: LogPosition) -> Result<(), StorageError>;
     /// Whether there is nothing to write.
     fn is_empty(&self) -> bool;
@@ -108,7 +110,7 @@ pub trait Log: Send + Sync + 'static {
 
     /// Writes and empties `records`; with `sync`, durable when it returns. Returns the bytes written.
     fn write(&self, records: &mut Self::Records, sync: bool) -> Result<usize, StorageError>;
-    /// What the log holds of a group, but for `applied`, which the tablet's data knows.
+    /// The state of a group according to the log; `applied` is not set, as only the tablet's data has it.
     fn recover(&self, group: GroupId) -> Result<Recovered, StorageError>;
     /// A reader of one group's entries.
     fn reader(&self, group: GroupId) -> Self::Reader;

@@ -5,7 +5,7 @@ use rust_rocksdb::ErrorKind;
 use std::path::PathBuf;
 use thiserror::Error;
 
-/// Why storage did not do what was asked.
+/// The errors of storage.
 #[derive(Debug, Error)]
 pub enum StorageError {
     /// Another process holds the directory.
@@ -16,7 +16,7 @@ pub enum StorageError {
     Foreign {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         reason: String,
     },
     /// The directory was written by a newer version.
@@ -32,11 +32,11 @@ pub enum StorageError {
     /// The operating system refused.
     #[error("{action} {path}: {source}")]
     Io {
-        /// What was attempted.
+        /// The action that failed.
         action: &'static str,
-        /// On what.
+        /// The path.
         path: PathBuf,
-        /// Why not.
+        /// The system's error.
         source: std::io::Error,
     },
     /// RocksDB reported an error.
@@ -51,8 +51,8 @@ pub enum StorageError {
 }
 
 impl StorageError {
-    /// Whether what is stored is damaged or missing: to try again does not help, and other tablets on the disk may be well. Not so of what the system lacks at the moment:
-    /// space, memory, file descriptors.
+    /// Whether stored data is damaged or missing: another attempt does not help, and other tablets on the disk may be
+    /// intact. False for a lack of space, memory or file descriptors.
     pub fn is_damage(&self) -> bool {
         match self {
             Self::Corrupt(_) => true,

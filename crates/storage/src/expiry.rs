@@ -1,11 +1,12 @@
-//! The compaction filter: what it knows of time, and when.
+//! The compaction filter, and the horizon that it uses.
 //!
-//! Always true: a compaction knows no later time than an entry that can still be applied, or replayed, on what it leaves: that of the applied
-//! state that has reached the disk. Deletions within rows it drops only at the horizon of the newest entry among the files that it merges, so
-//! that every write above them is either newer than what is dropped or says itself that it does not depend on it
-//! (`docs/decisions/2026-11-23-time-comes-from-the-log.md`). No clock makes it know more than that; the node's makes it know less where a log is
-//! ahead of it (`docs/decisions/2026-11-24-stamps-from-the-future.md`).
-//! Left out: what values mean ([`ValueSemantics`]).
+//! Always true: a compaction uses no later horizon than that of any entry that can still be applied, or replayed, on
+//! its result: the horizon of the applied state that has reached the disk. It removes deletions within rows only up to
+//! the horizon of the newest entry among the files that it merges, so that every write above them is either newer than
+//! what is removed or carries its horizon (`docs/decisions/2026-11-23-time-comes-from-the-log.md`). No clock makes the
+//! horizon later; the node's clock bounds it where a log is ahead
+//! (`docs/decisions/2026-11-24-stamps-from-the-future.md`).
+//! Left out: the meaning of values ([`ValueSemantics`]).
 
 use crate::applied::AppliedState;
 use crate::keys::{META_KEY, is_about_the_tablet};
@@ -20,12 +21,12 @@ use std::ffi::CStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-/// What a tablet's compaction filter must know; the tablet keeps it current.
+/// The tablet's state that its compaction filter uses; the tablet keeps it current.
 #[derive(Debug, Default)]
 pub(crate) struct Expiry {
-    /// A state that has reached the disk, not necessarily the newest.
+    /// An applied state that has reached the disk, not necessarily the newest.
     durable: Mutex<AppliedState>,
-    /// The last compactions have left something that time alone would let go.
+    /// The last compactions have kept values that a later horizon alone would let them remove.
     awaits_time: AtomicBool,
     /// The longest time to live that compactions have met since the tablet was opened, seconds.
     longest_ttl_s: AtomicU32,
@@ -45,13 +46,13 @@ impl Expiry {
         self.longest_ttl_s.load(Ordering::Relaxed)
     }
 
-    /// Whether something waits for time to pass.
+    /// Whether a later horizon alone would let a compaction remove something.
     pub(crate) fn awaits_time(&self) -> bool {
         self.awaits_time.load(Ordering::Relaxed)
     }
 }
 
-/// When the oldest file of a tablet with windows may be compacted alone again, and how long it waits the next time, seconds.
+/// When the oldest file of a tablet with time windows may be compacted alone again, and the wait after that, seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Trials {
     pub(crate) next_s: u64,
@@ -62,7 +63,7 @@ pub(crate) struct ExpiryFilterFactory {
     pub(crate) semantics: Arc<dyn ValueSemantics>,
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) style: CompactionStyle,
-    /// What second it is, by the clock of this node.
+    /// The present second, by this node's clock.
     pub(crate) present_s: Arc<AtomicU32>,
 }
 
@@ -74,15 +75,17 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
             self.expiry.awaits_time.store(false, Ordering::Relaxed);
         }
         let durable = *self.expiry.durable.lock();
-        // Where all timestamps are the log's, later writes have later ones. Else a write with an older one may lie above the row, in a file that is not
-        // merged with it, since before the horizon passed it.
+        // If all timestamps are stamps, later writes have later ones. If clients gave some, a write with an older
+        // timestamp may lie above the row, in a file that is not merged with it, from before the horizon passed its
+        // timestamp.
         let present_s = self.present_s.load(Ordering::Relaxed);
         let known = durable.horizon.no_later_than(present_s);
         let rows_s = if durable.newest_explicit_us == i64::MIN { known.rows_s } else { 0 };
         ExpiryFilter {
             semantics: Arc::clone(&self.semantics),
             expiry: Arc::clone(&self.expiry),
-            // Levels hold each key's own past: no state among their files is about all of it, unless all files are merged.
+            // With levels, each key's files have a past of their own: no state among the files covers all of it, unless
+            // all files are merged.
             merges_whole_runs: self.style.merges_whole_runs() || context.is_full_compaction,
             horizon: Horizon { rows_s, ..known },
             present_s,
@@ -96,21 +99,21 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
     }
 }
 
-/// Drops what has expired from whole entries; merge operands are left for the merge.
+/// Removes expired data from whole entries; merge operands are left to the merge operator.
 pub(crate) struct ExpiryFilter {
     semantics: Arc<dyn ValueSemantics>,
     expiry: Arc<Expiry>,
     merges_whole_runs: bool,
     horizon: Horizon,
     present_s: u32,
-    /// The table has windows: how long values live is of interest.
+    /// The table has time windows, which need the longest TTL.
     notes_ttl: bool,
-    /// The last replacement handed to RocksDB, kept until the next call.
+    /// The last replacement that RocksDB received, kept until the next call.
     replacement: Vec<u8>,
 }
 
 impl ExpiryFilter {
-    /// The state of the newest of the files that are merged comes first, before all data.
+    /// Takes the applied state of the newest file that is merged. It is a key that sorts before all data.
     fn learn(&mut self, value: &[u8]) {
         if let Ok(state) = AppliedState::decode(value)
             && self.merges_whole_runs
@@ -121,7 +124,7 @@ impl ExpiryFilter {
 }
 
 impl CompactionFilter for ExpiryFilter {
-    /// What cannot be judged stays as it is. RocksDB's frames are above: no panic may go through them.
+    /// Values that cannot be judged stay as they are. RocksDB's frames are on the stack: no panic may cross them.
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> Decision {
         caught(|| self.judge(key, value)).unwrap_or_else(|panic| {
             tracing::error!(event = "panic", %panic, "a compaction could not judge a value");

@@ -1,24 +1,24 @@
-//! What is known of a tablet's SSTables as a whole.
+//! Sizes of a tablet's SSTables as a whole.
 
 /// The SSTables of a tablet, as of its last flush or compaction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TabletFiles {
-    /// How many.
+    /// Their number.
     pub files: u64,
     /// Their size.
     pub bytes: u64,
-    /// What they are made of; `None` until they have been read, see [`crate::Tablet::measure_contents`].
+    /// Their contents by kind; `None` until they have been read, see [`crate::Tablet::measure_contents`].
     pub contents: Option<FileContents>,
 }
 
-/// What SSTables are made of.
+/// The contents of SSTables by kind, bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileContents {
-    /// Keys and values, as they were before they were encoded and compressed.
+    /// Keys and values, before encoding and compression.
     pub content_bytes: u64,
-    /// Blocks of data.
+    /// Data blocks.
     pub data_bytes: u64,
-    /// Blocks of index.
+    /// Index blocks.
     pub index_bytes: u64,
     /// Filters.
     pub filter_bytes: u64,
@@ -50,7 +50,7 @@ impl FileContents {
     }
 }
 
-/// What is kept of the files, so that they are not looked at again and again: valid for one number of flushes and compactions.
+/// The last result, valid for one number of flushes and compactions, so that the files are not read again and again.
 #[derive(Debug, Default)]
 pub(crate) struct FilesKept {
     pub(crate) version: Option<u64>,

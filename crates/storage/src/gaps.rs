@@ -1,30 +1,34 @@
-//! Where a tablet holds only rows that are no more: deleted or expired ones that still lie in memory and files. Scans go past them at once.
+//! Gaps: ranges of a tablet that hold only dead rows, deleted or expired ones that are still in memory and files. Scans
+//! skip them.
 //!
-//! A queue deletes what it hands out, and a time series expires, at one end; every read from there on would pass all that compaction has not removed yet. A scan
-//! that has passed many such rows one after another notes between which keys they lie, and the next one goes on after them.
+//! A queue deletes what it hands out, and a time series expires, at one end; every read from there would pass all dead
+//! rows that compaction has not removed yet. A scan that has passed many in succession notes the range, and the next
+//! scan skips it.
 //!
-//! Always true: a noted range holds nothing that lives, for whoever reads at the second of the note or later and sees all that the note saw. What is gone stays so
-//! until it is written to, and every batch cuts the keys that it writes out of the notes before anybody can see it. A scan notes only what no batch has
-//! written to while it was on its way: it announces itself first, and not while a batch is being written.
-//! Left out: what is dead ([`crate::ValueSemantics::is_dead`]); remembering over a restart: the first scan finds it again.
+//! Always true: a noted range holds no live row for any reader at the second of the note or later that sees all that
+//! the noting scan saw. A dead row stays dead until its key is written to, and every batch cuts its keys out of the
+//! notes before anybody can see it. A scan notes only ranges that no batch has written to during the scan: it announces
+//! itself first, and cannot while a batch is being written.
+//! Left out: which rows are dead ([`crate::ValueSemantics::is_dead`]); keeping notes over a restart: the first scan
+//! finds the ranges again.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So many dead rows one after another are worth a note.
+/// A range with so many dead rows in succession is noted.
 pub(crate) const NOTED_ROWS: u64 = 256;
-/// Notes of a tablet, and scans that may make one at a time, at most.
+/// The most notes of a tablet, and the most announced scans at a time.
 const MOST: usize = 64;
 
-/// A range that is noted, from its first key, which is the note's name, to before `end`.
+/// A noted range, from its first key (its key in the map) to `end`, exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Gap {
     end: Vec<u8>,
-    /// Whoever sees this state of the tablet or a later one may go by the note.
+    /// A reader may use the note if it sees this state of the tablet or a later one.
     sequence: u64,
-    /// At this second all of it was dead.
+    /// The second at which the whole range was dead.
     as_of_s: u32,
 }
 
@@ -33,7 +37,7 @@ struct Gap {
 struct Announced {
     id: u64,
     start: Vec<u8>,
-    /// The first key from `start` on that was written to meanwhile.
+    /// The first key from `start` on that was written to during the scan.
     until: Option<Vec<u8>>,
 }
 
@@ -45,7 +49,7 @@ struct State {
 }
 
 impl State {
-    /// A key is about to be written to.
+    /// Cuts a key out, because it is about to be written to.
     fn cut(&mut self, key: &[u8]) {
         for announced in self.announced.iter_mut().filter(|announced| announced.start.as_slice() <= key) {
             if announced.until.as_deref().is_none_or(|until| key < until) {
@@ -65,7 +69,7 @@ impl State {
         }
     }
 
-    /// Any key may be about to be written to.
+    /// Cuts everything out, because any key may be about to be written to.
     fn forget(&mut self) {
         self.gaps.clear();
         self.announced.iter_mut().for_each(|announced| announced.until = Some(announced.start.clone()));
@@ -76,7 +80,7 @@ impl State {
         (key < gap.end.as_slice()).then_some((start.as_slice(), gap))
     }
 
-    /// Adds a note; those that it meets become one with it, so that a key is in one note at most.
+    /// Adds a note, joined with all notes that it touches, so that a key is in at most one note.
     fn insert(&mut self, mut start: Vec<u8>, mut gap: Gap) {
         let meets = |(from, noted): (&Vec<u8>, &Gap)| *from <= gap.end && noted.end >= start;
         let met: Vec<Vec<u8>> = self.gaps.iter().filter(|it| meets(*it)).map(|(from, _)| from.clone()).collect();
@@ -96,14 +100,14 @@ impl State {
 /// The notes of one tablet.
 #[derive(Debug, Default)]
 pub(crate) struct Gaps {
-    /// There are notes, or scans that may make some.
+    /// Whether there are notes or announced scans.
     any: AtomicBool,
-    /// A batch is being written.
+    /// Whether a batch is being written.
     is_writing: AtomicBool,
     state: Mutex<State>,
 }
 
-/// A scan that was announced.
+/// An announced scan; it ends with this.
 #[derive(Debug)]
 pub(crate) struct Announcement<'g> {
     gaps: &'g Gaps,
@@ -111,9 +115,11 @@ pub(crate) struct Announcement<'g> {
 }
 
 impl Gaps {
-    /// A batch is about to be written: `keys` calls what it is given with each of its keys; `None`: they cannot be told. Until [`Self::written`].
+    /// A batch is about to be written: `keys` calls its argument with each key of the batch; `None` if the keys are not
+    /// known. Ends with [`Self::written`].
     pub(crate) fn writing(&self, keys: Option<impl FnOnce(&mut dyn FnMut(&[u8]))>) {
-        // In one order for all with `announce`, which does the two the other way round: one of them sees the other.
+        // `announce` uses the two flags in the reverse order, and all with one total order: one of the two sees the
+        // other.
         self.is_writing.store(true, Ordering::SeqCst);
         if self.any.load(Ordering::SeqCst) {
             let mut state = self.state.lock();
@@ -130,7 +136,7 @@ impl Gaps {
         self.is_writing.store(false, Ordering::SeqCst);
     }
 
-    /// A scan from `start` on is about to begin that may note something; `None`: it may not.
+    /// Announces a scan from `start` on that may note ranges; `None` if it may not.
     pub(crate) fn announce(&self, start: &[u8]) -> Option<Announcement<'_>> {
         let mut state = self.state.lock();
         if state.announced.len() == MOST {
@@ -143,14 +149,14 @@ impl Gaps {
         let announcement = Announcement { gaps: self, id };
         if self.is_writing.load(Ordering::SeqCst) {
             drop(state);
-            // What is being written may be seen by the scan or not, and was not cut out.
+            // The scan may or may not see the batch that is being written, whose keys were not cut out.
             drop(announcement);
             return None;
         }
         Some(announcement)
     }
 
-    /// Where the noted range with this key in it begins and ends, for a reader of this state at this second.
+    /// Start and end of the noted range around a key, for a reader of this state at this second.
     pub(crate) fn around(&self, key: &[u8], sequence: u64, now_s: u32) -> Option<(Vec<u8>, Vec<u8>)> {
         if !self.any.load(Ordering::Acquire) {
             return None;
@@ -167,7 +173,8 @@ impl Gaps {
 }
 
 impl Announcement<'_> {
-    /// Notes that the scan met only dead rows from `start` to before `end`, at this second, in a state that is no newer than `sequence`.
+    /// Notes that the scan met only dead rows in `start..end`, at this second, in a state that is no newer than
+    /// `sequence`.
     pub(crate) fn note(&self, start: &[u8], end: &[u8], sequence: u64, as_of_s: u32) {
         let mut state = self.gaps.state.lock();
         let Some(announced) = state.announced.iter().find(|announced| announced.id == self.id) else { return };

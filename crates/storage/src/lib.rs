@@ -1,9 +1,10 @@
 //! Durable storage of one node: data directories, one RocksDB per tablet replica over shared caches, threads and limits, and
 //! the Raft log.
 //!
-//! Always true: RocksDB's own write-ahead log is off, and every batch carries the tablet's applied state, so that what RocksDB holds
-//! after a crash is exactly the prefix of the Raft log that its [`AppliedState`] names. Values are opaque; what merging and expiry mean
-//! comes in through [`ValueSemantics`]. Nothing here knows CQL. Left out: replication, and deciding when to flush.
+//! Always true: RocksDB's own write-ahead log is off, and every batch carries the tablet's applied state, so that
+//! RocksDB's content after a crash is exactly the prefix of the Raft log that its [`AppliedState`] names. Values are
+//! opaque; [`ValueSemantics`] gives the meaning of merging and expiry. Nothing here knows CQL. Left out: replication,
+//! and deciding when to flush.
 
 mod applied;
 mod brief;

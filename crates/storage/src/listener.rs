@@ -12,21 +12,21 @@ use rust_rocksdb::event_listener::{
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Called before a flush writes what it has gathered.
+/// Called before a flush writes the memtables that it has selected.
 pub type BeforeFlush = Box<dyn Fn() + Send + Sync>;
 
-/// What a tablet's background work has told.
+/// The state of a tablet's background work.
 #[derive(Default)]
 pub(crate) struct TabletEvents {
     /// Flushes finished since the tablet was opened.
     pub(crate) flushes: AtomicU64,
-    /// Compactions that have begun and that have ended.
+    /// Compactions begun plus compactions ended.
     pub(crate) compactions: AtomicU64,
-    /// Whether RocksDB has stopped background work because of an error.
+    /// Whether RocksDB has stopped background work after an error.
     pub(crate) failed: AtomicBool,
-    /// What reads have spent on folding.
+    /// The cost of folding in reads.
     pub(crate) refolding: Refolding,
-    /// That error.
+    /// The error that stopped background work.
     pub(crate) failure: Mutex<Option<rust_rocksdb::Error>>,
     pub(crate) before_flush: OnceLock<BeforeFlush>,
 }
@@ -57,7 +57,7 @@ impl Listener {
 impl EventListener for Listener {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
         run_at_lower_priority();
-        // What is to be written has been gathered by now.
+        // The memtables to write have been selected by now.
         if let Some(before_flush) = self.tablet.before_flush.get()
             && let Err(panic) = caught(before_flush)
         {

@@ -1,8 +1,8 @@
-//! Scans for those who only want what lives: rows that are no more are passed over here, many at once where that is known ([`crate::gaps`]).
+//! Scans that return only live rows: dead rows are skipped here, many at once in noted ranges ([`crate::gaps`]).
 //!
-//! Always true: what is left out lives for nobody who reads now. A scan that passes over many rows still hands out one of them now and then, so that whoever asked
-//! can end it, and knows how far it is.
-//! Left out: what the row means in its table; whoever asked judges what it is given as before.
+//! Always true: a row that is skipped is dead for every reader now. A scan that skips many rows still passes one of
+//! them to the caller now and then, so that the caller can end the scan and learn how far it is.
+//! Left out: the meaning of a row in its table; callers judge each row as with an ordinary scan.
 
 use crate::brief;
 use crate::engine::ScanRange;
@@ -14,28 +14,29 @@ use crate::tablet::Tablet;
 use rust_rocksdb::{DBRawIterator, ReadOptions};
 use std::sync::atomic::Ordering;
 
-/// So often one of the dead rows is handed out.
+/// Of so many dead rows, one is passed to the caller.
 const HANDED_OUT: u64 = 1_024;
-/// What passing over a dead row costs a brief read, in the bytes that it may fold.
+/// The cost of skipping a dead row in a brief read, as bytes to fold.
 const BRIEF_BYTES: usize = 256;
-/// Clocks of nodes are less apart than this, seconds: what has expired for so long has expired for everybody.
+/// An upper bound for the difference between nodes' clocks, seconds: a value that expired longer ago has expired for
+/// every reader.
 const APART_S: u32 = 2;
 
-/// The dead rows that a scan has met since the last live one.
+/// The dead rows that a scan has met since the last live row.
 #[derive(Default)]
 struct Run {
-    /// Its first key, if it is going to be noted.
+    /// The first key of the run, if the range is to be noted.
     start: Option<Vec<u8>>,
     rows: u64,
     is_purgeable: bool,
 }
 
-/// A scan on its way.
+/// A scan under way.
 struct Scan<'t> {
     tablet: &'t Tablet,
     semantics: &'t dyn ValueSemantics,
     announcement: Option<Announcement<'t>>,
-    /// All of what this state holds is seen, and nothing newer than the other.
+    /// The scan sees all changes up to `at_least`, and none after `at_most` (sequence numbers).
     at_least: u64,
     at_most: u64,
     now_s: u32,
@@ -45,7 +46,7 @@ struct Scan<'t> {
 }
 
 impl Tablet {
-    /// As `iterate`, of what lives only. `snapshot` is the sequence number of the snapshot among the options.
+    /// As `iterate`, for live rows only. `snapshot` is the sequence number of the snapshot in the options.
     pub(crate) fn iterate_live(
         &self,
         mut options: ReadOptions,
@@ -60,7 +61,7 @@ impl Tablet {
         let at_least = snapshot.unwrap_or_else(|| self.sequence());
         let mut iterator = self.raw_iterator(options);
         let at_most = self.sequence();
-        // What was written between the snapshot and the announcement would be missing in a note.
+        // A note would lack the changes between the snapshot and the announcement.
         let announcement = announcement.filter(|_| snapshot.is_none_or(|snapshot| snapshot == at_most));
         let now_s = self.present_s().saturating_sub(APART_S);
         let mut scan = Scan {
@@ -129,12 +130,12 @@ impl Scan<'_> {
         Ok(true)
     }
 
-    /// Passes over a dead row.
+    /// Skips a dead row.
     fn pass(&mut self, key: &[u8], value: &[u8]) -> Result<(), StorageError> {
         self.passed += 1;
         self.run.rows += 1;
         if self.run.rows == NOTED_ROWS {
-            // One of them stands for all: they were written and deleted alike.
+            // One row stands for all of the run: they were usually written and deleted in the same way.
             let horizon = self.tablet.applied_state()?.horizon;
             self.run.is_purgeable = self.semantics.compact(key, value, &horizon) == CompactionVerdict::Remove;
         }
@@ -144,7 +145,7 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// The next key lives, or is not known to be dead.
+    /// Ends a run of dead rows: the next row is live, or not known to be dead.
     fn end_run(&mut self, end: &[u8]) {
         let run = std::mem::take(&mut self.run);
         self.most_in_a_row = self.most_in_a_row.max(run.rows);
@@ -180,7 +181,7 @@ fn step(iterator: &mut DBRawIterator<'_>, is_reverse: bool) {
     }
 }
 
-/// Goes on behind a range in which nothing lives.
+/// Moves the iterator past a range without live rows.
 fn jump(iterator: &mut DBRawIterator<'_>, is_reverse: bool, start: &[u8], end: &[u8]) {
     if !is_reverse {
         iterator.seek(end);

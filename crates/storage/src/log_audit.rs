@@ -1,11 +1,16 @@
-//! Reads the files of a Raft log before the engine does, and says whether anything in them is damaged.
+//! Audits the files of a Raft log for damage, before the engine opens them.
 //!
-//! The engine takes whatever it cannot read at the end of its newest file for a write that a crash has cut, and drops it with all that comes after it; an older file that it cannot read keeps it
-//! from opening. A damaged block in the newest file looks like a cut write, too: what was acknowledged would be gone and nobody would know. What tells them apart:
+//! The engine takes a part that it cannot read at the end of its newest file for a write that a crash has cut, and
+//! drops it with everything after it; if it cannot read an older file, it does not open. But a damaged block in the
+//! newest file looks like a cut write too: acknowledged entries would be lost without notice. These facts tell the two
+//! apart:
 //!
-//! * Each write says how far the log was durable when it began ([`FENCE`]). A write that can be read behind one that cannot, and says that the log was durable beyond that, is proof of damage.
-//! * So is a note of the same kind in a file beside the log, written when a node stops in order and now and then (`log_damage`).
-//! * Behind the last write there are zeros, or the file ends (`log_files`). Anything else is a write that was cut, or one that was damaged: nobody knows, and the replicas must not go by it.
+//! * Each write records how far the log was durable when it began ([`FENCE`]). If a readable write follows an
+//!   unreadable one and records that the log was durable beyond it, the unreadable one is damaged.
+//! * The same holds for a record beside the log files, written when a node stops in order and from time to time
+//!   (`log_damage`).
+//! * The last write is followed by zeros or by the end of the file (`log_files`). Other bytes there are a cut write or
+//!   a damaged one: that cannot be decided, so replicas must not rely on the end of the log.
 //!
 //! ```text
 //! file   header, blocks            (version 2 of raft-engine's format; all numbers of headers big-endian)
@@ -13,9 +18,10 @@
 //! items  count; each: group, kind (1 entries: count, first index, where each ends; 2 command: 1 remove, 2 and an index; 3 record: 1 put, 2 delete, key, value)
 //! ```
 //!
-//! Always true: what was durable and is not read back is found, but for the last writes before a crash, of which nothing says that they were: those are in doubt ([`Verdict::Doubt`]), unless
-//! not a byte of the first of them is left. Nothing is written here. Left out: entries of a block whose items can be read; the engine says so when they are asked for, and the replica concerned
-//! is set aside.
+//! Always true: durable records that cannot be read back are reported, except perhaps for the last writes before a
+//! crash, whose durability nothing records: those are in doubt ([`Verdict::Doubt`]), unless not a byte of the first of
+//! them is left. Nothing is written here. Left out: damaged entries in a block whose items can be read; the engine
+//! reports them when they are read, and the replica concerned is set aside.
 
 use crate::log_files::{Durable, END_BYTES};
 use crate::log_freed::Freed;
@@ -29,27 +35,30 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-/// The group that no tablet has: what the log says of itself.
+/// The group id of the log's own records; no tablet has it.
 pub(crate) const OWN_GROUP: u64 = 0;
-/// Its record of how far the log was durable when the write began: file and offset of the end of either queue, four u64.
+/// The key of the record of how far the log was durable when a write began: file and offset of the end of either queue,
+/// four u64.
 pub(crate) const FENCE: &[u8] = b"d";
-/// What a group has voted for.
+/// The key of a group's term and vote.
 pub(crate) const HARD_STATE: &[u8] = b"h";
 
 const MAGIC: &[u8] = b"RAFT-LOG-FILE-HEADER-9986AB3E47F320B394C8E84916EB0ED5";
 const BLOCK_HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
 
-/// How much is checksummed at most while blocks are looked for where none is known to begin: what clients have written may look like the beginnings of blocks.
+/// The most bytes that are checksummed in the search for a block where none is known to begin: values of clients may
+/// look like the beginnings of blocks.
 const SEARCH_BYTES: usize = 4 << 30;
 
-/// What is to be thought of a log.
+/// The result of an audit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Verdict {
     Whole,
-    /// It ends with something that cannot be read: a write that was cut, or one that was acknowledged and is damaged.
+    /// The log ends with bytes that cannot be read: either a write that was cut, or an acknowledged write that is
+    /// damaged.
     Doubt(String),
-    /// Something that was durable cannot be read any more. `groups`: of these, `None`: nobody knows of which.
+    /// Durable records can no longer be read: those of `groups`, or, if `None`, of unknown groups.
     Damaged {
         reason: String,
         groups: Option<BTreeSet<u64>>,
@@ -57,7 +66,7 @@ pub(crate) enum Verdict {
 }
 
 impl Verdict {
-    /// The worse of two.
+    /// The worse of two verdicts.
     pub(crate) fn or(self, other: Self) -> Self {
         match (self, other) {
             (Self::Whole, other) | (other, Self::Whole) => other,
@@ -72,40 +81,41 @@ impl Verdict {
     }
 }
 
-/// What was found in the files of a log.
+/// The findings in the files of a log.
 #[derive(Debug)]
 pub(crate) struct Audit {
     pub(crate) verdict: Verdict,
-    /// Every group of which anything was found.
+    /// Every group with any record.
     pub(crate) groups: BTreeSet<u64>,
-    /// The newest that could be read of what they have voted for.
+    /// The newest readable term and vote of each group.
     pub(crate) hard_states: BTreeMap<u64, HardState>,
-    /// There is a log here.
+    /// Whether there are log files.
     pub(crate) has_files: bool,
-    /// How far it was durable at least.
+    /// How far the log was durable at least.
     pub(crate) durable: Durable,
-    /// A file has a damaged header, or an older one something in its middle that is no block, or the disk cannot read one.
+    /// Whether a file has a damaged header, an older file has bytes in its middle that are no block, or the disk cannot
+    /// read a file.
     pub(crate) is_unreadable: bool,
-    /// Up to which file of either queue none is needed.
+    /// For either queue, the file up to which none is needed.
     pub(crate) freed: Freed,
-    /// Files that are not needed and are still there.
+    /// Files that are not needed and still exist.
     obsolete: Vec<PathBuf>,
-    /// The newest files that do not end where their last block does, with where that is.
+    /// The newest files with bytes after their last block, and where that ends.
     ends: Vec<(PathBuf, u64)>,
 }
 
-/// A block that could be read.
+/// A block whose items can be read.
 struct Block<'a> {
     length: usize,
     items: &'a [u8],
-    /// Whether its entries can be read, too.
+    /// Whether its entries can be read too.
     has_entries: bool,
 }
 
-/// Where the newest file of a queue ends.
+/// The end of the newest file of a queue.
 struct End {
     at: usize,
-    /// Nothing was written there.
+    /// Whether there are zeros, as after the last write.
     looks_like_end: bool,
     /// The first block whose entries cannot be read.
     first_cut: Option<usize>,
@@ -118,10 +128,10 @@ struct LogFile {
 }
 
 impl Audit {
-    /// Reads all files of the log in a directory that are needed. `known`: how far it was durable at least.
+    /// Audits all needed files of the log in a directory. `known`: how far the log was durable at least.
     ///
     /// # Errors
-    /// If the system lacks something at the moment. What the disk cannot read is damage.
+    /// If the system lacks a resource at the moment. A file that the disk cannot read counts as damage.
     pub(crate) fn of(directory: &Path, known: Durable, reader: &FileReader<'_>) -> std::io::Result<Self> {
         let files = files(directory)?;
         let recorded = Freed::read(directory)?;
@@ -137,7 +147,7 @@ impl Audit {
             ends: Vec::new(),
         };
         let mut ends = Vec::new();
-        // What was written anew is older than what is appended.
+        // Records in the rewrite queue are older than those in the append queue.
         for queue in [Queue::Rewrite, Queue::Append] {
             let files: Vec<&LogFile> = files.iter().filter(|file| file.queue == queue).collect();
             let files = audit.needed(queue, &files, recorded);
@@ -168,10 +178,11 @@ impl Audit {
     fn needed<'a>(&mut self, queue: Queue, files: &[&'a LogFile], recorded: Option<Freed>) -> Vec<&'a LogFile> {
         let freed = match recorded {
             Some(freed) => freed.of(queue),
-            // Of a version that recorded nothing: the engine goes by the gaps.
+            // A log of a version that recorded nothing: gaps in the numbers decide, as they do for the engine.
             None => files.windows(2).rfind(|two| two[0].number + 1 < two[1].number).map_or(0, |two| two[0].number),
         };
-        // The engine never deletes the newest file. Where the record says so, that file is gone, or the log began anew.
+        // The engine never deletes the newest file. If the record says that it was freed, that file is missing, or the
+        // log was started anew.
         let freed = if files.last().is_some_and(|newest| newest.number > freed) { freed } else { 0 };
         self.freed.set(queue, freed);
         let (obsolete, needed): (Vec<&LogFile>, Vec<&LogFile>) = files.iter().partition(|file| file.number <= freed);
@@ -179,13 +190,13 @@ impl Audit {
         needed
     }
 
-    /// Removes files that are not needed: the engine has forgotten that it kept them.
+    /// Removes files that are not needed: after a restart the engine no longer knows that it kept them.
     pub(crate) fn remove_obsolete(&self) -> std::io::Result<()> {
         self.obsolete.iter().try_for_each(std::fs::remove_file)
     }
 
-    /// Cuts the newest files where their last block ends. The engine does so, too, but it first makes room for as much as a damaged block says that it is long.
-    /// What was found must be noted durably before.
+    /// Cuts the newest files where their last block ends. The engine does so too, but first allocates as many bytes as
+    /// a damaged block claims to have. What was found must be recorded durably before this is called.
     pub(crate) fn cut_files(&self) -> std::io::Result<()> {
         for (path, end) in &self.ends {
             let file = File::options().write(true).open(path)?;
@@ -204,20 +215,21 @@ impl Audit {
         self.verdict = before.or(verdict);
     }
 
-    /// Takes what could be read of a file that the disk cannot read to its end. The engine must not try: it would not open.
+    /// Takes the readable part of a file that the disk cannot read to its end. The engine must not try to open it: it
+    /// would fail.
     fn read_part(&mut self, file: &LogFile, bytes: &[u8], error: &std::io::Error) {
         self.is_unreadable = true;
         self.damaged(format!("{}: {error}", file.path.display()));
         self.read(file, bytes, false);
     }
 
-    /// Reads a file; where it ends if it is the last of its queue.
+    /// Reads a file; returns its end if it is the last of its queue.
     fn read(&mut self, file: &LogFile, bytes: &[u8], is_last: bool) -> Option<End> {
         let Some((header_bytes, signature)) = header(bytes, file.number) else {
             return self.without_header(file, bytes, is_last);
         };
         let mut at = header_bytes;
-        // The last block, if the engine cuts the file before it: it looks at the entries of that one only.
+        // The last block, if the engine would cut the file before it: the engine checks the entries of that block only.
         let mut cut: Option<(usize, BTreeSet<u64>)> = None;
         let mut first_cut = None;
         while let Some(block) = block(&bytes[at..], signature) {
@@ -242,10 +254,10 @@ impl Audit {
         Some(End { at: end, looks_like_end: is_end(&bytes[end..]), first_cut })
     }
 
-    /// A file that does not begin as one does. Its header is durable before anything is written behind it.
+    /// A file without a valid header. A header is durable before anything is written after it.
     fn without_header(&mut self, file: &LogFile, bytes: &[u8], is_last: bool) -> Option<End> {
         self.look_beyond(bytes, file.number as u32);
-        // With another alignment than was written the engine takes anything for the length of a block.
+        // With another alignment than the one written, the engine would read arbitrary bytes as the length of a block.
         let is_written = bytes.iter().skip(MAGIC.len() + 16).any(|byte| *byte != 0);
         if !is_last || is_written {
             self.is_unreadable = true;
@@ -254,7 +266,7 @@ impl Audit {
         Some(End { at: 0, looks_like_end: bytes.iter().all(|byte| *byte == 0), first_cut: None })
     }
 
-    /// Takes what can be read behind something that cannot: it may say that this was durable.
+    /// Reads blocks after an unreadable part: they may record that it was durable.
     fn look_beyond(&mut self, bytes: &[u8], signature: u32) {
         let (mut at, mut searched_bytes) = (0, 0);
         let Some(written) = bytes.iter().rposition(|byte| *byte != 0) else { return };
@@ -276,10 +288,10 @@ impl Audit {
         }
     }
 
-    /// Takes the items of a block; the groups in it.
+    /// Takes the items of a block; returns the groups among them.
     fn take(&mut self, items: &[u8]) -> BTreeSet<u64> {
         let mut groups = BTreeSet::new();
-        // What has this checksum and is not well-formed is of another version: the engine will say so.
+        // A block with a valid checksum that is not well formed is of another version, which the engine will report.
         let _ = each_item(items, |group, item| match item {
             Item::Record(FENCE, value) if group == OWN_GROUP => {
                 self.durable = self.durable.max(fence(value).unwrap_or_default());
@@ -302,7 +314,8 @@ impl Audit {
     fn judge_end(&mut self, file: &LogFile, end: End) {
         let (known_file, known_end) = self.durable.of(file.queue);
         let is_durable = |at: usize| known_file == file.number && known_end > at as u64;
-        // Of several writes at once a loss of power leaves any sectors: the first that was cut ends the log, as nothing says that it was durable.
+        // Power loss may leave any sectors of several concurrent writes: the first cut write ends the log, as nothing
+        // records that it was durable.
         let first_cut = end.first_cut.filter(|at| !is_durable(*at));
         let (end, looks_like_end) = first_cut.map_or((end.at, end.looks_like_end), |at| (at, false));
         if !looks_like_end && end > 0 {
@@ -319,15 +332,15 @@ impl Audit {
     }
 }
 
-/// How files are read: tests have disks that cannot.
+/// How files are read: tests simulate disks that fail.
 pub(crate) type FileReader<'r> = dyn Fn(&Path) -> std::io::Result<Box<dyn Read>> + 'r;
 
-/// As the system reads them.
+/// Reads a file from the disk.
 pub(crate) fn from_disk(path: &Path) -> std::io::Result<Box<dyn Read>> {
     Ok(Box::new(File::open(path)?))
 }
 
-/// Whether the disk cannot read what is there. To try again does not help.
+/// Whether the disk cannot read data that is there. Another attempt does not help.
 pub(crate) fn is_unreadable(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
@@ -338,7 +351,7 @@ pub(crate) fn fence_value(durable: Durable) -> Vec<u8> {
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// What [`fence_value`] has made.
+/// Reads what [`fence_value`] has encoded.
 pub(crate) fn fence(value: &[u8]) -> Result<Durable, Malformed> {
     let mut reader = Reader::new(value);
     let append = (reader.u64()?, reader.u64()?);
@@ -360,36 +373,37 @@ fn files(directory: &Path) -> std::io::Result<Vec<LogFile>> {
     Ok(files)
 }
 
-/// The length of a file's header, and what its blocks are signed with.
+/// The length of a file's header, and the signature of its blocks.
 fn header(bytes: &[u8], number: u64) -> Option<(usize, u32)> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let version = u64::from_be_bytes(*rest.first_chunk()?);
     match version {
         1 => Some((MAGIC.len() + 8, 0)),
-        // What follows is the alignment of blocks. We have none; with another the engine looks for blocks elsewhere.
+        // The alignment of blocks follows. This log uses none; with another value, the engine looks for blocks
+        // elsewhere.
         2 if *rest[8..].first_chunk::<8>()? == [0; 8] => Some((MAGIC.len() + 16, number as u32)),
         _ => None,
     }
 }
 
-/// Whether nothing was written here: there are zeros where a block would begin.
+/// Whether nothing was written here: where a block would begin, there are zeros.
 fn is_end(bytes: &[u8]) -> bool {
     bytes.iter().take(END_BYTES).all(|byte| *byte == 0)
 }
 
-/// Whether a CRC32 follows what it is of.
+/// Whether the bytes end with their CRC32.
 fn is_signed(bytes: &[u8], signature: u32) -> bool {
     bytes.split_last_chunk::<CHECKSUM_BYTES>().is_some_and(|(content, checksum)| {
         !content.is_empty() && crc32fast::hash(content) ^ signature == u32::from_le_bytes(*checksum)
     })
 }
 
-/// Where a block's items begin, how long it is, by what would be its header.
+/// Reads a block header: where its items begin, and how long it is.
 fn extent(bytes: &[u8]) -> Option<(usize, usize)> {
     let length_and_kind = u64::from_be_bytes(*bytes.first_chunk()?);
     let items_at = u64::from_be_bytes(*bytes.get(8..)?.first_chunk()?);
     let (length, items_at) = (usize::try_from(length_and_kind >> 8).ok()?, usize::try_from(items_at).ok()?);
-    // The low byte says how the entries are compressed: these are not (`config`). No checksum covers it.
+    // The low byte is the compression of the entries, which is not used here (`config`). No checksum covers it.
     (length_and_kind as u8 == 0 && (BLOCK_HEADER_BYTES..=length).contains(&items_at) && length <= bytes.len())
         .then_some((items_at, length))
 }
@@ -405,7 +419,7 @@ fn block(bytes: &[u8], signature: u32) -> Option<Block<'_>> {
     })
 }
 
-/// One item of a block, as far as it matters here.
+/// One item of a block, as far as the audit needs it.
 enum Item<'a> {
     Record(&'a [u8], &'a [u8]),
     Other,
@@ -419,7 +433,7 @@ fn each_item<'a>(items: &'a [u8], mut take: impl FnMut(u64, Item<'a>)) -> Result
         match reader.u8()? {
             1 => {
                 let count = reader.varint()?;
-                // The first index, and where each ends.
+                // The first index, and the end of each entry.
                 for _ in 0..if count == 0 { 0 } else { count + 1 } {
                     reader.varint()?;
                 }

@@ -1,12 +1,13 @@
-//! What is done about a Raft log in which something is damaged, so that it opens, and none of its replicas goes by what is left of it.
+//! The handling of a Raft log with damage: it is opened, and none of its replicas relies on what is left of it.
 //!
 //! ```text
 //! in doubt ─▶ noted in a file ─▶ opened, and cut ─▶ no replica knows how far it has acknowledged (UNKNOWN_FLOOR) ─▶ the note goes
 //! damaged  ─▶ noted in a file ─▶ opened, or set aside and begun anew ─▶ each group has a record of the reason   ─▶ the note goes
 //! ```
 //!
-//! Always true: what was found is durable before the engine cuts a file, and the note stays until each group's record is durable, so that a crash in between forgets nothing. The files of a log that
-//! cannot be opened stay in the folder `damaged-<n>` beside the new ones until no record of damage is left. Left out: making anything of them by itself.
+//! Always true: a finding is durable before the engine cuts a file, and the note stays until each group's record is
+//! durable, so that a crash in between loses nothing. The files of a log that cannot be opened stay in the folder
+//! `damaged-<n>` beside the new ones until no record of damage is left. Left out: recovering data from them.
 
 use crate::error::StorageError;
 use crate::log_audit::{Verdict, fence, fence_value};
@@ -18,14 +19,14 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// How far the log was durable when this was written, in the log's folder.
+/// The file, in the log's folder, that records how far the log was durable when it was written.
 const DURABLE: &str = "DURABLE";
-/// What was found, until each group concerned has a record of it.
+/// The file that holds a finding until each group concerned has a record of it.
 const FOUND: &str = "DAMAGE";
-/// Folders with the files of logs that could not be opened.
+/// The prefix of folders with the files of logs that could not be opened.
 const SET_ASIDE: &str = "damaged-";
 
-/// A [`Verdict`] as it is noted.
+/// A [`Verdict`] as it is stored.
 #[derive(Serialize, Deserialize)]
 struct Note {
     reason: String,
@@ -33,11 +34,11 @@ struct Note {
     groups: Option<BTreeSet<u64>>,
 }
 
-/// The folder of a log, and what is beside its files.
+/// The folder of a log, with the files beside the log's own.
 pub(crate) struct Folder<'a>(pub(crate) &'a Path);
 
 impl Folder<'_> {
-    /// How far the log was durable at least; nothing is known if that cannot be read.
+    /// How far the log was durable at least; nothing is known if the file cannot be read.
     pub(crate) fn durable(&self) -> Durable {
         let value = fs::read(self.0.join(DURABLE)).unwrap_or_default();
         let checked =
@@ -45,18 +46,18 @@ impl Folder<'_> {
         checked.and_then(|(value, _)| fence(value).ok()).unwrap_or_default()
     }
 
-    /// Notes how far the log is durable; itself durable when it returns.
+    /// Records how far the log is durable. Durable when it returns.
     pub(crate) fn note_durable(&self, durable: Durable) -> Result<(), StorageError> {
         let mut value = fence_value(durable);
         value.extend_from_slice(&crc32fast::hash(&value).to_le_bytes());
         self.put(DURABLE, &value)
     }
 
-    /// What an earlier start has found and not finished with.
+    /// The finding of an earlier start that was not handled completely.
     pub(crate) fn found(&self) -> Verdict {
         let text = match fs::read(self.0.join(FOUND)) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Verdict::Whole,
-            // That it is there says already that something was found.
+            // The file exists, so something was found.
             Err(error) => return Verdict::Damaged { reason: format!("{FOUND}: {error}"), groups: None },
             Ok(text) => text,
         };
@@ -67,7 +68,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Notes what was found. Durable when it returns.
+    /// Records a finding. Durable when it returns.
     pub(crate) fn note_found(&self, verdict: &Verdict) -> Result<(), StorageError> {
         let note = match verdict.clone() {
             Verdict::Whole => return Ok(()),
@@ -78,9 +79,10 @@ impl Folder<'_> {
         self.put(FOUND, &serde_json::to_vec(&note).map_err(|error| self.failed(error.into()))?)
     }
 
-    /// Each group concerned has a record of what was found.
+    /// Removes the record of the finding: each group concerned has its own record now.
     pub(crate) fn forget_found(&self) -> Result<(), StorageError> {
-        // In this order: the log that was cut or begun anew is not as long as what was noted of the former one.
+        // In this order: the log that was cut or started anew is shorter than the durable length recorded of the former
+        // one.
         self.remove(DURABLE)?;
         self.remove(FOUND)
     }
@@ -93,7 +95,7 @@ impl Folder<'_> {
         removed.and_then(|()| File::open(self.0)?.sync_all()).map_err(|source| self.failed(source))
     }
 
-    /// Sets the log's files aside, so that another can begin. Durable when it returns.
+    /// Sets the log's files aside, so that a new log can begin. Durable when it returns.
     pub(crate) fn set_files_aside(&self) -> Result<(), StorageError> {
         let failed = |source| self.failed(source);
         let taken = self.aside()?.len();

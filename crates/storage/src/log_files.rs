@@ -1,14 +1,16 @@
-//! The files of a Raft log, made ready before they are needed.
+//! The files of a Raft log, allocated before they are needed.
 //!
-//! An append to a file that is already there and full of zeros changes no metadata of the file system, so that an fsync is a single write and does not wait
-//! for whatever else the file system has to record. The log engine recycles its files, but only once the log is near its limit. Until then a thread keeps one
-//! file ready here, which takes the place of one that the engine would begin empty.
+//! An append to a file that exists and is full of zeros changes no file system metadata, so an fsync is a single write
+//! and does not wait for the file system's journal. The log engine recycles its files, but only once the log is near
+//! its limit. Until then, a thread keeps one file ready here, which is used when the engine would create an empty one.
 //!
-//! Here it is also known how far the files are durable ([`DurableEnds`]), which the log records with each write, and each write is followed by zeros ([`END_BYTES`]): a log that ends where
-//! it was written to can be told from one that a damaged block cuts short (`log_audit`).
+//! This module also tracks how far the files are durable ([`DurableEnds`]), which the log records with each write, and
+//! follows each write by zeros ([`END_BYTES`]), so that a log that ends where the last write ended can be told from one
+//! that a damaged block cuts short (`log_audit`).
 //!
-//! Always true: a file that is ready is as long as a log file and durable as a whole; where none is ready, or the disk is short of space, the engine begins an
-//! empty file as it would without this. A durable end is the end of a write, never within one.
+//! Always true: a prepared file is as long as a log file and durable as a whole. If none is ready, or the disk is short
+//! of space, the engine creates an empty file as it would without this. A durable end is the end of a write, never
+//! within one.
 
 use crate::log_freed::FreedRecord;
 use crate::log_queue::{Queue, numbered};
@@ -25,19 +27,20 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// What is written and made durable at a time: so long the log's own fsyncs may have to wait.
+/// Bytes that are written and made durable at a time: for that long the log's own fsyncs may have to wait.
 const STEP_BYTES: usize = 1 << 20;
 
-/// A log file is recycled as a whole, so its size is the grain in which space comes back.
+/// The size of a log file. Files are recycled as a whole, so space is freed in units of this size.
 pub const FILE_BYTES: u64 = 16 << 20;
 
-/// With less than this free nothing is prepared.
+/// With less free space than this, nothing is prepared.
 const FREE_BYTES: u64 = 16 * FILE_BYTES;
 
-/// Zeros that follow whatever is written into a file that goes on: no block begins with as many. A file that is used again holds blocks of its former life there.
+/// Zeros after the last write in a file that continues: no block begins with as many. A recycled file has blocks of its
+/// former use there.
 pub(crate) const END_BYTES: usize = 16;
 
-/// How far the two queues are durable: the number of a file and an offset in it. In order, and 0 as long as nothing is known.
+/// How far the two queues are durable: the number of a file and an offset in it. Ordered; 0 while nothing is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Durable {
     pub(crate) append: (u64, u64),
@@ -57,7 +60,7 @@ impl Durable {
     }
 }
 
-/// [`Durable`], as it grows. Files are shorter than 4 GiB, and fewer.
+/// A growing [`Durable`]. Files are shorter than 4 GiB, and their number fits into 32 bits.
 #[derive(Debug, Default)]
 struct DurableEnds {
     append: AtomicU64,
@@ -89,11 +92,11 @@ impl DurableEnds {
     }
 }
 
-/// What the log and the thread beside it both know.
+/// State shared by the log and the preparing thread.
 struct Spare {
     directory: PathBuf,
     is_ready: AtomicBool,
-    /// The log is about to be closed.
+    /// Whether the log is about to be closed.
     ends: AtomicBool,
 }
 
@@ -106,18 +109,18 @@ impl Spare {
         self.directory.join("spare.part")
     }
 
-    /// Takes over what an earlier life has left.
+    /// Takes over the files that an earlier process has prepared.
     fn find(directory: &Path) -> Self {
         let spare =
             Self { directory: directory.to_owned(), is_ready: AtomicBool::new(false), ends: AtomicBool::new(false) };
-        // Whether there was one or not.
+        // The file need not exist.
         let _ = fs::remove_file(spare.unfinished());
         let is_whole = fs::metadata(spare.ready()).is_ok_and(|found| found.len() == FILE_BYTES);
         spare.is_ready.store(is_whole, Ordering::Relaxed);
         spare
     }
 
-    /// Puts the file that is ready in this place; whether there was one.
+    /// Moves the prepared file to this path; returns whether there was one.
     fn take(&self, path: &Path) -> bool {
         self.is_ready.swap(false, Ordering::AcqRel) && fs::rename(self.ready(), path).is_ok()
     }
@@ -144,7 +147,7 @@ impl Spare {
     fn keep_ready(&self, asked: &Receiver<()>) {
         while asked.recv().is_ok() {
             if let Err(error) = self.prepare() {
-                // If the disk is at its end the log will find that out by itself.
+                // If the disk is full, the log will find out by itself.
                 tracing::debug!(directory = %self.directory.display(), %error, "could not prepare a log file");
                 let _ = fs::remove_file(self.unfinished());
             }
@@ -160,9 +163,9 @@ struct Preparer {
 /// One file of the log.
 pub(crate) struct LogFile {
     file: File,
-    /// What it is, if it is one of a queue.
+    /// Its queue and number, if it is a file of the log.
     number: Option<(Queue, u64)>,
-    /// Where the last whole write ended; 0: nothing was written since it was opened.
+    /// The end of the last complete write; 0 if nothing was written since the file was opened.
     end: AtomicU64,
     ends: Arc<DurableEnds>,
 }
@@ -177,7 +180,7 @@ impl Handle for LogFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        // What is written from here on may or may not be durable afterwards.
+        // Bytes written from here on may or may not be durable after the fsync.
         let end = self.end.load(Ordering::Acquire);
         self.file.sync_data()?;
         if let Some(number) = self.number.filter(|_| end > 0) {
@@ -187,7 +190,7 @@ impl Handle for LogFile {
     }
 }
 
-/// Reads a file of the log, from a place of its own.
+/// Reads a file of the log, with a position of its own.
 pub(crate) struct LogFileReader {
     file: Arc<LogFile>,
     offset: u64,
@@ -212,20 +215,20 @@ impl Seek for LogFileReader {
 pub(crate) struct LogFileWriter {
     file: Arc<LogFile>,
     offset: u64,
-    /// How long the file is.
+    /// The length of the file.
     size: u64,
 }
 
 impl Write for LogFileWriter {
-    /// Writes all of it, so that what is known of the file's end is the end of a block.
+    /// Writes the whole buffer, so that the recorded end of the file is the end of a block.
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let end = self.offset + buffer.len() as u64;
-        // Beyond the end of the file nothing is left of a former life.
+        // There is nothing of a former use beyond the end of the file.
         let zeros = &[0; END_BYTES][..self.size.saturating_sub(end).min(END_BYTES as u64) as usize];
         let at_once = match pwritev(&self.file.file, &[IoSlice::new(buffer), IoSlice::new(zeros)], self.offset) {
             Ok(written) => written,
             Err(Errno::INTR) => 0,
-            // The engine knows a full disk by this word.
+            // The engine recognizes a full disk by this text.
             Err(Errno::NOSPC) => return Err(io::Error::new(io::ErrorKind::StorageFull, "nospace")),
             Err(error) => return Err(error.into()),
         };
@@ -278,18 +281,18 @@ fn sought(file: &LogFile, offset: u64, to: SeekFrom) -> io::Result<u64> {
     from.checked_add_signed(by).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// The engine's file system, with files that are ready where it would create empty ones.
+/// The engine's file system, with prepared files in place of new empty ones.
 pub(crate) struct LogFiles {
     spare: Arc<Spare>,
     preparer: OnceLock<Preparer>,
     ends: Arc<DurableEnds>,
     freed: FreedRecord,
-    /// What is appended to.
+    /// The file that is appended to.
     active: Mutex<Option<Arc<LogFile>>>,
 }
 
 impl LogFiles {
-    /// Files in `directory`, durable as far as is `known`; none is prepared yet.
+    /// The files in `directory`, durable up to `known`; none is prepared yet.
     pub(crate) fn new(directory: &Path, known: Durable, freed: FreedRecord) -> Self {
         Self {
             spare: Arc::new(Spare::find(directory)),
@@ -300,7 +303,7 @@ impl LogFiles {
         }
     }
 
-    /// From now on one is kept ready.
+    /// Starts the thread that keeps one file prepared.
     #[allow(clippy::disallowed_methods, reason = "joined when the log is dropped")]
     pub(crate) fn prepare_ahead(&self) -> io::Result<()> {
         let (ask, asked) = sync_channel(1);
@@ -311,7 +314,8 @@ impl LogFiles {
         Ok(())
     }
 
-    /// Makes durable what was appended so far. Files before the one that is appended to are: the engine leaves none that is not.
+    /// Makes everything appended so far durable. Files before the active one are durable already: the engine syncs a
+    /// file before it leaves it.
     pub(crate) fn sync(&self) -> io::Result<()> {
         let active = self.active.lock().clone();
         active.map_or(Ok(()), |active| active.sync())
@@ -324,7 +328,7 @@ impl LogFiles {
 
     fn ask(&self) {
         if let Some(preparer) = self.preparer.get() {
-            // It has been asked already, if it cannot be asked.
+            // A failure to send means that the request is pending already.
             let _ = preparer.ask.try_send(());
         }
     }
@@ -351,7 +355,7 @@ impl FileSystem for LogFiles {
     type Writer = LogFileWriter;
 
     fn create<P: AsRef<Path>>(&self, path: P) -> io::Result<LogFile> {
-        // Into its place if there is one; the file is opened either way.
+        // Uses the prepared file if there is one; the file is opened either way.
         self.spare.take(path.as_ref());
         self.ask();
         self.opened(path.as_ref(), File::options().read(true).write(true).create(true).truncate(false))
@@ -363,7 +367,7 @@ impl FileSystem for LogFiles {
     }
 
     fn delete<P: AsRef<Path>>(&self, path: P) -> io::Result<()> {
-        // The engine deletes a file only if it needs neither this one nor an older one.
+        // The engine deletes a file only if it needs neither this file nor an older one.
         if let Some((queue, number)) = numbered(path.as_ref()) {
             self.freed.advance(queue, number)?;
         }

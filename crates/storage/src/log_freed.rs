@@ -25,7 +25,7 @@ pub(crate) const FREED: &str = "FREED";
 const SLOT_BYTES: usize = 512;
 const VALUE_BYTES: usize = 24;
 
-/// The newest file of each queue that was deleted because no file up to it is needed; 0: none.
+/// For each queue, the newest file that was deleted because no file up to it is needed; 0: none.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Freed {
     pub(crate) append: u64,
@@ -47,7 +47,7 @@ impl Freed {
         }
     }
 
-    /// What the folder of a log says; `None` for a log of a version that had no such record.
+    /// The record in the folder of a log; `None` for a log of a version without one.
     pub(crate) fn read(directory: &Path) -> io::Result<Option<Self>> {
         match fs::read(directory.join(FREED)) {
             Ok(bytes) => Ok(newest(&bytes).map(|(_, freed)| freed)),
@@ -57,15 +57,15 @@ impl Freed {
     }
 }
 
-/// The record of a log that is open.
+/// The record of an open log.
 pub(crate) struct FreedRecord {
     file: File,
-    /// How often it was written, and what it says.
+    /// How often the record was written, and its content.
     now: Mutex<(u64, Freed)>,
 }
 
 impl FreedRecord {
-    /// Opens the record in the folder of a log, and makes it say `freed`.
+    /// Opens the record in the folder of a log, and sets it to `freed`.
     pub(crate) fn open(directory: &Path, freed: Freed) -> io::Result<Self> {
         fs::create_dir_all(directory)?;
         let path = directory.join(FREED);
@@ -80,7 +80,7 @@ impl FreedRecord {
         Ok(record)
     }
 
-    /// No file of the queue up to this one is needed. Durable when it returns.
+    /// Records that no file of the queue up to this one is needed. Durable when it returns.
     pub(crate) fn advance(&self, queue: Queue, number: u64) -> io::Result<()> {
         let mut now = self.now.lock();
         let mut freed = now.1;
@@ -134,11 +134,11 @@ mod tests {
         record.advance(Queue::Rewrite, 2).unwrap();
         record.advance(Queue::Append, 5).unwrap();
         assert_eq!(Freed::read(home.path()).unwrap(), Some(Freed { append: 7, rewrite: 2 }));
-        // The third write, cut short: what was written before it holds.
+        // The third write was cut short: the second one is valid.
         let file = File::options().write(true).open(home.path().join(FREED)).unwrap();
         file.write_all_at(&[0xff; 9], SLOT_BYTES as u64).unwrap();
         assert_eq!(Freed::read(home.path()).unwrap(), Some(Freed { append: 7, rewrite: 0 }));
-        // The log begins anew.
+        // The log is started anew.
         let again = FreedRecord::open(home.path(), Freed::default()).unwrap();
         assert_eq!(Freed::read(home.path()).unwrap(), Some(Freed::default()));
         again.advance(Queue::Append, 1).unwrap();

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-/// The engine's two queues of files: what is appended, and what was written anew when old files were given back.
+/// The engine's two queues of files: appended records, and records rewritten when old files were freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Queue {
     Append,
     Rewrite,
 }
 
-/// A queue and the number of a file in it, by the name that the engine gives it.
+/// Queue and number of a file, by the engine's name for it.
 pub(crate) fn numbered(path: &Path) -> Option<(Queue, u64)> {
     let name = path.file_name()?.to_str()?;
     let (number, kind) = name.split_once('.')?;

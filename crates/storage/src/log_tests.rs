@@ -1,4 +1,4 @@
-//! Tests of logs in whose files bytes were changed: what was acknowledged is there, or the replica knows that it may not be.
+//! Tests of logs with changed bytes: acknowledged records are there, or the replica knows that they may be missing.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -16,14 +16,14 @@ use tempfile::TempDir;
 const LIMIT: u64 = 64 << 20;
 const GROUPS: u64 = 3;
 
-/// What a group was told to be durable: what it has voted for, and its entries.
+/// The state that a log has acknowledged as durable, by group: term and vote, and entries.
 type Promised = BTreeMap<GroupId, (HardState, Vec<Entry>)>;
 
-/// The files of a log, and what was promised of them.
+/// The files of a log, and the state that it had acknowledged.
 struct Image {
     home: TempDir,
     promised: Promised,
-    /// The file that is written to, and how much of it is.
+    /// The active file, and how much of it is written.
     active: PathBuf,
     written: u64,
 }
@@ -36,7 +36,7 @@ fn entry(group: u64, index: u64, bytes: usize) -> Entry {
     Entry { index, term: 1 + index / 7, data: vec![(group * 31 + index) as u8 | 1; bytes].into(), ..Entry::default() }
 }
 
-/// One write of all groups.
+/// One write for all groups.
 fn write(log: &RaftLog, promised: &mut Promised, bytes: usize, sync: bool) {
     let mut batch = LogBatch::default();
     let mut next = promised.clone();
@@ -72,7 +72,7 @@ fn newest(home: &Path) -> PathBuf {
     files.filter(|path| path.extension().is_some_and(|kind| kind == "raftlog")).max().unwrap()
 }
 
-/// A log of so many durable writes, as a crash leaves it, or a stop in order.
+/// A log of so many durable writes, as a crash or an orderly stop leaves it.
 fn image(writes: usize, in_order: bool) -> Image {
     let (own, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut promised = Promised::new();
@@ -86,25 +86,25 @@ fn image(writes: usize, in_order: bool) -> Image {
     let active = newest(own.path());
     copy(own.path(), home.path());
     let active = home.path().join(active.file_name().unwrap());
-    // What was prepared and not written to is all the same.
+    // The prepared part of the file is still zeros.
     let length = active.metadata().unwrap().len();
     fs::File::options().write(true).open(&active).unwrap().set_len(length.min(written + 4_096)).unwrap();
     Image { home, promised, active, written }
 }
 
-/// What a log knows of a group whose acknowledged entries it has lost.
+/// The report of a log about a group whose acknowledged entries it has lost.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 enum Found {
     Whole,
-    /// The replica does not know how far it has acknowledged.
+    /// The replica's floor is unknown.
     Doubt,
     /// The replica is set aside.
     Damaged,
-    /// The replica finds out when it reads the log.
+    /// The replica gets an error when it reads the log.
     Unreadable,
 }
 
-/// Opens a log; the worst of what is found of its groups. Panics if anything that was promised is missing and is not known to be.
+/// Opens a log; returns the worst report on its groups. Panics if anything acknowledged is missing without a report.
 fn judge(home: &Path, promised: &Promised) -> Found {
     let held: Vec<GroupId> = (1..=GROUPS).map(GroupId).collect();
     let log = RaftLog::open(home, LIMIT, &held).unwrap();
@@ -173,12 +173,12 @@ fn a_damaged_block_before_the_last_is_known_for_what_it_is() {
     for share in 1..8 {
         let home = tempfile::tempdir().unwrap();
         copy(image.home.path(), home.path());
-        // Of a block in the middle some part; where it is just entries, they are found when they are read.
+        // A part of a block in the middle. Where that hits only entries, the damage shows when they are read.
         change(&newest(home.path()), image.written * share / 10, &[0x5a; 900]);
         let found = judge(home.path(), &image.promised);
         assert_eq!(found, Found::Damaged);
         assert_eq!(judge(home.path(), &image.promised), found, "it is remembered");
-        // A replica that is made anew forgets it, the others do not.
+        // A replica that is rebuilt loses its record of damage, the others keep theirs.
         let log = open(home.path());
         let mut batch = LogBatch::default();
         batch.retire(GroupId(1), &HardState::default(), LogPosition::new(9, 9)).unwrap();
@@ -212,13 +212,13 @@ fn a_start_that_ended_before_it_had_told_its_replicas_is_made_up_for() {
         crate::log_damage::Folder(image.home.path()).note_found(&audit.verdict).unwrap();
         fs::read(image.home.path().join("DAMAGE")).unwrap()
     };
-    // The engine has cut the file, and then the power went.
+    // The engine has cut the file, and then power was lost.
     fs::File::options().write(true).open(&image.active).unwrap().set_len(image.written / 4).unwrap();
     assert_eq!(judge(image.home.path(), &image.promised), Found::Damaged);
     assert!(!noted.is_empty() && !image.home.path().join("DAMAGE").exists());
 }
 
-/// A write that a loss of power has cut: each sector of it is there or not.
+/// A write that a loss of power has cut: each of its sectors is there or not.
 fn torn(image: &Image, unsynced: u64, sectors: u64) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     copy(image.home.path(), home.path());
@@ -237,7 +237,7 @@ fn a_write_that_was_cut_is_never_taken_for_damage() {
     let log = open(own.path());
     (0..10).for_each(|_| write(&log, &mut promised, 40, true));
     let written = log.durable().append.1;
-    // Several writes at once, of which none was acknowledged.
+    // Several writes at once, none of them acknowledged.
     let mut later = promised.clone();
     (0..6).for_each(|_| write(&log, &mut later, 900, false));
     log.sync().unwrap();
@@ -253,7 +253,7 @@ fn a_write_that_was_cut_is_never_taken_for_damage() {
             assert_eq!(log.damage(*group), None, "{seed}");
             let recovered = log.recover(*group);
             let is_in_doubt = recovered.as_ref().is_ok_and(|recovered| recovered.floor == UNKNOWN_FLOOR);
-            // What was acknowledged can be read, and what is left behind it.
+            // Acknowledged entries can be read, and so can intact writes after them.
             let last = recovered.unwrap().last.index;
             assert!(last >= entries.len() as u64, "{seed}");
             let left = log.reader(*group).entries(1, last + 1, u64::MAX).unwrap();
@@ -264,7 +264,7 @@ fn a_write_that_was_cut_is_never_taken_for_damage() {
     assert!(found.get(&true).is_some_and(|found| *found > 500), "hardly any is cut: {found:?}");
 }
 
-/// A log of several files, of which the newest was used before.
+/// A log of several files, of which the newest was recycled.
 fn recycled() -> (TempDir, Promised) {
     let home = tempfile::tempdir().unwrap();
     let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
@@ -286,7 +286,7 @@ fn recycled() -> (TempDir, Promised) {
     (0..20).for_each(|_| write(&log, &mut promised, 40, true));
     let left = tempfile::tempdir().unwrap();
     copy(home.path(), left.path());
-    // What tells them from older ones is in the blocks.
+    // Only the blocks distinguish the new records from old ones.
     fs::remove_file(left.path().join("DURABLE")).unwrap();
     (left, promised)
 }
@@ -314,7 +314,7 @@ fn files_that_are_used_again_and_older_ones_tell_what_is_damaged_in_them() {
     assert_eq!(after(&|home| change(&home.join(newest), 10, &[1])), Found::Damaged, "the newest file's header");
     assert_eq!(after(&|home| change(&home.join(newest), 75, &[1; 9])), Found::Damaged, "the newest file's first block");
     let in_the_middle = |home: &Path| {
-        // Each of a few, whatever it is part of.
+        // A byte in each of several places, whatever it belongs to.
         let bytes = fs::read(home.join(oldest)).unwrap();
         let at = bytes.windows(4).rposition(|bytes| bytes != [bytes[0]; 4]).unwrap() as u64;
         change(&home.join(oldest), at - 8, &[0x11; 8]);
@@ -326,7 +326,7 @@ fn files_that_are_used_again_and_older_ones_tell_what_is_damaged_in_them() {
     assert_eq!(after(&missing), Found::Damaged, "a file is missing");
 }
 
-/// A log whose engine has kept an obsolete file to use it again, and deleted the ones after it.
+/// A log whose engine has kept an obsolete file for reuse, and deleted the ones after it.
 fn with_a_gap() -> (TempDir, Promised) {
     let home = tempfile::tempdir().unwrap();
     let log = RaftLog::open(home.path(), 1 << 20, &[]).unwrap();
@@ -348,7 +348,7 @@ fn with_a_gap() -> (TempDir, Promised) {
     (left, promised)
 }
 
-/// The numbers of the appended files.
+/// The numbers of the files in the append queue.
 fn numbers(home: &Path) -> Vec<u64> {
     let files = fs::read_dir(home).unwrap().map(|file| file.unwrap().path());
     let mut numbers: Vec<u64> =
@@ -382,7 +382,7 @@ fn the_files_of_a_log_that_cannot_be_opened_stay_until_nobody_needs_them() {
     let oldest = fs::read_dir(image.path()).unwrap().map(|file| file.unwrap().path());
     let oldest = oldest.filter(|path| path.extension().is_some_and(|kind| kind == "raftlog")).min().unwrap();
     change(&oldest, 10, &[1]);
-    // A group of which the log says nothing, and that has data.
+    // A group that has data and no record in the log.
     let log = RaftLog::open(image.path(), LIMIT, &[GroupId(77)]).unwrap();
     let mut known: Vec<GroupId> = promised.keys().copied().collect();
     known.push(GroupId(77));
@@ -402,7 +402,7 @@ fn the_files_of_a_log_that_cannot_be_opened_stay_until_nobody_needs_them() {
     assert!(!aside.exists());
 }
 
-/// A file that ends with an error of the disk after so many bytes.
+/// A file whose reading fails after so many bytes.
 fn unreadable_from(path: &Path, bytes: u64) -> Box<dyn std::io::Read> {
     struct Broken;
     impl std::io::Read for Broken {
@@ -436,7 +436,7 @@ fn a_log_with_a_file_that_the_disk_cannot_read_opens_and_its_groups_are_damaged(
         }
         assert!(home.path().join("damaged-0").exists());
         drop(log);
-        // What was found is not forgotten, and nothing more is found.
+        // The findings are still known, and there are no new ones.
         let log = RaftLog::open(home.path(), LIMIT, &held).unwrap();
         assert!(promised.keys().all(|group| log.damage(*group).is_some()));
     }
@@ -459,7 +459,7 @@ fn a_log_that_is_gone_while_its_tablets_are_there_is_damaged() {
 
 #[derive(Debug, Clone)]
 struct Change {
-    /// Where, in millionths of what is written.
+    /// Position, in millionths of the written bytes.
     at: u64,
     with: Vec<u8>,
 }
@@ -492,7 +492,7 @@ proptest! {
                 change(&active, (at * image.written / 1_000_000).min(image.written - length), &with[..length as usize]);
             }
             judge(home.path(), &image.promised);
-            // Nor by the next start.
+            // Nor at the next start.
             judge(home.path(), &image.promised);
         });
     }

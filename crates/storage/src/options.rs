@@ -21,18 +21,20 @@ pub struct StorageOptions {
     pub block_bytes: usize,
     /// Entries of an index between two whole keys: fewer whole keys make it smaller.
     pub index_restart_interval: i32,
-    /// Bits per key of a filter (as many as a Bloom filter of the same accuracy has), where a table does not say how accurate it is to be.
+    /// Bits per key of a filter (counted as for a Bloom filter of the same accuracy), if the table does not set an
+    /// accuracy.
     pub bloom_bits: f64,
     /// Whether those filters are Ribbon filters: a third smaller than Bloom filters, and slower to build.
     pub has_ribbon_filters: bool,
     /// Whether index and filters of flushed runs stay in the cache.
     pub pins_upper_runs: bool,
-    /// How far the data may grow over its live size before everything is compacted, in percent.
+    /// How far the data may exceed its live size before everything is compacted, in percent.
     pub space_amplification_percent: i32,
     /// Files each tablet may hold open.
     pub open_files_per_tablet: i32,
-    /// Raft log of one disk: it is kept below about this size, whatever members that lag may still need. About twice what is replayed after
-    /// a crash leaves room for that and for files that hold little that is still needed. Less on a small disk.
+    /// The Raft log of one disk is kept below about this size, whatever members that lag may still need. About twice
+    /// the size that is replayed after a crash, plus space for files in which little is still needed. Less on a small
+    /// disk.
     pub log_bytes: u64,
     /// Whether data files are read past the page cache.
     pub direct_reads: bool,
@@ -70,14 +72,14 @@ impl StorageOptions {
         }
     }
 
-    /// Another block cache than that which belongs to the memory limit, memtables included.
+    /// Sets the size of the block cache, memtables included, to another one than the memory limit gives.
     pub fn set_cache(&mut self, cache_bytes: u64) {
         self.cache_bytes = cache_bytes.max(1 << 20) as usize;
         (self.memtable_limit_bytes, self.memtable_bytes) = memtables(self.cache_bytes, 1 << 20);
     }
 }
 
-/// What all memtables together, of at least so many bytes, and each of them may take of a cache.
+/// The limits of all memtables together (at least `least_bytes`), and of one tablet's, within a cache.
 fn memtables(cache_bytes: usize, least_bytes: usize) -> (usize, usize) {
     let limit_bytes = (cache_bytes / 2).clamp(least_bytes, 4 << 30);
     (limit_bytes, (limit_bytes / 4).clamp(least_bytes / 4, 64 << 20))

@@ -1,10 +1,11 @@
-//! Threads that run at lower priority: those that answer requests get the processor before them.
+//! Runs background threads at a lower priority than those that answer requests.
 //!
-//! Copies, flushes, compactions and reads of the log for members that lag take the processor for milliseconds at a time, and requests that come meanwhile
-//! wait for it. A thread of lesser weight is owed less, so that one which wakes takes the processor from it sooner (`sched(7)`, "The nice value").
+//! Copies, flushes, compactions and reads of the log for members that lag use the processor for milliseconds at a time,
+//! and requests that arrive meanwhile wait. The scheduler preempts a thread of lower weight sooner when another one
+//! wakes (`sched(7)`, "The nice value").
 //!
-//! Always true: on processors that are wanted all the time it still gets a third of what another thread gets, so that compactions, which
-//! writes would have to wait for in the end, and copies, which safety waits for, go on.
+//! Always true: on busy processors such a thread still gets a third of what another thread gets, so that compactions,
+//! which writes would wait for in the end, and copies, which restore redundancy, make progress.
 
 use rustix::process::{getpid, getpriority_process, setpriority_process};
 use std::cell::Cell;
@@ -16,13 +17,13 @@ thread_local! {
     static HAS_LOWER_PRIORITY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// The calling thread runs at lower priority from now on. Where the system refuses, it keeps its priority.
+/// Lowers the priority of the calling thread from now on. If the system refuses, it keeps its priority.
 pub fn run_at_lower_priority() {
     if HAS_LOWER_PRIORITY.replace(true) {
         return;
     }
-    // Linux knows a nice value of each thread. That of the process's number is the first thread's; without a number it is the caller's, who may have
-    // been started by a thread of lower priority.
+    // Linux keeps a nice value per thread. The process id names the first thread; without an id the call reads that of
+    // the calling thread, which may have been started by a thread of lower priority.
     let of_process = getpriority_process(Some(getpid()));
     let set = of_process.and_then(|nice| setpriority_process(None, nice + NICER));
     if let Err(error) = set {

@@ -1,13 +1,17 @@
 //! The Raft log of one data disk, shared by all its tablets, so that one fsync makes the entries of many groups durable.
 //!
-//! A group's records: its entries, the last one of each write with the commit index ([`RecordedEntry`]); `h` hard state; `c` configuration; `t` index and term of the last truncated entry, and one
-//! byte that says whether the log ended there (not in older logs); `f` of a replica that was here before, or that may have lost the end of its log, index and term of the last entry that it may
-//! have acknowledged; `x`, in words, why what the log holds of the group is of no use: something that was durable is gone (`log_audit`, `log_damage`). Group 0 is the log's own: `d`, with each
-//! write, how far the log was durable when it began.
+//! The records of a group: its entries, of which the last one of each write carries the commit index
+//! ([`RecordedEntry`]); `h` hard state; `c` configuration; `t` index and term of the last truncated entry, and one byte
+//! that says whether the log ended there (absent in older logs); `f` the floor of a replica that was here before, or
+//! that may have lost the end of its log: index and term of the last entry that it may have acknowledged; `x` a text
+//! that says why the group's records cannot be relied on: durable ones were lost (`log_audit`, `log_damage`). Group 0
+//! holds the log's own record: `d`, with each write, how far the log was durable when it began.
 //!
-//! Always true: entries that were replaced or cut are not read back, whatever the engine has kept of them. It writes old entries anew into other files than what replaces and cuts them, and that may
-//! go with its file before they do. What replaces them stays as long as the log holds anything of it; where the log ends with what was cut, the record says so, and whatever follows must have
-//! been written later, with a commit index as high as that.
+//! Always true: entries that were replaced or truncated are not returned, whatever the engine has kept. The engine
+//! copies old entries into other files than those with the records that replaced or truncated them, and the file with
+//! the latter may be deleted first. A replacing entry stays as long as the log holds anything of its group. If the log
+//! ended with the truncated entries, the truncation record says so, and any entry after it must have been written
+//! later, with a commit index at least as high.
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
@@ -37,7 +41,7 @@ const TRUNCATED: &[u8] = b"t";
 const FLOOR: &[u8] = b"f";
 const DAMAGE: &[u8] = b"x";
 
-/// A log that may take less than this prepares no files: it will soon recycle its own.
+/// A log with a smaller limit prepares no files: it will soon recycle its own.
 const PREPARES_FROM_BYTES: u64 = 16 * FILE_BYTES;
 
 #[derive(Clone)]
@@ -51,17 +55,17 @@ impl MessageExt for Entries {
     }
 }
 
-/// What is known of the entries that were cut.
+/// The truncation record of a group.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cut {
-    /// Index and term of the last one.
+    /// Position of the last truncated entry.
     last: LogPosition,
-    /// The log held no other.
+    /// Whether the log held no other entries.
     was_all: bool,
 }
 
 impl Cut {
-    /// Whether the last entry that the engine holds was replaced or cut before this.
+    /// Whether the last entry that the engine holds was replaced or truncated before this.
     fn is_older(&self, recorded: &RecordedEntry) -> bool {
         recorded.entry.term < self.last.term || (self.was_all && recorded.commit < self.last.index)
     }
@@ -82,12 +86,12 @@ pub struct LogBatch {
 }
 
 impl LogBatch {
-    /// Why what the log holds of a group is of no use.
+    /// Records why a group's records cannot be relied on.
     fn set_damage(&mut self, group: GroupId, reason: &str) -> Result<(), StorageError> {
         Ok(self.inner.put(group.0, DAMAGE.to_vec(), reason.as_bytes().to_vec())?)
     }
 
-    /// The group goes by what is left of its log ([`RaftLog::damage`]).
+    /// Removes the record of damage: the group relies on the remaining entries of its log ([`RaftLog::damage`]).
     pub fn forget_damage(&mut self, group: GroupId) {
         self.inner.delete(group.0, DAMAGE.to_vec());
     }
@@ -155,10 +159,10 @@ pub struct RaftLog {
     syncs: Arc<AtomicU64>,
 }
 
-/// Why the engine did not open.
+/// The engine's error when it did not open.
 struct Refused {
     error: raft_engine::Error,
-    /// It is not what the system lacks at the moment.
+    /// Whether the cause is damage, as opposed to a lack of resources at the moment.
     is_damage: bool,
 }
 
@@ -179,7 +183,7 @@ fn open_engine(config: &Config, files: &Arc<LogFiles>) -> Result<Engine, Refused
         Ok(opened) => opened.map_err(|error| {
             let is_damage = match &error {
                 Error::Corruption(_) | Error::Codec(_) | Error::Protobuf(_) => true,
-                // The disk could read it a moment ago.
+                // The disk could read the file a moment ago.
                 Error::Io(error) => is_unreadable(error),
                 _ => false,
             };
@@ -199,11 +203,12 @@ fn config(directory: &Path, limit_bytes: u64) -> Result<Config, StorageError> {
     Ok(Config {
         dir: dir.to_owned(),
         target_file_size: ReadableSize(FILE_BYTES),
-        // From here on files are given back. Of what is in the oldest fifth of them then the engine thinks that it should have become
-        // obsolete, and writes it anew in the end; until then there must be time to flush it.
+        // From this size on files are freed. The engine expects everything in the oldest fifth of the files to be
+        // obsolete by then, and rewrites the rest; until then there must be time to flush it.
         purge_threshold: ReadableSize((limit_bytes / 4 * 3).max(2 * FILE_BYTES)),
-        // Appending to a file that is already there changes no file system metadata, so that an fsync does not wait for the journal, and with it for whatever
-        // else is being written on the disk. What the engine could fill ahead by itself it would not make durable; see `log_files`.
+        // Appending to an existing file changes no file system metadata, so an fsync does not wait for the journal and
+        // the other writes on the disk. The engine can preallocate files too, but would not make them durable; see
+        // `log_files`.
         enable_log_recycle: true,
         prefill_for_recycle: false,
         // Values are hardly compressible, and the log is short-lived.
@@ -215,7 +220,8 @@ fn config(directory: &Path, limit_bytes: u64) -> Result<Config, StorageError> {
 }
 
 impl RaftLog {
-    /// Opens the log in `directory`, or makes it, whatever is damaged in it: see [`Self::damage`]. `held`: the groups that have data on this disk.
+    /// Opens the log in `directory`, or makes it, even if it is damaged: see [`Self::damage`]. `held`: the groups that
+    /// have data on this disk.
     pub fn open(directory: &Path, limit_bytes: u64, held: &[GroupId]) -> Result<Self, StorageError> {
         Self::open_by(directory, limit_bytes, held, &from_disk)
     }
@@ -240,7 +246,7 @@ impl RaftLog {
         let freed = FreedRecord::open(directory, audit.freed).map_err(io("cannot write"))?;
         audit.remove_obsolete().map_err(io("cannot remove"))?;
         let mut files = Arc::new(LogFiles::new(directory, known, freed));
-        // The engine believes what a block says of its length.
+        // The engine trusts the length that a block claims.
         let opened = if audit.is_unreadable { None } else { Some(open_engine(&config, &files)) };
         let engine = match opened {
             Some(Ok(engine)) => engine,
@@ -272,7 +278,7 @@ impl RaftLog {
         Ok(log)
     }
 
-    /// Writes what was found in its files to the groups concerned.
+    /// Writes the findings of an audit to the groups concerned.
     fn record_damage(&self, verdict: &Verdict, audit: &Audit, held: &[GroupId]) -> Result<(), StorageError> {
         let path = self.directory.display();
         let found = || audit.groups.iter().copied().map(GroupId).chain(held.iter().copied());
@@ -283,7 +289,7 @@ impl RaftLog {
                 tracing::warn!(event = "disk", %path, reason, replicas, "what was written last to the raft log may be lost: its replicas ask the others");
             }
             Verdict::Damaged { reason, groups } => {
-                // What else was found with it is not told apart.
+                // Other findings of the same audit are not distinguished.
                 self.forget_damaged_floors(found())?;
                 let all = || self.groups().into_iter().chain(found()).map(|group| group.0).collect();
                 let concerned: BTreeSet<u64> = groups.clone().unwrap_or_else(all);
@@ -303,13 +309,13 @@ impl RaftLog {
         Folder(&self.directory).forget_found()
     }
 
-    /// Why what the log holds of a group is of no use: something that was durable is gone, so that its replica must be made anew from others. Until [`LogRecords::retire`], or
-    /// [`LogBatch::forget_damage`].
+    /// Why the group's records cannot be relied on: durable ones were lost, so its replica must be rebuilt from others.
+    /// Set until [`LogRecords::retire`] or [`LogBatch::forget_damage`].
     pub fn damage(&self, group: GroupId) -> Option<String> {
         self.engine.get(group.0, DAMAGE).map(|reason| String::from_utf8_lossy(&reason).into_owned())
     }
 
-    /// Removes the files of former logs that could not be opened, once no group is in need of what they held.
+    /// Removes the files of former logs that could not be opened, once no group needs them.
     pub fn forget_damaged_files(&self) -> Result<(), StorageError> {
         if self.groups().into_iter().any(|group| self.damage(group).is_some()) {
             return Ok(());
@@ -317,8 +323,8 @@ impl RaftLog {
         Folder(&self.directory).forget_files_aside()
     }
 
-    /// Drops entries that were replaced or cut and are here again, see the top of this module. An entry after the end of such a log would leave a hole, which the engine
-    /// does not take.
+    /// Drops entries that were replaced or truncated and have come back, see the top of this module. An entry after the
+    /// end of such a log would leave a gap, which the engine does not allow.
     fn cut_again(&self) -> Result<(), StorageError> {
         let mut batch = EngineBatch::default();
         for group in self.groups() {
@@ -328,7 +334,7 @@ impl RaftLog {
             };
             let newest = match self.last_entry(group, &cut) {
                 Ok(newest) => newest,
-                // Whoever opens its replica is told the same, and sets it aside.
+                // The same error is reported when the replica is opened, which sets it aside.
                 Err(StorageError::Corrupt(_)) => continue,
                 Err(error) => return Err(error),
             };
@@ -339,13 +345,13 @@ impl RaftLog {
                 batch.add_command(group.0, Command::Compact { index: cut.last.index + 1 });
             }
         }
-        // Not durable: the next start does it again.
+        // Not synced: the next start repeats it if it is lost.
         self.engine.write(&mut batch, false)?;
         Ok(())
     }
 
-    /// Writes and empties `batch`; with `sync`, durable when it returns. After an error nobody knows what has reached the disk: nothing is written to it any
-    /// more.
+    /// Writes and empties `batch`; with `sync`, durable when it returns. After an error the state of the disk is
+    /// unknown: nothing more is written to it.
     pub fn write(&self, batch: &mut LogBatch, sync: bool) -> Result<usize, StorageError> {
         if !batch.is_empty() {
             batch.inner.put(OWN_GROUP, FENCE.to_vec(), fence_value(self.files.durable()))?;
@@ -355,35 +361,36 @@ impl RaftLog {
 
     /// Makes everything written so far durable.
     pub fn sync(&self) -> Result<(), StorageError> {
-        // The engine's own `sync` does nothing: it writes an empty batch, and writes no empty batch.
+        // The engine's own `sync` has no effect: it writes an empty batch, which the engine skips.
         self.unless_failed(|_| Ok(self.files.sync()?))?;
         self.syncs.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How often [`Self::sync`] has done so.
+    /// How often [`Self::sync`] has synced.
     #[doc(hidden)]
     pub fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Whether the disk is not written to any more: a write has failed, or [`Self::give_up`] was called.
+    /// Whether the log no longer writes to the disk: a write has failed, or [`Self::give_up`] was called.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Writes nothing any more: the disk is known to have failed.
+    /// Stops all writes: the disk is known to have failed.
     pub fn give_up(&self) {
         self.has_failed.store(true, Ordering::Release);
     }
 
-    /// For tests: from now on every write waits until this is called with `false`.
+    /// For tests: from now on every write waits, until this is called with `false`.
     #[doc(hidden)]
     pub fn hang(&self, hangs: bool) {
         self.hang.set(hangs);
     }
 
-    /// The engine panics where an fsync fails, so as to be used no more. It is not, and the other disks' logs know nothing of it.
+    /// Runs `write` unless an earlier write failed. The engine panics when an fsync fails, so that it cannot be used
+    /// any more; that must not end the process, as the logs of the other disks are not affected.
     fn unless_failed<T>(&self, write: impl FnOnce(&Engine) -> raft_engine::Result<T>) -> Result<T, StorageError> {
         if self.has_failed() {
             return Err(StorageError::Log("its disk has failed".to_owned()));
@@ -399,7 +406,7 @@ impl RaftLog {
         outcome
     }
 
-    /// What the log holds of a group, but for `applied`, which the state machine knows.
+    /// The state of a group according to the log; `applied` is not set, as only the state machine has it.
     pub fn recover(&self, group: GroupId) -> Result<Recovered, StorageError> {
         let (cut, floor) = (self.cut(group)?, self.position(group, FLOOR)?);
         let truncated = cut.last;
@@ -421,17 +428,17 @@ impl RaftLog {
         })
     }
 
-    /// What a replica must remember whose log is of no use any more: term and vote, and how far it may have acknowledged.
+    /// What a replica whose log cannot be used must remember: term and vote, and how far it may have acknowledged.
     ///
     /// # Errors
-    /// If its term and vote cannot be read. How far it has acknowledged is not known then if its entries cannot.
+    /// If its term and vote cannot be read. If its entries cannot be read, how far it has acknowledged is unknown.
     pub fn memory(&self, group: GroupId) -> Result<(HardState, LogPosition), StorageError> {
         let state = self.engine.get_message::<HardState>(group.0, HARD_STATE)?.unwrap_or_default();
         let floor = self.recover(group).map_or(UNKNOWN_FLOOR, |recovered| recovered.last_acknowledged());
         Ok((state, floor))
     }
 
-    /// The last entry of the log; `None` if there is none after what was cut.
+    /// The last entry of the log; `None` if there is none after the truncation.
     fn last_entry(&self, group: GroupId, cut: &Cut) -> Result<Option<RecordedEntry>, StorageError> {
         let Some(index) = self.engine.last_index(group.0).filter(|&index| index > cut.last.index) else {
             return Ok(None);
@@ -441,21 +448,22 @@ impl RaftLog {
         Ok(Some(recorded).filter(|recorded| !cut.is_older(recorded)))
     }
 
-    /// What is known of the entries of a group that were cut.
+    /// The truncation record of a group.
     fn cut(&self, group: GroupId) -> Result<Cut, StorageError> {
         let was_all = self.engine.get(group.0, TRUNCATED).is_some_and(|value| value.get(16) == Some(&1));
         Ok(Cut { last: self.position(group, TRUNCATED)?, was_all })
     }
 
-    /// The end of the log may be lost, as when the power was lost before it was durable: how far the groups' replicas have acknowledged is not known any more. Durable when
-    /// it returns; returns how many there are. What is remembered of replicas that have left was written durably, and stays; so was all that the log holds of the catalog's group, in
-    /// every mode.
+    /// Sets the floors of all groups' replicas to unknown, because the end of the log may be lost, as after a loss of
+    /// power before it was durable. Durable when it returns; returns the number of groups. The records of replicas that
+    /// have left were written durably, and stay; so were all records of the catalog's group, in every durability mode.
     pub fn forget_floors(&self) -> Result<usize, StorageError> {
         let others = self.members().into_iter().filter(|group| *group != GroupId::CATALOG);
         self.forget_floors_of(others.collect())
     }
 
-    /// The same after damage, of all groups, and of these too if the log holds nothing of them.
+    /// As [`Self::forget_floors`], after damage: for all groups, and for `others` even if the log holds no record of
+    /// them.
     fn forget_damaged_floors(&self, others: impl Iterator<Item = GroupId>) -> Result<usize, StorageError> {
         let known = self.groups();
         let lost = others.filter(|group| group.0 != OWN_GROUP && !known.contains(group));
@@ -479,7 +487,7 @@ impl RaftLog {
         Ok(concerned.len())
     }
 
-    /// A place in the log; [`LogPosition::START`] if there is no such record.
+    /// The position in a record; [`LogPosition::START`] if there is no such record.
     fn position(&self, group: GroupId, key: &[u8]) -> Result<LogPosition, StorageError> {
         let Some(value) = self.engine.get(group.0, key) else { return Ok(LogPosition::START) };
         let mut reader = diorite_base::bytes::Reader::new(&value);
@@ -497,15 +505,16 @@ impl RaftLog {
         self.files.durable()
     }
 
-    /// Notes beside the log how far it is durable, so that damage to its end is known for what it is.
+    /// Records beside the log how far it is durable, so that damage to its end is recognized.
     pub fn note_durable(&self) -> Result<(), StorageError> {
         Folder(&self.directory).note_durable(self.files.durable())
     }
 
-    /// Gives back files in which every record is obsolete. What has stayed in the oldest ones over about ten calls is written anew, entry by entry, which
-    /// costs much: not to be called before another [`FILE_BYTES`] or so are written.
+    /// Frees files in which every record is obsolete. Records that have stayed in the oldest files over about ten calls
+    /// are rewritten entry by entry, which is expensive: not to be called before another [`FILE_BYTES`] or so are
+    /// written.
     pub fn purge(&self) -> Result<(), StorageError> {
-        // What has made records obsolete must not be lost once they are gone.
+        // The records that made others obsolete must be durable before those are deleted.
         self.sync()?;
         self.engine.purge_expired_files()?;
         self.note_durable()

@@ -1,16 +1,17 @@
-//! The limit on what flushes and compactions of a node write together, which can be changed while they run.
+//! The rate limit on the bytes that flushes and compactions of a node write together. It can be changed while they run.
 //!
-//! Always true: there is one for all tablets of a node, from its start on, with or without a limit. Flushes come before compactions.
+//! Always true: there is one limiter for all tablets of a node, from its start on, with or without a limit. Flushes
+//! come before compactions.
 
 use rust_librocksdb_sys as ffi;
 use rust_rocksdb::{AsRawPtr, Options};
 use std::ptr::NonNull;
 
-/// How often bytes are handed out, microseconds.
+/// How often bytes are granted, microseconds.
 const REFILL_US: i64 = 100_000;
-/// In how many of these compactions get some although flushes want all.
+/// One in so many refills gives compactions a share even if flushes could use all of it.
 const FAIRNESS: i32 = 10;
-/// More than any disk writes: no limit.
+/// More than any disk writes: stands for no limit.
 const NO_LIMIT: i64 = 1 << 42;
 
 unsafe extern "C" {
@@ -20,7 +21,7 @@ unsafe extern "C" {
 
 /// Hands out bytes to write.
 pub(crate) struct RateLimiter {
-    /// A counted reference to the limiter; the options and the tablets opened with them have others.
+    /// A counted reference to the limiter; the options, and the tablets opened with them, hold others.
     raw: NonNull<ffi::rocksdb_ratelimiter_t>,
 }
 
@@ -30,29 +31,29 @@ unsafe impl Send for RateLimiter {}
 unsafe impl Sync for RateLimiter {}
 
 impl RateLimiter {
-    /// With this rate, bytes per second; 0: no limit.
+    /// A limiter with this rate, bytes per second; 0: no limit.
     ///
     /// # Panics
     /// If there is no memory for it.
     pub(crate) fn new(bytes_per_second: u64) -> Self {
-        // SAFETY: no pointer goes in; what comes out is owned here and given back when this is dropped.
+        // SAFETY: no pointer is passed; the returned one is owned here and freed on drop.
         let raw = unsafe { ffi::rocksdb_ratelimiter_create(to_rocksdb(bytes_per_second), REFILL_US, FAIRNESS) };
         Self { raw: NonNull::new(raw).expect("RocksDB aborts without memory") }
     }
 
-    /// What is opened with these options goes by it.
+    /// Makes everything opened with these options use the limiter.
     pub(crate) fn limit(&self, options: &mut Options) {
         // SAFETY: both pointers are valid for the call, in which RocksDB takes a reference of its own.
         unsafe { ffi::rocksdb_options_set_ratelimiter(options.as_raw_ptr(), self.raw.as_ptr()) };
     }
 
-    /// Another rate, from now on; 0: no limit.
+    /// Changes the rate, bytes per second; 0: no limit.
     pub(crate) fn set(&self, bytes_per_second: u64) {
         // SAFETY: the reference is held until this is dropped.
         unsafe { diorite_ratelimiter_set(self.raw.as_ptr(), to_rocksdb(bytes_per_second)) };
     }
 
-    /// The rate; 0: no limit.
+    /// The rate, bytes per second; 0: no limit.
     pub(crate) fn get(&self) -> u64 {
         // SAFETY: as for `set`.
         match unsafe { diorite_ratelimiter_get(self.raw.as_ptr()) } {

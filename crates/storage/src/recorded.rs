@@ -1,5 +1,6 @@
-//! An entry as the log keeps it: Raft's own encoding (protobuf), and after it, in a field that Raft does not use, the commit index that was known when it was
-//! written. So a commit index costs a few bytes of an entry that is written anyway, and not a record of its own.
+//! An entry as the log stores it: Raft's own encoding (protobuf), followed, in a field that Raft does not use, by the
+//! commit index known when it was written. So a commit index costs a few bytes of an entry that is written anyway, and
+//! no record of its own.
 
 use diorite_raft::Entry;
 use protobuf::reflect::MessageDescriptor;
@@ -7,10 +8,10 @@ use protobuf::wire_format::WireType;
 use protobuf::{Clear, CodedInputStream, CodedOutputStream, Message, ProtobufResult, UnknownFields, rt};
 use std::any::Any;
 
-/// A number that no field of an entry has.
+/// A field number that entries do not use.
 const COMMIT_FIELD: u32 = 1_000;
 
-/// An entry, and a commit index that is known with it, or 0.
+/// An entry, and a commit index known with it, or 0.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct RecordedEntry {
     pub(crate) entry: Entry,
@@ -18,7 +19,7 @@ pub(crate) struct RecordedEntry {
 }
 
 impl RecordedEntry {
-    /// Entries of one write: the last one has the commit index. They are put into `recorded`.
+    /// Encodes the entries of one write, the last one with the commit index, into `recorded`.
     pub(crate) fn all(entries: &[Entry], commit: u64, recorded: &mut Vec<Self>) {
         recorded.extend(entries.iter().map(|entry| Self { entry: entry.clone(), commit: 0 }));
         if let Some(last) = recorded.last_mut() {
@@ -48,7 +49,7 @@ impl Message for RecordedEntry {
 
     fn merge_from(&mut self, input: &mut CodedInputStream<'_>) -> ProtobufResult<()> {
         self.entry.merge_from(input)?;
-        // What is read back goes to other members too: they are sent what Raft knows of.
+        // Entries that are read back go to other members too, which must receive only fields that Raft defines.
         let unknown = std::mem::take(self.entry.mut_unknown_fields());
         if let Some(commit) = unknown.get(COMMIT_FIELD).and_then(|values| values.varint.last()) {
             self.commit = *commit;

@@ -1,32 +1,32 @@
-//! Notes when reads fold many operands of one key again and again, so that the operands are written back as one.
+//! Notes when reads fold many operands of one key again and again, and asks for a flush that stores them as one.
 //!
-//! A flush does that: it folds the operands of each key that are in memory into one, beside the read and write paths, and whatever is written
-//! meanwhile. It changes how a value is stored, never what it is. It is worth its cost when reads have gone through as many bytes as it will write.
+//! A flush folds the operands of each key that are in memory into one, beside the read and write paths. It changes how
+//! a value is stored, never the value. It is worth its cost once reads have folded as many bytes as it will write.
 //!
-//! Always true: a key with few operands is never noted, and noting costs such a key one comparison; no clock is read.
+//! Always true: a key with few operands is never noted, and costs one comparison; no clock is read.
 //! Left out: operands in files, of which each holds one per key, and compactions, which fold those.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// From so many operands of a key on.
+/// The least number of operands of a key that is noted.
 const MANY_OPERANDS: usize = 256;
 
-/// What an operand takes in memory beside its bytes, about: its key, its node, the step to it.
+/// About how many bytes an operand takes in memory beside its own: its key, its node, the pointer to it.
 const OPERAND_BYTES: u64 = 64;
 
-/// A flush is not worth it for less than this.
+/// A flush is not worth it below this many bytes.
 const LEAST_BYTES: u64 = 4 << 20;
 
-/// What reads have gone through since the last flush that they asked for.
+/// The bytes that reads have folded since the last flush that they asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Refolding {
     bytes: AtomicU64,
-    /// The most that a single read has.
+    /// The most bytes that a single read has folded.
     largest_bytes: AtomicU64,
 }
 
 impl Refolding {
-    /// Operands of a key were folded.
+    /// Notes that a read folded operands of a key.
     #[inline]
     pub(crate) fn note<'a>(&self, count: usize, operands: impl Iterator<Item = &'a [u8]>) {
         if count >= MANY_OPERANDS {
@@ -36,7 +36,7 @@ impl Refolding {
         }
     }
 
-    /// Whether a flush is due, with so many bytes in memory. It is asked for once; then reads begin anew.
+    /// Whether a flush is due, with so many bytes in memory. Returns true once; then counting begins anew.
     pub(crate) fn wants_flush(&self, memory_bytes: impl FnOnce() -> u64) -> bool {
         let bytes = self.bytes.load(Ordering::Relaxed);
         if bytes < LEAST_BYTES {
@@ -47,7 +47,7 @@ impl Refolding {
             return false;
         }
         self.bytes.store(0, Ordering::Relaxed);
-        // What takes more than all memory holds is in files, where a flush does not help.
+        // A read that folded more than all memory holds has read files, where a flush does not help.
         self.largest_bytes.swap(0, Ordering::Relaxed) / 2 <= memory_bytes
     }
 }
@@ -63,10 +63,10 @@ mod tests {
     #[test]
     fn reads_pay_for_a_flush_before_they_get_one() {
         let refolding = Refolding::default();
-        // 255 operands are few, however often they are read.
+        // 255 operands are too few to be noted, however often they are read.
         (0..100_000).for_each(|_| read(&refolding, 255));
         assert!(!refolding.wants_flush(|| 1));
-        // 1.6 MB a read: the third one comes to more than the least that a flush is for.
+        // 1.6 MB a read: the third read exceeds the least that a flush is worth.
         (0..2).for_each(|_| read(&refolding, 10_000));
         assert!(!refolding.wants_flush(|| 1 << 20));
         read(&refolding, 10_000);

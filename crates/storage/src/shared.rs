@@ -1,5 +1,5 @@
-//! What all tablets of a node share: block cache, memtable limit, thread pools, rate limit, counters; and the RocksDB
-//! options made from them.
+//! The resources that all tablets of a node share: block cache, memtable limit, thread pools, rate limit, counters; and
+//! the RocksDB options made from them.
 
 use crate::brief;
 use crate::counters::StorageCounters;
@@ -62,12 +62,13 @@ impl Shared {
         }))
     }
 
-    /// It is this second. Compaction goes by the time that logs say, but by none that has yet to come: a log may have been written by a clock that was wrong.
+    /// Sets the present second. Compaction uses the time of logs, but none that is in the future: a log may have been
+    /// written with a wrong clock.
     pub fn set_present_s(&self, now_s: u32) {
         self.present_s.store(now_s, Ordering::Relaxed);
     }
 
-    /// What second it is, as far as is known; 0: it is not.
+    /// The present second as last set; 0 if unknown.
     pub(crate) fn present_s(&self) -> u32 {
         match self.present_s.load(Ordering::Relaxed) {
             u32::MAX => 0,
@@ -84,12 +85,12 @@ impl Shared {
         &self.options
     }
 
-    /// What flushes and compactions may write together from now on, bytes per second; 0: no limit.
+    /// Sets the limit on what flushes and compactions write together, bytes per second; 0: no limit.
     pub fn set_compaction_rate(&self, bytes_per_second: u64) {
         self.rate_limiter.set(bytes_per_second);
     }
 
-    /// What they may write now.
+    /// The current limit, bytes per second.
     pub fn compaction_rate(&self) -> u64 {
         self.rate_limiter.get()
     }
@@ -159,7 +160,8 @@ impl Shared {
     }
 }
 
-/// What a fold gives; nothing if it panics, which RocksDB reports as corruption of this tablet. RocksDB's frames are above: no panic may go through them.
+/// The result of a fold; `None` if it panics, which RocksDB reports as corruption of this tablet. RocksDB's frames are
+/// on the stack: no panic may cross them.
 fn or_none(fold: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
     caught(fold).unwrap_or_else(|panic| {
         tracing::error!(event = "panic", %panic, "values could not be merged");
@@ -187,9 +189,9 @@ fn base_options(options: &StorageOptions, write_buffers: &WriteBufferManager) ->
     base.set_enable_write_thread_adaptive_yield(false);
     base.set_avoid_unnecessary_blocking_io(true);
     base.set_skip_stats_update_on_db_open(true);
-    // Closing is as quick as crashing: the log is replayed. A clean shutdown flushes first.
+    // A close is as quick as a crash, after which the log is replayed. An orderly shutdown flushes first.
     base.set_avoid_flush_during_shutdown(true);
-    // Otherwise each opening of a tablet, of a handful of files, starts 15 threads.
+    // The default starts 15 threads each time that a tablet of a handful of files is opened.
     base.set_max_file_opening_threads(1);
     base.set_max_open_files(options.open_files_per_tablet);
     base.set_bytes_per_sync(1 << 20);

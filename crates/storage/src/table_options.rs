@@ -1,7 +1,7 @@
-//! What the options of a table say about its files, and the RocksDB options made of it.
+//! The storage options of a table, and the RocksDB options made from them.
 //!
-//! Always true: all of it is about files that are written from now on; every file says itself how it is read. What is said here changes how data is
-//! stored and what reading it costs, never what is read.
+//! Always true: the options apply to files written from now on; every file itself says how it is read. They change how
+//! data is stored and what reads cost, never the result of a read.
 
 use crate::options::StorageOptions;
 use rust_rocksdb::{
@@ -12,25 +12,26 @@ use rust_rocksdb::{
 /// Levels of a tablet; universal compaction uses the upper ones as slots for sorted runs.
 pub(crate) const LEVELS: i32 = 7;
 
-/// So many sorted runs wait for a compaction.
+/// With so many sorted runs, a compaction begins.
 const RUNS: i32 = 6;
 
-/// With so many of them writes slow down; with twice as many they stop.
+/// With so many sorted runs writes slow down; with twice as many they stop.
 pub(crate) const SLOWDOWN_RUNS: i32 = 4 * RUNS;
 
-/// The level that RocksDB takes for an algorithm if none is given. Of LZ4, positive levels are those of LZ4 HC: level 1 takes nine times the processor time.
+/// RocksDB's value for an algorithm's default level. For LZ4, positive levels select LZ4 HC: level 1 takes nine times
+/// the processor time.
 const USUAL_LEVEL: i32 = 32_767;
 
 /// Partitions of index and filter, before compression.
 const PARTITION_BYTES: usize = 16 << 10;
 
-/// How files are merged.
+/// Which files are merged with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompactionStyle {
-    /// Runs of similar size together: the least writing.
+    /// Runs of similar size: the least write amplification.
     #[default]
     SizeTiered,
-    /// Levels, each ten times the one above: the least space, for data that is overwritten much.
+    /// Levels, each ten times the size of the one above: the least space for data that is often overwritten.
     Leveled,
     /// One file for each window of time once the window is over; files that have expired as a whole are not merged with others.
     TimeWindow {
@@ -40,7 +41,7 @@ pub enum CompactionStyle {
 }
 
 impl CompactionStyle {
-    /// Whether a file holds all that was written between two moments, so that its newest state is about all of it.
+    /// Whether each file holds all writes between two moments, so that its newest applied state covers all of it.
     pub(crate) fn merges_whole_runs(self) -> bool {
         self != Self::Leveled
     }
@@ -49,12 +50,12 @@ impl CompactionStyle {
 /// Which files have filters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Filters {
-    /// All but those of the last level, which hold most of the data: a read of a key that exists goes there anyway.
+    /// All but those of the last level, which hold most of the data: a read of an existing key goes there anyway.
     #[default]
     UpperRuns,
-    /// All: a read of an absent key costs no read of the disk but with this chance.
+    /// All: a read of an absent key reads the disk only with this probability.
     Everywhere {
-        /// The chance of a false positive, above 0 and below 1.
+        /// The probability of a false positive, above 0 and below 1.
         fp_chance: f64,
     },
 }
@@ -83,9 +84,9 @@ pub struct TableOptions {
     pub filters: Filters,
     /// How blocks are compressed.
     pub compression: Compression,
-    /// How those of the last level are, if that is another way.
+    /// The compression of the last level, if it differs.
     pub last_level_compression: Option<Compression>,
-    /// Bytes of a block before compression, if not those of [`StorageOptions`].
+    /// Block size before compression, bytes, if it differs from [`StorageOptions`].
     pub block_bytes: Option<usize>,
 }
 
@@ -104,10 +105,10 @@ impl TableOptions {
                 options.set_compaction_style(DBCompactionStyle::Level);
                 options.set_level_compaction_dynamic_level_bytes(true);
             }
-            // `crate::windows` chooses what is merged.
+            // `crate::windows` chooses the files to merge.
             CompactionStyle::TimeWindow { .. } => {
                 options.set_disable_auto_compactions(true);
-                // Each window is a file for as long as it lives.
+                // Each window keeps its file for as long as the window exists.
                 options.set_level_zero_slowdown_writes_trigger(WINDOW_FILES);
                 options.set_level_zero_stop_writes_trigger(2 * WINDOW_FILES);
             }
@@ -152,7 +153,7 @@ impl TableOptions {
     }
 }
 
-/// Files of a tablet with windows at which writes slow down.
+/// Number of files at which writes to a tablet with time windows slow down.
 const WINDOW_FILES: i32 = 400;
 
 /// RocksDB's default: no zlib header.
@@ -168,13 +169,14 @@ impl Compression {
     }
 }
 
-/// Bits of a key in a filter with this chance of a false positive: those of an ideal Bloom filter, and a little for being in one cache line.
+/// Bits per key of a filter with this probability of a false positive: those of an ideal Bloom filter, plus a little
+/// because each key uses one cache line.
 fn bits_for(fp_chance: f64) -> f64 {
     let ideal = -fp_chance.clamp(1e-5, 0.9).ln() / std::f64::consts::LN_2.powi(2);
     (ideal * 1.05).clamp(1.0, 24.0)
 }
 
-/// What all tablets have in common: runs that are merged with those of similar size.
+/// The options that all tablets share: runs are merged with those of similar size.
 pub(crate) fn runs(base: &mut Options, options: &StorageOptions) {
     base.set_compaction_style(DBCompactionStyle::Universal);
     base.set_num_levels(LEVELS);

@@ -1,4 +1,4 @@
-//! What the options of a table do to real files, and scans past rows that are no more.
+//! The options of a table on real files, and scans that skip dead rows.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -10,10 +10,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A value lives until the second in its first four bytes; 0: it is deleted; the greatest: for ever. A deletion may go once the horizon is past second 1.
+/// A value lives until the second in its first four bytes; 0: it is deleted; the maximum: it never expires. A deletion
+/// may be purged once the horizon is past second 1.
 struct Until;
 
-/// How long values live here that expire.
+/// The TTL of values that expire.
 const TTL_S: u32 = 100;
 
 fn until(value: &[u8]) -> u32 {
@@ -56,7 +57,7 @@ fn value(until_s: u32, bytes: usize) -> Vec<u8> {
     value
 }
 
-/// A tablet whose log goes on by a second with each batch.
+/// A tablet whose stamps advance by a second with each batch.
 struct Written {
     tablet: Arc<Tablet>,
     state: AppliedState,
@@ -90,11 +91,11 @@ fn number(key: &[u8]) -> u64 {
     u64::from_be_bytes(key[1..9].try_into().unwrap())
 }
 
-/// The keys from `start` on whose rows live for ever, as a reader of rows finds them.
+/// The keys from `start` on whose rows never expire, as a reader of rows finds them.
 fn live(tablet: &Tablet, start: u64, reverse: bool) -> Vec<u64> {
     let mut found = Vec::new();
     let mut take = |key: &[u8], value: &[u8]| {
-        // Now and then a dead one is handed out.
+        // A scan passes a dead row to its caller now and then.
         if until(value) == u32::MAX {
             found.push(number(key));
         }
@@ -179,7 +180,7 @@ fn compression_is_as_the_table_says_and_changes_with_it() {
         drop(written);
         written = Written::open(&shared, &path, options);
         assert_eq!(written.tablet.options(), &options);
-        // There has to be something to be merged.
+        // A compaction needs several files to merge.
         written.write(6, std::iter::once((0, text(0))));
         written.tablet.flush(true).unwrap();
         written.tablet.compact();
@@ -189,7 +190,7 @@ fn compression_is_as_the_table_says_and_changes_with_it() {
     assert_eq!(written.live().len(), 20_000);
 }
 
-/// Writes a file of rows of this second, as old as that.
+/// Writes a file of rows of this second, and sets its age to that.
 fn write_file(written: &mut Written, second: u32, rows: std::ops::Range<u64>, until_s: u32) {
     written.write(second, rows.map(|n| (n, value(until_s, 100))));
     let before: BTreeSet<String> = written.tablet.live_files().unwrap().into_iter().map(|file| file.name).collect();
@@ -223,7 +224,7 @@ fn a_window_that_is_over_becomes_one_file() {
         5,
         "the two windows that are over, and three files of the one that is not"
     );
-    // What was merged is as old as it was.
+    // The merged file is as old as its data.
     let ages: BTreeSet<u64> =
         written.tablet.live_files().unwrap().iter().map(|file| crate::windows::written_s(&path_of(file))).collect();
     assert!(ages.contains(&u64::from(base + 20)) && ages.contains(&u64::from(base + 80)), "{ages:?}");
@@ -243,7 +244,7 @@ fn scans_go_past_rows_that_are_no_more_and_notice_what_comes_in_between() {
         shared.set_present_s(1_000);
         written.write(900, (0..5_000).map(|n| (n, value(0, 20))));
         written.write(900, (5_000..5_003).map(|n| (n, value(u32::MAX, 20))));
-        // Nothing is purged: the horizon is not flushed past second 1 in memory, and nothing is compacted in files.
+        // Nothing is purged: in memory, the horizon is not flushed past second 1; in files, nothing is compacted.
         if in_files {
             written.tablet.flush(true).unwrap();
         }
@@ -301,7 +302,7 @@ fn what_expires_is_passed_over_when_it_has_for_everybody() {
     assert_eq!(seen(), 1_000, "another node's clock may be a little behind");
     shared.set_present_s(1_003);
     (0..3).for_each(|_| assert_eq!(seen(), 0));
-    // The clock was wrong and is right again.
+    // The clock was wrong and is set right.
     shared.set_present_s(990);
     assert_eq!(seen(), 1_000);
 }
@@ -340,7 +341,8 @@ fn rows_that_reads_pass_over_again_and_again_are_compacted_early() {
     assert_eq!(left, 1, "what nobody needs has gone");
 }
 
-/// One writer brings a row to life, says so, and lets it die again, in the midst of dead ones; readers must see it as long as it is said to live.
+/// One writer makes a row live, announces it, and deletes it again, between dead rows; readers must see it while it is
+/// announced as live.
 #[test]
 fn whoever_reads_after_a_write_sees_it() {
     const ROWS: u64 = 3_000;
@@ -348,7 +350,7 @@ fn whoever_reads_after_a_write_sees_it() {
     let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
     shared.set_present_s(1_000);
     written.write(900, (0..ROWS).map(|n| (n, value(0, 20))));
-    // Twice the number of the row, and one more while it lives; ever greater rounds in the upper half.
+    // Twice the number of the row, plus one while it lives; the upper half counts rounds.
     let (said, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     let tablet = Arc::clone(&written.tablet);
     std::thread::scope(|scope| {
@@ -373,7 +375,7 @@ fn whoever_reads_after_a_write_sees_it() {
             let row = random.below(ROWS);
             written.write(901, std::iter::once((row, value(u32::MAX, 20))));
             said.store((round * ROWS + row) << 1 | 1, Ordering::Release);
-            // Long enough for a scan or two.
+            // Lasts as long as a scan or two.
             (0..3).for_each(|_| assert_eq!(live(&tablet, 0, false), [row]));
             said.store((round * ROWS + row) << 1, Ordering::Release);
             written.write(902, std::iter::once((row, value(0, 20))));
@@ -385,7 +387,7 @@ fn whoever_reads_after_a_write_sees_it() {
     });
 }
 
-/// Random writes, deletions, flushes and compactions: what scans find is what lives, from wherever they begin.
+/// Random writes, deletions, flushes and compactions: scans find exactly the live rows, wherever they begin.
 #[test]
 fn scans_agree_with_a_map_whatever_is_noted() {
     for seed in 0..6 {

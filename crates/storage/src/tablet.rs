@@ -33,9 +33,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Longer scans read so much of a file at a time. What is read beyond the end of a piece is read in vain, so not more.
+/// Longer scans read this much of a file at a time. The part read beyond the end of a piece is wasted, so it is not
+/// more.
 const SCAN_READAHEAD_BYTES: usize = 256 << 10;
-/// A tablet of less than this is compacted as a whole where a part of it is worth it.
+/// A tablet smaller than this is compacted as a whole if a part of it is due.
 const SMALL_BYTES: u64 = 256 << 20;
 
 /// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
@@ -48,7 +49,7 @@ const REMOVED_PASSED: u64 = 1_000;
 #[derive(Default)]
 pub struct Batch {
     inner: WriteBatch,
-    /// Ranges are deleted in it: RocksDB does not tell what is in such a batch.
+    /// Whether ranges are deleted: RocksDB does not list the keys of such a batch.
     deletes_ranges: bool,
 }
 
@@ -99,7 +100,7 @@ pub struct Tablet {
     events: Arc<TabletEvents>,
     expiry: Arc<Expiry>,
     options: TableOptions,
-    /// Where nothing lives, for scans.
+    /// The ranges without live rows, for scans.
     pub(crate) gaps: Gaps,
     pub(crate) dead_rows: DeadRows,
     pub(crate) trials: Mutex<Trials>,
@@ -107,9 +108,9 @@ pub struct Tablet {
     doomed: AtomicBool,
     /// For tests: of reads, and of writes.
     hangs: [Hang; 2],
-    /// The sizes of the files when they were last looked at, and how much background work there had been.
+    /// The last sizes of the files, with the amount of background work at that time.
     seen: Mutex<Option<(u64, TabletStatistics)>>,
-    /// Dropped last, when RocksDB is closed.
+    /// Dropped last, after RocksDB is closed.
     open: Arc<()>,
 }
 
@@ -126,7 +127,7 @@ pub struct TabletStatistics {
     pub compactions_pending: u64,
     /// Bytes that compaction would have to rewrite, estimated.
     pub pending_compaction_bytes: u64,
-    /// Bytes of what is not replaced or deleted, estimated.
+    /// Bytes of data that is neither replaced nor deleted, estimated.
     pub live_bytes: u64,
 }
 
@@ -170,7 +171,7 @@ impl Tablet {
             seen: Mutex::default(),
             open: Arc::new(()),
         };
-        // RocksDB has no log of its own, so what it opens with has reached the disk.
+        // RocksDB has no write-ahead log, so the state that it opens with has reached the disk.
         tablet.expiry.note_durable(tablet.applied_state()?);
         Ok(tablet)
     }
@@ -185,7 +186,7 @@ impl Tablet {
         self.read_state(&self.shared.read_any)
     }
 
-    /// The state that a crash now would leave: what has reached the disk.
+    /// The state that a crash now would leave: the one that has reached the disk.
     pub fn flushed_state(&self) -> Result<AppliedState, StorageError> {
         let mut options = ReadOptions::default();
         options.set_read_tier(ReadTier::Persisted);
@@ -218,12 +219,12 @@ impl Tablet {
         self.hangs[1].set(writes);
     }
 
-    /// Whether the last compactions have left something that time alone would let go.
+    /// Whether the last compactions have kept values that a later horizon alone would let them remove.
     pub fn awaits_time(&self) -> bool {
         self.expiry.awaits_time()
     }
 
-    /// The tablet as it is now, to be read more than once.
+    /// A view of the tablet as it is now, for several reads.
     pub fn moment(self: &Arc<Self>) -> Moment<'_> {
         let snapshot = self.db.snapshot();
         let (mut any, mut cached) = (ReadOptions::default(), ReadOptions::default());
@@ -233,7 +234,7 @@ impl Tablet {
         Moment { tablet: self, any, cached, snapshot }
     }
 
-    /// Reads from memory only. `None`: the disk would have to be asked, or more be folded than a brief read may.
+    /// Reads from memory only. `None`: the read needs the disk, or would fold more than a brief read may.
     pub fn get_cached(self: &Arc<Self>, key: &[u8]) -> Result<Option<Option<PinnedValue>>, StorageError> {
         self.get_if_cached(key, &self.shared.read_cached)
     }
@@ -273,7 +274,7 @@ impl Tablet {
         self.iterate(scan_options(range), range, visit)
     }
 
-    /// As [`Self::scan`], without what is no more; now and then a row that is, all the same.
+    /// As [`Self::scan`], for live rows; now and then `visit` is called with a dead row too.
     pub fn scan_live(
         &self,
         range: &ScanRange<'_>,
@@ -282,7 +283,8 @@ impl Tablet {
         self.iterate_live(scan_options(range), None, range, visit)
     }
 
-    /// As [`Self::scan_live`], from memory only. `None`: the disk would have to be asked, or more be done than a brief read may; `visit` may have seen some entries.
+    /// As [`Self::scan_live`], from memory only. `None`: the scan needs the disk, or more work than a brief read may
+    /// do; `visit` may have seen some entries.
     pub fn scan_live_cached(
         &self,
         range: &ScanRange<'_>,
@@ -291,7 +293,7 @@ impl Tablet {
         if_cached(|| self.iterate_live(cached_options(), None, range, visit))
     }
 
-    /// The newest change that readers see.
+    /// The sequence number of the newest change that readers see.
     pub(crate) fn sequence(&self) -> u64 {
         self.db.latest_sequence_number()
     }
@@ -308,7 +310,7 @@ impl Tablet {
         self.shared.present_s()
     }
 
-    /// Scans have passed over so many rows that are no more.
+    /// Counts dead rows that scans have skipped.
     pub(crate) fn note_passed(&self, rows: u64) {
         self.shared.counters().dead_rows_passed.fetch_add(rows, Ordering::Relaxed);
     }
@@ -355,14 +357,14 @@ impl Tablet {
         Ok(())
     }
 
-    /// As [`Self::checkpoint`], but of what has been flushed already, without a flush: of [`Self::flushed_state`], asked before, or something newer.
+    /// As [`Self::checkpoint`], but without a flush: the checkpoint has the state that [`Self::flushed_state`] returned before, or a newer one.
     pub fn checkpoint_of_flushed(&self, directory: &Path) -> Result<(), StorageError> {
-        // So many bytes of RocksDB's own log, which is not used, would have to be there for it to flush.
+        // A checkpoint flushes only if RocksDB's own write-ahead log, which is not used, has at least so many bytes.
         Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(directory, u64::MAX)?;
         Ok(())
     }
 
-    /// About how many bytes of files hold keys of `start..end`. Looks at indexes, which may have to be read.
+    /// About how many bytes of files hold keys of `start..end`. Reads indexes, possibly from disk.
     pub fn bytes_within(&self, start: &[u8], end: &[u8]) -> Result<u64, StorageError> {
         let sizes = self.db.get_approximate_sizes(&[rust_rocksdb::Range::new(start, end)])?;
         Ok(sizes.first().copied().unwrap_or(0))
@@ -373,22 +375,24 @@ impl Tablet {
         self.events.flushes.load(Ordering::Acquire)
     }
 
-    /// Whether reads have folded so much, again and again, that a flush is worth it: it folds the operands of each key into one. Says so once.
+    /// Whether reads have folded so much, again and again, that a flush is worth it: it folds the operands of each key
+    /// into one. Returns true once.
     pub fn wants_flush_for_reads(&self) -> bool {
         self.events.refolding.wants_flush(|| self.memtable_bytes())
     }
 
-    /// Whether RocksDB has stopped background work because of an error.
+    /// Whether RocksDB has stopped background work after an error.
     pub fn has_failed(&self) -> bool {
         self.events.failed.load(Ordering::Acquire)
     }
 
-    /// The error because of which RocksDB has stopped background work.
+    /// The error that stopped background work.
     pub fn background_error(&self) -> Option<StorageError> {
         self.events.failure.lock().clone().map(StorageError::from)
     }
 
-    /// Names what is called on the thread of every flush, after it has gathered what it will write and before it writes any of it. Once.
+    /// Sets a function that is called on the thread of every flush, after the memtables to write are selected and
+    /// before any of them is written. At most once.
     pub fn set_before_flush(&self, before_flush: BeforeFlush) {
         if self.events.before_flush.set(before_flush).is_err() {
             tracing::error!("something is done before flushes already");
@@ -404,13 +408,13 @@ impl Tablet {
         Ok(self.db.live_files()?)
     }
 
-    /// Merges these files, as RocksDB names them, into ones of this level; returns where those are.
+    /// Merges these files, by RocksDB's names, into files of this level; returns the paths of those.
     pub(crate) fn compact_files<'n>(
         &self,
         names: impl Iterator<Item = &'n String>,
         level: i32,
     ) -> Result<Vec<PathBuf>, StorageError> {
-        // Of those that are asked for by name RocksDB tells its listeners nothing, and they run on this thread.
+        // RocksDB's listeners are not called for files that are compacted by name, and they are merged on this thread.
         crate::precedence::run_at_lower_priority();
         let counters = self.shared.counters();
         self.events.compactions.fetch_add(1, Ordering::Release);
@@ -424,23 +428,23 @@ impl Tablet {
         Ok(merged.output_files.iter().filter_map(name).collect())
     }
 
-    /// The tablet's files are removed when the last user of it lets go.
+    /// Marks the tablet's files to be removed when its last user drops it.
     pub fn doom(&self) {
         self.doomed.store(true, Ordering::Release);
     }
 
-    /// As long as this can be upgraded the files are in use: another may be opened in their place afterwards.
+    /// While this can be upgraded the files are in use. Once it cannot, another tablet may be opened in their place.
     pub fn in_use(&self) -> Weak<()> {
         Arc::downgrade(&self.open)
     }
 
-    /// Where it lives.
+    /// The tablet's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 }
 
-/// What a scan of memory gives; `None` if the disk would have to be asked, or more be done than a brief read may.
+/// The result of a scan of memory; `None` if it needs the disk, or more work than a brief read may do.
 fn if_cached(scan: impl FnOnce() -> Result<bool, StorageError>) -> Result<Option<bool>, StorageError> {
     match briefly(scan) {
         None => Ok(None),
@@ -456,7 +460,7 @@ fn cached_options() -> ReadOptions {
     options
 }
 
-/// Hands on the keys to which a batch writes; what it deletes stays dead where it is.
+/// Passes on the keys that a batch writes. Keys that it deletes are skipped: a dead row stays dead.
 struct WrittenKeys<'s>(&'s mut dyn FnMut(&[u8]));
 
 impl WriteBatchIteratorCf for WrittenKeys<'_> {
@@ -475,7 +479,7 @@ fn scan_options(range: &ScanRange<'_>) -> ReadOptions {
     let is_long = range.expected_entries > SCAN_FILL_ENTRIES;
     let mut options = ReadOptions::default();
     options.fill_cache(!is_long);
-    // Not beyond the range. A short scan begins with a block, and reads ahead once it has read a few.
+    // Readahead ends with the range. A short scan begins with one block, and reads ahead after a few.
     options.set_auto_readahead_size(true);
     if is_long {
         options.set_readahead_size(SCAN_READAHEAD_BYTES);
@@ -483,10 +487,10 @@ fn scan_options(range: &ScanRange<'_>) -> ReadOptions {
     options
 }
 
-/// A tablet as it was at one moment: all reads of it see the same batches. Compaction may drop in between what no reader sees.
+/// A tablet at one moment: all reads see the same batches. Compaction keeps what such readers see.
 pub struct Moment<'t> {
     tablet: &'t Arc<Tablet>,
-    // Dropped before the snapshot that they name.
+    // Dropped before the snapshot that it refers to.
     any: ReadOptions,
     cached: ReadOptions,
     snapshot: Snapshot<'t>,
@@ -537,7 +541,7 @@ impl Moment<'_> {
         if_cached(|| self.tablet.iterate_live(options, Some(self.sequence()), range, visit))
     }
 
-    /// The newest change that these reads see; none where nothing was ever written.
+    /// The sequence number of the newest change that these reads see; `None` if nothing was ever written.
     fn sequence(&self) -> u64 {
         self.snapshot.sequence_number().unwrap_or(0)
     }
@@ -599,8 +603,9 @@ impl Drop for Tablet {
     fn drop(&mut self) {
         self.db.cancel_all_background_work(true);
         if self.doomed.load(Ordering::Acquire) {
-            // The files are unlinked while RocksDB still has them open; it only closes them after this. Under another name first: a node that is killed
-            // meanwhile, and has not kept the last changes of the catalog, must not take what is left for the tablet.
+            // The files are unlinked while RocksDB has them open; it is closed after this. They are renamed first: if
+            // the node is killed meanwhile, and has not kept the last changes of the catalog, it must not take the
+            // remaining files for the tablet.
             if let Err(error) = remove_tablet(&self.directory) {
                 tracing::warn!(directory = %self.directory.display(), %error, "could not remove a dropped tablet");
             }

@@ -7,11 +7,11 @@ use diorite_raft::{Entry, LogPosition, LogReader};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-/// Values are little-endian counters that merge by addition; compaction drops those that are zero.
+/// Values are little-endian counters that merge by addition; compaction removes those that are zero.
 struct Sums;
 
 thread_local! {
-    /// How many operands this thread has folded at last.
+    /// The number of operands in this thread's last fold.
     static FOLDED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -148,7 +148,7 @@ fn files_are_counted_and_what_they_hold_is_known_once_they_were_asked() {
     assert_eq!((flushed.files, flushed.contents), (1, None));
     assert!(tablet.measure_contents());
     let content_bytes = tablet.files().contents.unwrap().content_bytes;
-    // Nine bytes of a key, eight of a value; RocksDB adds eight to each key, and there is the state.
+    // Nine bytes of key, eight of value; RocksDB adds eight to each key, and there is the applied state.
     assert!((17 * 10_000..26 * 10_000).contains(&content_bytes), "{content_bytes}");
     assert!(flushed.bytes > 0 && flushed.bytes < content_bytes, "sorted keys compress");
     assert!(!tablet.measure_contents(), "it is known");
@@ -228,7 +228,7 @@ fn values_whose_semantics_panic_are_damage_to_reads_and_stay_through_compactions
     let home = tempfile::tempdir().unwrap();
     let tablet = open(&shared(), home.path());
     let mut batch = Batch::default();
-    // `number` panics at what has not eight bytes.
+    // `number` panics at a value that has not eight bytes.
     batch.put(&key(1), b"odd");
     batch.put(&key(2), &2u64.to_le_bytes());
     tablet.apply(&mut batch, &state(1)).unwrap();
@@ -302,7 +302,7 @@ fn the_log_keeps_truncates_and_forgets() {
     assert_eq!(log.recover(one).unwrap().last, LogPosition::new(10, 3), "an empty log remembers where it ended");
 }
 
-/// Writes so much of a group that files are purged, and with them what others have in them.
+/// Writes so much for one group that files are purged, including records of others in them.
 fn fill(log: &RaftLog, group: GroupId, from: u64) {
     for index in from..from + 200 {
         let mut batch = LogBatch::default();
@@ -327,7 +327,7 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
         let mut batch = LogBatch::default();
         batch.append(quiet, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 0).unwrap();
         log.write(&mut batch, true).unwrap();
-        // Its entries are written anew, into other files than what cuts them afterwards.
+        // Its entries are rewritten, into other files than the record that truncates them afterwards.
         fill(&log, busy, 1);
         batch.truncate_to(quiet, 8, 3, false).unwrap();
         log.write(&mut batch, true).unwrap();
@@ -348,7 +348,8 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
 
 #[test]
 fn entries_that_were_replaced_do_not_come_back_when_what_replaced_them_was_cut_and_purged() {
-    // The second leader's entry may be of a greater term than what it replaced, or of a lesser one that it had from an earlier leader.
+    // The second leader's entry may be of a greater term than the replaced one, or, after an earlier leader, of a
+    // lesser one.
     for (term, restarts) in [(4, false), (2, false), (4, true), (2, true)] {
         let home = tempfile::tempdir().unwrap();
         let (quiet, busy) = (GroupId(1), GroupId(2));
@@ -395,7 +396,7 @@ fn entries_that_are_cut_half_the_limit_behind_are_never_written_anew_and_the_log
             }
         }
         log.write(&mut batch, false).unwrap();
-        // Far more often than it should be called.
+        // Called far more often than it should be.
         log.purge().unwrap();
         assert!(log.used_bytes() <= LIMIT, "{}", log.used_bytes());
     }
@@ -415,7 +416,7 @@ fn files_that_were_prepared_take_the_entries_and_give_them_back() {
     let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let group = GroupId(1);
     let mut last = 0;
-    // Until what is ready now is written to.
+    // Until the file that is prepared now is written to.
     let mut fill = |log: &RaftLog| {
         until(|| home.path().join("spare").exists());
         let inode = home.path().join("spare").metadata().unwrap().ino();
@@ -436,7 +437,7 @@ fn files_that_were_prepared_take_the_entries_and_give_them_back() {
     let log = RaftLog::open(home.path(), LIMIT, &[]).unwrap();
     fill(&log);
     let last = fill(&log);
-    // As a crash would leave it: the file that is written to is not cut to what it holds.
+    // As a crash would leave it: the active file is not cut to its content.
     for file in std::fs::read_dir(home.path()).unwrap().map(|file| file.unwrap()) {
         std::fs::copy(file.path(), other.path().join(file.file_name())).unwrap();
     }
@@ -457,7 +458,7 @@ fn a_file_of_which_not_all_was_prepared_is_not_used() {
     for (name, bytes) in [("spare", LOG_FILE_BYTES - 1), ("spare.part", LOG_FILE_BYTES)] {
         std::fs::write(home.path().join(name), vec![7; bytes as usize]).unwrap();
     }
-    // Too small a log to prepare any itself.
+    // This log is too small to prepare files itself.
     let log = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
     for index in 1..=(2 * LOG_FILE_BYTES) >> 20 {
         let mut batch = LogBatch::default();
@@ -506,7 +507,7 @@ fn a_replica_that_went_away_is_remembered_and_may_come_back_from_the_first_entry
     assert_eq!(log.reader(group).entries(1, 4, u64::MAX).unwrap(), held(1..=3, 4));
 }
 
-/// Waits for what RocksDB's own threads tell.
+/// Waits for an event of RocksDB's own threads.
 fn until(is_so: impl Fn() -> bool) {
     assert!((0..50_000_000u64).any(|_| {
         std::thread::yield_now();
@@ -524,7 +525,7 @@ fn sizes_follow_flushes_and_compactions() {
         batch.clear();
         batch.put(&key(round), &5u64.to_le_bytes());
         tablet.apply(&mut batch, &state(round)).unwrap();
-        // What is in memory is known without a flush, what is in files after one.
+        // The memtable is counted without a flush, files after one.
         assert!(tablet.statistics().keys_estimate >= round);
         assert_eq!(tablet.statistics().sst_files, round - 1);
         tablet.flush(true).unwrap();

@@ -1,11 +1,13 @@
-//! Which files are merged in a tablet whose table has time windows: those of one window, and no others.
+//! Compaction of a tablet whose table has time windows: only files of one window are merged.
 //!
-//! A file is of the window in which the newest data in it was written. While a window goes on its files are merged by size; once it is over they become one.
-//! A window's file is not written again: when everything in it should have expired it is compacted alone, and the compaction filter, which goes by the log and not
-//! by a clock, leaves nothing of it. What lives on nevertheless becomes a small file.
+//! A file belongs to the window in which its newest data was written. While a window is current, its files are merged
+//! by size; once it is over, they become one. A window's file is then rewritten only once: when everything in it should
+//! have expired, it is compacted alone, and the compaction filter, which uses the log's time and not a clock, removes
+//! all of it. Rows that live on become a small file.
 //!
-//! Always true: only files that follow each other in age are merged, and only the oldest is compacted alone, so that nothing older shows again.
-//! Left out: choosing by keys; what was merged before the table had windows is one run, the oldest.
+//! Always true: only files adjacent in age are merged, and only the oldest is compacted alone, so that no older value
+//! reappears.
+//! Left out: choosing files by keys; files merged before the table had windows are one run, the oldest.
 
 use crate::error::StorageError;
 use crate::expiry::Trials;
@@ -17,16 +19,17 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// So many files of the window that goes on are merged at least.
+/// At least so many files of the current window are merged.
 const LEAST: usize = 4;
-/// So many of them at most remain unmerged whatever their sizes.
+/// At most so many of them stay unmerged, whatever their sizes.
 const MOST: usize = SLOWDOWN_RUNS as usize / 2;
-/// A file is merged with newer ones if it is no more than so much larger than they are together, percent.
+/// A file is merged with newer ones if its size is at most this share of their sum, percent.
 const LARGER_PERCENT: u64 = 120;
-/// A file that was compacted alone in vain waits so much longer each time, at first seconds.
+/// The wait after the first attempt to compact a file alone that removed nothing, seconds; each further attempt doubles
+/// it.
 const WAIT_S: u64 = 60;
 
-/// Files that follow no others within them in age: one of level 0, or all of another level.
+/// Files that are adjacent in age: one of level 0, or all of another level.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Run {
     files: Vec<String>,
@@ -34,11 +37,11 @@ struct Run {
     bytes: u64,
     /// Its window.
     window: u64,
-    /// When the newest data in it was written, about.
+    /// About when its newest data was written, seconds since 1970.
     newest_s: u64,
 }
 
-/// The runs to be merged next, of runs from the newest to the oldest.
+/// The runs to merge next, of runs sorted from the newest to the oldest.
 fn choose(runs: &[Run], window: u64) -> Option<Range<usize>> {
     let is_free = |run: &&Run| run.level == 0;
     let mut from = 0;
@@ -57,7 +60,7 @@ fn choose(runs: &[Run], window: u64) -> Option<Range<usize>> {
     None
 }
 
-/// Those of similar size, the newest first.
+/// Adjacent runs of similar size, the newest possible.
 fn by_size(runs: &[Run]) -> Option<Range<usize>> {
     for from in 0..runs.len() {
         let mut bytes = runs[from].bytes;
@@ -73,7 +76,8 @@ fn by_size(runs: &[Run]) -> Option<Range<usize>> {
     (runs.len() > MOST).then_some(0..LEAST)
 }
 
-/// Runs from the newest to the oldest. The window of one is never newer than that of a newer one, whatever clocks said.
+/// Runs from the newest to the oldest. An older run never has a later window than a newer one, whatever the clocks
+/// were.
 fn runs_of(mut files: Vec<(LiveFile, u64)>, window_s: u32) -> Vec<Run> {
     files.sort_by_key(|(file, _)| (file.level, std::cmp::Reverse(file.largest_seqno)));
     let mut runs: Vec<Run> = Vec::new();
@@ -98,7 +102,7 @@ fn runs_of(mut files: Vec<(LiveFile, u64)>, window_s: u32) -> Vec<Run> {
 }
 
 impl Tablet {
-    /// Does what is due in a tablet with windows of this length: at most one compaction.
+    /// Runs at most one compaction that is due in a tablet with windows of this length.
     pub(crate) fn compact_windows(&self, window_s: u32) -> Result<(), StorageError> {
         let present_s = u64::from(self.present_s());
         let dated = |file: LiveFile| {
@@ -112,13 +116,14 @@ impl Tablet {
         }
         let Some(oldest) = runs.last() else { return Ok(()) };
         if self.may_have_expired(oldest.newest_s, present_s)? && self.compact_runs(std::slice::from_ref(oldest))? == 0 {
-            // The next oldest may have as well.
+            // The next oldest file may have expired too.
             *self.trials.lock() = Trials::default();
         }
         Ok(())
     }
 
-    /// Whether everything that was written by then has expired and may go, if it lives no longer than what compactions have met; now and then it is tried.
+    /// Whether all data written by `newest_s` may be removed, if no TTL is longer than those that compactions have met.
+    /// Returns true at growing intervals.
     fn may_have_expired(&self, newest_s: u64, present_s: u64) -> Result<bool, StorageError> {
         let ttl_s = u64::from(self.longest_ttl_s());
         let horizon = self.flushed_state()?.horizon;
@@ -132,7 +137,7 @@ impl Tablet {
         Ok(true)
     }
 
-    /// Merges runs into one that is as old as the newest of them; returns how many files that takes.
+    /// Merges runs into one that is as old as the newest of them; returns the number of files that are left of them.
     fn compact_runs(&self, runs: &[Run]) -> Result<usize, StorageError> {
         let newest_s = runs.iter().map(|run| run.newest_s).max().unwrap_or(0);
         let level = runs.iter().map(|run| run.level).max().unwrap_or(0);
@@ -146,13 +151,14 @@ pub(crate) fn path_of(file: &LiveFile) -> PathBuf {
     PathBuf::from(&file.directory).join(file.name.trim_start_matches('/'))
 }
 
-/// When the newest data in a file was written, seconds since 1970; 0 if nobody knows.
+/// When the newest data in a file was written, seconds since 1970; 0 if unknown.
 pub(crate) fn written_s(path: &Path) -> u64 {
     let modified = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
     modified.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok()).map_or(0, |since| since.as_secs())
 }
 
-/// A merged file is as old as its data. If that cannot be noted it counts as newer than it is, and goes later.
+/// Sets the age of a merged file to that of its data. If that fails, the file counts as newer than it is, and is
+/// removed later.
 pub(crate) fn set_written_s(path: &Path, seconds: u64) {
     let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
     if let Err(error) = File::open(path).and_then(|file| file.set_modified(at)) {

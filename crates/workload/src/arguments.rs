@@ -40,7 +40,7 @@ impl FromStr for Count {
     }
 }
 
-/// What is run.
+/// The workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WorkloadKind {
     /// Single rows by key.
@@ -113,7 +113,7 @@ impl FromStr for Popularity {
     }
 }
 
-/// Who speaks CQL to the servers.
+/// The CQL client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ClientKind {
     /// The Rust driver `scylla`, as an application would use it.
@@ -260,7 +260,7 @@ pub struct WorkloadArguments {
     pub disable_yb_load_balancing_policy: bool,
 }
 
-/// What the command line comes to, checked.
+/// The checked settings of a run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub writers: usize,
@@ -284,17 +284,17 @@ const DEFAULT_WRITES: u64 = 2_000_000;
 const DEFAULT_READS: u64 = 1_500_000;
 /// The most requests in flight in an open loop, if not given.
 const OPEN_LOOP_IN_FLIGHT: usize = 512;
-/// What a run without writers loads first if it is not told which keys exist.
+/// How many keys a run without writers loads first if no flag says which keys exist.
 const PRELOAD_KEYS: u64 = 100_000;
 
 impl WorkloadArguments {
-    /// Checks the flags against each other and fills in what is not given.
+    /// Checks the flags against each other and fills in the defaults.
     pub fn settings(&self) -> Result<Settings, WorkloadError> {
         self.check()?;
         let (mut readers, mut writers) = self.workload.default_threads();
         readers = self.num_threads_read.unwrap_or(readers);
         writers = if self.read_only { 0 } else { self.num_threads_write.unwrap_or(writers) };
-        // In an open loop the tasks only bound what is in flight; a handful would turn it into a closed one.
+        // In an open loop the number of tasks only limits the requests in flight; with a few tasks the loop would be closed in effect.
         let has_threads = self.num_threads_read.is_some() || self.num_threads_write.is_some();
         let open_loop = (self.rate.is_some() && !has_threads).then_some(OPEN_LOOP_IN_FLIGHT);
         if let Some(in_flight) = self.in_flight.or(open_loop) {

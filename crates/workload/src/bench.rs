@@ -92,7 +92,7 @@ impl Scenario {
         }
     }
 
-    /// What the servers that are started are told besides.
+    /// Further arguments of the servers that are started.
     fn server_arguments(&self) -> Vec<String> {
         match self {
             Self::Hostile(scenario) => scenario.server_arguments(),

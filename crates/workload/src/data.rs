@@ -19,7 +19,7 @@ use diorite_base::random::{Random, SplitMix64};
 /// The smallest value that can carry its key and version, in bytes.
 pub const MIN_VALUE_BYTES: usize = 16;
 
-/// Which write of a key a value came from: the upper half is the start of the writing process in seconds since 1970,
+/// The version of a value, which identifies the write: the upper half is the start of the writing process in seconds since 1970,
 /// the lower half counts that process's writes of the key from 1. Later writes compare greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Version(pub u64);

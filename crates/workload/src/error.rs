@@ -4,7 +4,7 @@
 
 use crate::data::{Mismatch, Version};
 
-/// What is wrong with a row that was read.
+/// The ways in which a row that was read can be wrong.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Problem {
     /// The value is not one that was ever written to this key.
@@ -17,7 +17,7 @@ pub enum Problem {
     Shape(String),
 }
 
-/// A row that is not what was acknowledged. Ends the run.
+/// A row that differs from what was acknowledged. Ends the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     /// The key, as it is in the table.
@@ -49,7 +49,7 @@ pub enum Failure {
     Nothing,
     /// The server or the connection failed the request.
     Request(String),
-    /// A row is not what it must be.
+    /// A row that was read is wrong.
     Violation(Violation),
 }
 

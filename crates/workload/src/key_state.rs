@@ -1,4 +1,4 @@
-//! What this process knows about the keys it writes and reads: which numbers exist, the version each was last
+//! The state of the keys that this process writes and reads: which numbers exist, the version each was last
 //! acknowledged with, and which are being written now.
 //!
 //! Always true:
@@ -28,7 +28,7 @@ type Chunk = Box<[AtomicU32]>;
 /// The state of all keys of one run. Shared by every task.
 pub struct KeyState {
     epoch_s: u32,
-    /// New keys are numbered from here; those below exist from an earlier run.
+    /// The number of the first new key; those below exist from an earlier run.
     first_new: u64,
     next_new: AtomicU64,
     end_new: u64,
@@ -157,7 +157,7 @@ impl KeyState {
             if end >= self.end_new || self.window[(end & mask) as usize].load(Ordering::SeqCst) != end + 1 {
                 return;
             }
-            // Another task that advances it at the same time goes on from there; this one looks again.
+            // If another task has advanced it meanwhile, that task continues from there; this one reads it again.
             let _ = self.readable.compare_exchange(end, end + 1, Ordering::SeqCst, Ordering::SeqCst);
         }
     }

@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-/// The longest latency told apart: two minutes.
+/// The longest latency that is recorded exactly: two minutes.
 pub const MAX_US: u64 = 120_000_000;
 /// The lateness of an idle task's waking that is the timer's and not the server's.
 pub const TIMER_SLACK_NS: u64 = 2_500_000;
@@ -89,7 +89,7 @@ impl Default for Tally {
     }
 }
 
-/// What a report says about one kind of operation. Latencies in microseconds.
+/// The counts and latencies (in microseconds) of one kind of operation, as a report shows them.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Summary {
     pub operations: u64,
@@ -127,7 +127,7 @@ impl Tallies {
     }
 }
 
-/// Where tasks record what they measured.
+/// The recorder of the tasks' latencies and errors.
 pub struct Recorder {
     shards: Vec<Mutex<Tallies>>,
 }

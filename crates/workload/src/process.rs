@@ -1,4 +1,4 @@
-//! What Linux tells about processes, disks and the machine, read from `/proc`.
+//! Usage of processes, disks and the machine, read from `/proc`.
 //!
 //! Always true: the parsers take text and return `None` for what they do not understand; a number that cannot be read
 //! (another user's process, a file system without a block device, a remote server) is absent from a report, never 0.
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use diorite_local::{ProcessStat, parse_stat};
 use serde::{Deserialize, Serialize};
 
-/// What a set of processes and their data directories have used up to now.
+/// The resources that a set of processes and their data directories have used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Usage {
     /// User and system time since each process began.
@@ -41,7 +41,7 @@ struct Watched {
     data_directories: Vec<PathBuf>,
 }
 
-/// A process, and what it had used when it was last seen.
+/// A process, and its usage when it was last seen.
 #[derive(Debug)]
 struct Process {
     id: u32,
@@ -62,7 +62,7 @@ impl Process {
         Self { id, seen: None }
     }
 
-    /// Looks again; what is known now.
+    /// Samples the process; the state known now.
     fn look(&mut self) -> Option<Seen> {
         let id = self.id;
         let stat = read(&format!("/proc/{id}/stat")).and_then(|text| parse_stat(&text));
@@ -98,7 +98,7 @@ impl Sampler {
         watched.data_directories.push(data_directory);
     }
 
-    /// Leaves a directory out of the sizes from now on: nobody serves what is in it.
+    /// Leaves a directory out of the sizes from now on: no server uses it any more.
     pub fn forget_directory(&self, data_directory: &Path) {
         self.lock().data_directories.retain(|directory| directory != data_directory);
     }
@@ -135,7 +135,7 @@ fn read(path: &str) -> Option<String> {
     std::fs::read_to_string(path).ok()
 }
 
-/// What devices have done.
+/// Bytes and operations of devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct DeviceUsage {
     pub reads: u64,
@@ -144,7 +144,7 @@ pub struct DeviceUsage {
     pub write_bytes: u64,
 }
 
-/// What the given devices (major, minor) have done, of `/proc/diskstats` (Linux, `Documentation/admin-guide/iostats.rst`).
+/// The usage of the given devices (major, minor), from the text of `/proc/diskstats` (Linux, `Documentation/admin-guide/iostats.rst`).
 pub fn parse_diskstats(text: &str, devices: &[(u32, u32)]) -> DeviceUsage {
     const SECTOR_BYTES: u64 = 512;
     let mut sums = DeviceUsage::default();

@@ -27,7 +27,7 @@ impl Report {
             header,
             version: env!("CARGO_PKG_VERSION"),
             started_at: date_time(measurement.started_wall_us),
-            // Where the program lies on this machine is nobody's business.
+            // The path of the program is left out, as it may name a user of this machine.
             command_line: std::iter::once("diorite".to_owned())
                 .chain(std::env::args().skip(1))
                 .collect::<Vec<_>>()

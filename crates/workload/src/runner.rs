@@ -33,14 +33,14 @@ const NO_PROGRESS_S: u64 = 30;
 /// How long a task waits that has nothing to do yet.
 const IDLE_WAIT: Duration = Duration::from_millis(5);
 
-/// What carries out the operations.
+/// The client that executes the operations.
 #[derive(Clone)]
 pub enum Executor {
     Driver(Arc<Workload>),
     Pipelined(Arc<Pipelined>),
 }
 
-/// What happened in one second, more or less.
+/// The operations of an interval of about one second.
 pub struct Interval {
     /// Since the start of the run.
     pub elapsed_s: f64,
@@ -54,7 +54,7 @@ pub trait Observer: Send {
     fn observe(&mut self, interval: &Interval);
 }
 
-/// What a run came to.
+/// The result of a run.
 pub struct Outcome {
     pub tallies: Tallies,
     pub seconds: f64,

@@ -1,5 +1,5 @@
-//! What a person sees while and after a run: a progress bar on a terminal, a line every five seconds elsewhere, and the
-//! table at the end.
+//! The display during and after a run: a progress bar on a terminal, a line every five seconds elsewhere, and the table
+//! at the end.
 //!
 //! Always true: with `--json` nothing but the JSON goes to standard output.
 

@@ -1,4 +1,4 @@
-//! How this crate waits: by real time, and for signals.
+//! Waiting: for points in real time, and for signals.
 //!
 //! Always true: [`pause`] is the only timer besides the timeouts of requests.
 

@@ -18,7 +18,7 @@ pub struct TableDetail {
     pub nodes: Vec<TableShare>,
 }
 
-/// What a node holds of a table.
+/// A node's share of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableShare {
     /// Which node.
@@ -38,9 +38,9 @@ pub struct TabletDetail {
     pub status: TabletStatus,
     /// What its replicas say of themselves, of those whose nodes answer.
     pub replicas: Vec<ReplicaDetail>,
-    /// What has happened to its replicas lately, the newest first.
+    /// The latest events of its replicas, the newest first.
     pub events: Vec<TabletEvent>,
-    /// What is wrong with its replicas, and how to get out of that, in words.
+    /// Problems of its replicas, each with advice, as text.
     #[serde(default)]
     pub advice: Vec<String>,
 }
@@ -60,7 +60,7 @@ pub struct ReplicaDetail {
     pub leader: Option<NodeId>,
     /// Whether it may answer reads alone now.
     pub holds_lease: bool,
-    /// For how long, milliseconds, if nobody renews it; nothing also if the lease of a sole replica never ends.
+    /// How long it holds without renewal, milliseconds. Absent also if the lease of a sole replica never ends.
     pub lease_left_ms: Option<u64>,
     /// The first index in its log.
     pub first_index: u64,
@@ -90,7 +90,7 @@ pub struct ReplicaDetail {
     pub sst_files: u64,
     /// Their size.
     pub sst_bytes: u64,
-    /// What they hold, before it was compressed.
+    /// The uncompressed size of their content.
     pub content_bytes: Option<u64>,
     /// Keys, estimated by RocksDB.
     pub keys_estimate: u64,
@@ -98,7 +98,7 @@ pub struct ReplicaDetail {
     pub reads: u64,
     /// See `reads`.
     pub writes: u64,
-    /// What has happened to it lately, the oldest first.
+    /// Its latest events, the oldest first.
     pub events: Vec<TabletEvent>,
 }
 
@@ -120,7 +120,7 @@ pub struct History {
     pub step_seconds: u64,
     /// When the last values were taken; a multiple of the step, the same on every node.
     pub end_unix_seconds: u64,
-    /// By the name of what was measured, the oldest first; nothing where nothing is known. All are equally long.
+    /// By the name of the quantity: its values, the oldest first, absent where they are unknown. All series are equally long.
     pub series: BTreeMap<String, Vec<Option<f64>>>,
 }
 
@@ -129,12 +129,12 @@ pub struct History {
 pub struct LogLine {
     /// When it was written.
     pub unix_seconds: f64,
-    /// How grave it is: `error`, `warn`, `info`, `debug` or `trace`.
+    /// The level: `error`, `warn`, `info`, `debug` or `trace`.
     pub level: String,
     /// The part of the program.
     pub target: String,
-    /// What it says.
+    /// The text.
     pub message: String,
-    /// What it says it of.
+    /// The fields, by name.
     pub fields: BTreeMap<String, String>,
 }

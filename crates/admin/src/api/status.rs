@@ -1,4 +1,4 @@
-//! What is said of a cluster, its nodes, tables and tablets.
+//! The status of a cluster, its nodes, tables and tablets.
 
 use super::TabletState;
 use diorite_base::{NodeId, TabletId};
@@ -27,11 +27,11 @@ pub struct ClusterStatus {
     pub tables: usize,
     /// Tablets.
     pub tablets: usize,
-    /// Tablets that somebody is known to lead.
+    /// Tablets with a known leader.
     pub leaders: usize,
     /// Tablets with fewer live replicas than wanted.
     pub under_replicated: usize,
-    /// Tablets that nobody is known to lead.
+    /// Tablets without a known leader.
     pub leaderless: usize,
     /// Tablets of which no quorum of replicas is up.
     pub unavailable: usize,
@@ -58,7 +58,7 @@ pub struct ClusterStatus {
     /// How often scrubs have found damage since these nodes were started.
     #[serde(default)]
     pub scrub_damage_found: u64,
-    /// What the balancer does.
+    /// The state of the balancer.
     pub balancer: BalancerStatus,
     /// What an operator had better look at, worst first.
     pub warnings: Vec<String>,
@@ -72,7 +72,7 @@ impl ClusterStatus {
     }
 }
 
-/// What the balancer does.
+/// The state of the balancer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BalancerStatus {
     /// `idle`, `repairing`, `balancing`, `paused`, …
@@ -83,7 +83,7 @@ pub struct BalancerStatus {
     pub bytes_left: u64,
     /// When that is done, seconds from now.
     pub eta_seconds: Option<u64>,
-    /// What it cannot do, and why.
+    /// Moves that it cannot make, with the reasons.
     pub stalled: Vec<String>,
     /// What copies of replicas may take, bytes per second and node.
     pub copy_rate_bytes: u64,
@@ -95,7 +95,7 @@ pub struct BalancerStatus {
     pub split_bytes: u64,
     /// Tablets with more reads and writes a second are split; 0: never.
     pub split_operations_per_second: u64,
-    /// Neighbours with no more bytes in files together are merged; 0: never.
+    /// Neighbours with at most so many bytes of files together are merged; 0: never.
     pub merge_bytes: u64,
 }
 
@@ -116,7 +116,7 @@ pub struct NodeStatus {
     pub zone: String,
     /// Whether its heartbeats arrive.
     pub is_up: bool,
-    /// What it is there for: `active`, `draining` or `dead`.
+    /// Its state in the catalog: `active`, `draining` or `dead`.
     pub state: String,
     /// Whether it may lead tablets.
     pub may_lead: bool,
@@ -130,7 +130,7 @@ pub struct NodeStatus {
     pub sst_files: u64,
     /// Their size.
     pub sst_bytes: u64,
-    /// What they hold, before it was compressed, as far as is known; estimated from those tablets that were looked at since their files changed.
+    /// The uncompressed size of their content, if known; estimated from the tablets whose files were inspected since they changed.
     pub content_bytes: Option<u64>,
     /// How long ago its last heartbeat has reached the node that answers, milliseconds.
     pub last_heartbeat_ms: Option<u64>,
@@ -146,13 +146,13 @@ pub struct NodeStatus {
     pub cpu_seconds: Option<f64>,
     /// Processors that it may use.
     pub processors: Option<u64>,
-    /// What it has done in the last seconds.
+    /// Its activity in the last seconds.
     pub activity: Activity,
     /// Its disks.
     pub disks: Vec<DiskStatus>,
 }
 
-/// What a node has done in the last seconds; nothing of what is not known.
+/// The activity of a node in the last seconds; absent where it is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Activity {
@@ -216,13 +216,13 @@ pub struct TableStatus {
     pub bytes: u64,
     /// Bytes of all replicas.
     pub replica_bytes: u64,
-    /// What the SSTables of the leaders' replicas hold, before it was compressed, as far as is known.
+    /// The uncompressed size of the SSTables of the leaders' replicas, if known.
     pub content_bytes: Option<u64>,
     /// SSTables of all replicas.
     pub sst_files: u64,
     /// Tablets with fewer live replicas than wanted.
     pub under_replicated: usize,
-    /// Tablets that nobody is known to lead.
+    /// Tablets without a known leader.
     pub leaderless: usize,
 }
 
@@ -278,7 +278,7 @@ pub struct ReplicaStatus {
     pub bytes: Option<u64>,
     /// Its SSTables.
     pub sst_files: Option<u64>,
-    /// What they hold, before it was compressed.
+    /// The uncompressed size of their content.
     pub content_bytes: Option<u64>,
 }
 

@@ -1,10 +1,13 @@
-//! Charts of the last hour: drawn here as SVG, so that they are there without scripts; a script shows the values under the pointer.
+//! Charts of the last hour, rendered as SVG on the server, so that they need no scripts; a script shows the values under
+//! the pointer.
 //!
-//! Always true: a chart has at most [`POINTS`] points however many were recorded (means, but of latencies the largest, so that no peak is lost); where
-//! nothing is known there is a gap, never a line at zero. The drawing is stretched to its place; texts stand beside it and are not.
+//! Always true: a chart has at most [`POINTS`] points, however many were recorded (means; of latencies the maximum, so
+//! that no peak is lost). Where nothing is known there is a gap, never a line at zero. The drawing is stretched to the
+//! width of its column; labels stand beside it and are not stretched.
 //!
-//! Not the charts of the benchmark's report (`workload::report::chart`): those are whole drawings with axes, phases and values in them, for a file that is read
-//! without a server; of these the style sheet decides the size, and a script reads the values.
+//! Not the charts of the benchmark's report (`workload::report::chart`): those are fixed drawings with axes, phases and
+//! tooltips inside, for a file that is read without a server. Here the style sheet decides the size, and a script reads
+//! the values. The two share no drawing code, as only the joining of samples would be the same.
 
 use super::show;
 use crate::api::History;
@@ -16,10 +19,10 @@ const POINTS: usize = 180;
 /// The drawing's own units: its width is [`POINTS`] of them.
 const HEIGHT: f64 = 100.0;
 
-/// What the values of a chart are.
+/// The unit of a chart's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// Things per second.
+    /// Events per second.
     PerSecond,
     /// Bytes per second.
     BytesPerSecond,
@@ -29,7 +32,7 @@ pub(super) enum Unit {
     Seconds,
     /// Processors.
     Cores,
-    /// Things.
+    /// A number of things.
     Count,
 }
 
@@ -44,7 +47,7 @@ impl Unit {
         }
     }
 
-    /// What the script calls it.
+    /// Its name in the script.
     fn name(self) -> &'static str {
         match self {
             Self::PerSecond => "/s",
@@ -66,7 +69,7 @@ impl Unit {
         }
     }
 
-    /// The end of an axis that has to hold `most`: a round number of the unit.
+    /// The upper end of an axis that must include `most`: a round number of the unit.
     fn top(self, most: f64) -> f64 {
         let most = most.max(self.least_top());
         let base: f64 = if matches!(self, Self::Bytes | Self::BytesPerSecond) { 1_024.0 } else { 1_000.0 };
@@ -77,7 +80,7 @@ impl Unit {
     }
 }
 
-/// A chart to be.
+/// The definition of a chart.
 pub(super) struct Chart {
     pub(super) title: &'static str,
     pub(super) unit: Unit,
@@ -85,7 +88,7 @@ pub(super) struct Chart {
     pub(super) lines: &'static [(&'static str, &'static str)],
 }
 
-/// One line, thinned out.
+/// One line, reduced to at most [`POINTS`] points.
 struct Line {
     name: &'static str,
     values: Vec<Option<f64>>,
@@ -97,7 +100,7 @@ impl Line {
     }
 }
 
-/// Brings a series to at most [`POINTS`] points.
+/// Reduces a series to at most [`POINTS`] points.
 fn thinned(values: &[Option<f64>], unit: Unit) -> Vec<Option<f64>> {
     let per_point = values.len().div_ceil(POINTS).max(1);
     let point = |part: &[Option<f64>]| {
@@ -109,7 +112,7 @@ fn thinned(values: &[Option<f64>], unit: Unit) -> Vec<Option<f64>> {
             (count, _) => Some(sum / count as f64),
         }
     };
-    // From the end, so that the last point always stands for as much time as the others.
+    // From the end, so that the last point covers as much time as the others.
     let mut points: Vec<Option<f64>> = values.rchunks(per_point).map(point).collect();
     points.reverse();
     points
@@ -151,7 +154,7 @@ pub(super) fn chart(chart: &Chart, history: &History) -> Markup {
                 }
                 span.y.top { (unit.show(top)) }
                 span.y.middle { (unit.show(top / 2.0)) }
-                @if known().next().is_none() { span.missing { "nothing recorded yet" } }
+                @if known().next().is_none() { span.missing { "no data yet" } }
             }
             div.x { span { "−" (minutes) " min" } span { "−" (minutes.div_ceil(2)) " min" } span { "now" } }
         }
@@ -186,7 +189,7 @@ fn drawn(line: &Line, at: usize, top: f64, has_area: bool) -> Markup {
             (None, None) => {}
         }
         if begun == Some(x) && line.values.get(index + 1).is_none_or(Option::is_none) {
-            // One point alone: short, but to be seen.
+            // A single point is drawn as a short line, so that it is visible.
             let _ = write!(path, "h.6");
         }
     }
@@ -239,9 +242,9 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_of_nothing_says_so() {
+    fn a_chart_without_data_says_so() {
         let shown = chart(&CHART, &history(Vec::new(), Vec::new())).into_string();
-        assert!(shown.contains("nothing recorded yet"), "{shown}");
+        assert!(shown.contains("no data yet"), "{shown}");
     }
 
     #[test]

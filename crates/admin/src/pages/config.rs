@@ -1,4 +1,4 @@
-//! What a node was started with.
+//! The options of a node.
 
 use super::frame::Frame;
 use super::listing::{self, Column};
@@ -29,18 +29,18 @@ async fn content(view: &NodeView, asked: Asked) -> Result<Markup, Failure> {
     let columns: Vec<Column<Setting>> = vec![
         Column::new("Option", |(name, _): &Setting| html! { span.mono { (name) } })
             .by("option", |(name, _)| name.clone()),
-        Column::new("In force", |(_, value): &Setting| html! { span.mono { (value) } })
+        Column::new("Value", |(_, value): &Setting| html! { span.mono { (value) } })
             .by("value", |(_, value)| value.clone()),
     ];
     let page = listing::select(&parameters, &columns, settings, |(name, value)| format!("{name} {value}"));
     Ok(html! {
-        p.dim { "What the node was started with, defaults included." }
+        p.dim { "The options in force on the node, defaults included." }
         (listing::filter(&parameters, "option or value", choose(view, node).await))
         (listing::table(&parameters, &columns, &page, |_| ""))
     })
 }
 
-/// How the command line calls it.
+/// The name of the option on the command line.
 fn option_of(name: &str) -> String {
     format!("--{}", name.replace('_', "-"))
 }

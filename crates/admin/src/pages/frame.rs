@@ -1,6 +1,7 @@
-//! What all pages have around their content: head, navigation, and the assets that they load from the same node.
+//! The frame of all pages: head, navigation, and the assets that they load from the same node.
 //!
-//! Always true: addresses of assets change with their content, so that browsers may keep them; the policy allows nothing from elsewhere.
+//! Always true: addresses of assets change with their content, so that browsers may cache them; the content policy
+//! allows no other origin.
 
 use crate::NodeView;
 use crate::api::Failure;
@@ -16,7 +17,7 @@ const SCRIPT: &str = include_str!("ui.js");
 const MARK: &str = r#"<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M12 2 21 7v10l-9 5-9-5V7z" fill="currentColor" opacity=".16"/><path d="M3 7l9 5 9-5M3 12l9 5 9-5M12 2 21 7v10l-9 5-9-5V7z" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round"/></svg>"#;
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Cpath d='M12 2 21 7v10l-9 5-9-5V7z' fill='%232f6f73'/%3E%3Cpath d='M3 7l9 5 9-5M3 12l9 5 9-5' fill='none' stroke='%23fff' stroke-width='1.6'/%3E%3C/svg%3E";
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
-/// Browsers without scripts load a page again after so many seconds.
+/// How often browsers without scripts reload a page, seconds.
 const RELOAD_S: u32 = 10;
 
 /// About the whole cluster, then about one node.
@@ -25,7 +26,7 @@ const CLUSTER: [(&str, &str); 5] =
 const NODE: [(&str, &str); 4] =
     [("/queries", "Queries"), ("/memory", "Memory"), ("/logs", "Logs"), ("/config", "Configuration")];
 
-/// What distinguishes a page from others, beside its content.
+/// The frame of a page: its title, and its place in the navigation.
 pub(super) struct Frame<'v> {
     view: &'v NodeView,
     /// The page of the navigation that it belongs to.
@@ -36,19 +37,19 @@ pub(super) struct Frame<'v> {
 }
 
 impl<'v> Frame<'v> {
-    /// Of a page of the navigation.
+    /// The frame of a page of the navigation.
     pub(super) fn new(view: &'v NodeView, path: &'static str) -> Self {
         let title = CLUSTER.iter().chain(&NODE).find(|(of, _)| *of == path).map_or("", |(_, title)| title);
         Self { view, path, title: title.to_owned(), above: None }
     }
 
-    /// Of a page below it.
+    /// The frame of a page below it.
     pub(super) fn below(self, title: impl Into<String>) -> Self {
         let above = CLUSTER.iter().chain(&NODE).find(|(of, _)| *of == self.path).map(|(_, title)| *title);
         Self { title: title.into(), above, ..self }
     }
 
-    /// The whole page, or why there is none.
+    /// The whole page, with the content or the error.
     pub(super) fn answer(&self, content: Result<Markup, Failure>) -> Response {
         match content {
             Ok(content) => self.page(&content),
@@ -119,7 +120,7 @@ impl<'v> Frame<'v> {
 
 /// Where an asset is, with a digest of its content.
 fn address_of(name: &str, content: &str) -> String {
-    // FNV-1a: it tells versions apart, no more.
+    // FNV-1a suffices to distinguish versions.
     let digest = content
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));

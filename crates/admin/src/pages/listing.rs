@@ -1,7 +1,7 @@
-//! Tables that can be sorted, filtered and paged through, by links and a form: everything is in the page's address.
+//! Tables that can be sorted, filtered and paged through, by links and a form. The whole state is in the page's address.
 //!
-//! Always true: a page has at most [`ROWS`] rows; an address that was bookmarked shows the same list later; parameters that a page does not know are kept and
-//! do no harm.
+//! Always true: a page has at most [`ROWS`] rows; a bookmarked address shows the same list later; unknown parameters are
+//! kept and ignored.
 
 use super::show;
 use maud::{Markup, html};
@@ -19,7 +19,7 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// A field of a form that was left empty asks for nothing.
+    /// The parameters of a request. Empty fields of a form are dropped.
     pub(super) fn new(path: &str, mut given: BTreeMap<String, String>) -> Self {
         given.retain(|_, value| {
             *value = value.trim().to_owned();
@@ -46,7 +46,7 @@ impl Parameters {
         self.get("desc").is_some()
     }
 
-    /// The same page with other parameters; `None` takes one away.
+    /// The address of the same page with other parameters; `None` removes one.
     pub(super) fn with(&self, changes: &[(&str, Option<&str>)]) -> String {
         let mut given = self.given.clone();
         for (name, value) in changes {
@@ -78,13 +78,13 @@ pub(super) struct Column<T> {
     key: &'static str,
     title: &'static str,
     is_number: bool,
-    /// None: the list cannot be sorted by it here.
+    /// `None`: the list is not sorted by this column here.
     compare: Option<Compare<T>>,
     cell: Cell<T>,
 }
 
 impl<T> Column<T> {
-    /// Numbers stand at the right.
+    /// Numbers are aligned right.
     fn class(&self) -> Option<&'static str> {
         self.is_number.then_some("n")
     }
@@ -93,20 +93,20 @@ impl<T> Column<T> {
         Self { key: "", title, is_number: false, compare: None, cell: Box::new(cell) }
     }
 
-    /// Its values are numbers: to the right, and the largest first when it is first sorted by.
+    /// Its values are numbers: aligned right, and sorted in descending order first.
     pub(super) fn number(mut self) -> Self {
         self.is_number = true;
         self
     }
 
-    /// The list can be sorted by it, by that name.
+    /// Makes the list sortable by this column, under the name `key`.
     pub(super) fn by<K: Ord>(mut self, key: &'static str, of: impl Fn(&T) -> K + Send + Sync + 'static) -> Self {
         self.key = key;
         self.compare = Some(Box::new(move |a, b| of(a).cmp(&of(b))));
         self
     }
 
-    /// The same for numbers that are not whole or not known; those come first.
+    /// As [`Self::by`], for numbers that may be fractional or unknown; unknown ones sort first.
     pub(super) fn by_f64(mut self, key: &'static str, of: impl Fn(&T) -> Option<f64> + Send + Sync + 'static) -> Self {
         let value = move |row: &T| of(row).unwrap_or(f64::NEG_INFINITY);
         self.key = key;
@@ -114,20 +114,20 @@ impl<T> Column<T> {
         self
     }
 
-    /// The list comes sorted by whoever was asked for it.
+    /// As [`Self::by`]; the API sorts the list.
     pub(super) fn sorted_elsewhere(mut self, key: &'static str) -> Self {
         self.key = key;
         self
     }
 }
 
-/// Rows of a page, of all those that fit.
+/// The rows of one page, and the number of all rows that match.
 pub(super) struct Page<T> {
     pub(super) rows: Vec<T>,
     pub(super) total: usize,
 }
 
-/// Filters, sorts and cuts a list. What the form's text is looked for in, `text` says.
+/// Filters, sorts and pages a list. The form's text is searched for in the text that `text` returns.
 pub(super) fn select<T>(
     parameters: &Parameters,
     columns: &[Column<T>],
@@ -151,7 +151,7 @@ pub(super) fn select<T>(
     Page { rows, total }
 }
 
-/// A form that filters: a text field, and what else is given. The order of the list stays.
+/// A form that filters: a text field, and further fields. The order of the list is kept.
 pub(super) fn filter(parameters: &Parameters, placeholder: &str, others: Markup) -> Markup {
     html! {
         form.filter role="search" {
@@ -180,7 +180,7 @@ pub(super) fn choice(parameters: &Parameters, name: &str, none: &str, values: &[
     }
 }
 
-/// The table of a page, with links by which it is sorted and paged through.
+/// The table of a page, with links for sorting and paging.
 pub(super) fn table<T>(
     parameters: &Parameters,
     columns: &[Column<T>],
@@ -193,7 +193,7 @@ pub(super) fn table<T>(
     }
 }
 
-/// The same without the links between pages.
+/// As [`table`], without the links between pages.
 pub(super) fn rows<T>(
     parameters: &Parameters,
     columns: &[Column<T>],
@@ -211,7 +211,7 @@ pub(super) fn rows<T>(
                         }
                     }
                     @if rows.is_empty() {
-                        tr { td.none colspan=(columns.len()) { "Nothing here." } }
+                        tr { td.none colspan=(columns.len()) { "No entries." } }
                     }
                 }
             }
@@ -265,7 +265,7 @@ pub(super) fn short<T>(columns: &[Column<T>], rows: Vec<T>) -> Markup {
                 thead { tr { @for column in columns { th class=[column.class()] scope="col" { (column.title) } } } }
                 tbody {
                     @for row in &rows { tr { @for column in columns { td class=[column.class()] { ((column.cell)(row)) } } } }
-                    @if rows.is_empty() { tr { td.none colspan=(columns.len()) { "Nothing here." } } }
+                    @if rows.is_empty() { tr { td.none colspan=(columns.len()) { "No entries." } } }
                 }
             }
         }

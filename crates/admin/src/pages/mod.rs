@@ -1,8 +1,9 @@
-//! The pages for people: the same answers as under `/api/v1/`, as HTML that a server renders and any browser shows.
+//! The pages of the web interface: the answers of `/api/v1/` as HTML that the server renders.
 //!
-//! Always true: no page needs anything from outside this binary, and the policy that goes with it forbids browsers to load any; without scripts
-//! everything is there but values under the pointer and figures that renew themselves in place (pages are then loaded again every now and then); lists that may
-//! be long are sorted, filtered and cut into pages on the server; a question that nobody can answer at the moment is a page that says so.
+//! Always true: no page needs anything from outside this binary, and its content policy forbids browsers to load it.
+//! Without scripts everything is shown except values under the pointer; numbers are then updated by reloading the page.
+//! Lists that may be long are sorted, filtered and paged on the server. If a question cannot be answered at the moment,
+//! the page says so.
 //! Left out: changing anything (`diorite admin` does).
 
 mod chart;

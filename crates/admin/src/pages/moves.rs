@@ -1,4 +1,4 @@
-//! The replicas that are on their way.
+//! The replicas that are moving.
 
 use super::frame::Frame;
 use super::listing::{self, Column};
@@ -38,7 +38,7 @@ fn columns() -> Vec<Column<MoveStatus>> {
         Column::new("Rate", |moving: &MoveStatus| text(byte_rate(moving.rate_bytes as f64)))
             .number()
             .by("rate", |moving| moving.rate_bytes),
-        Column::new("Done in", |moving: &MoveStatus| optional(moving.eta_seconds, duration))
+        Column::new("Time left", |moving: &MoveStatus| optional(moving.eta_seconds, duration))
             .number()
             .by("eta", |moving| moving.eta_seconds),
     ]
@@ -47,7 +47,7 @@ fn columns() -> Vec<Column<MoveStatus>> {
 fn share_of_copy(moving: &MoveStatus, label: &str) -> Markup {
     match moving.bytes_total {
         0 => text("nothing to copy"),
-        // A copy that is nearly there is no warning, unlike a disk that is nearly full.
+        // A copy that is nearly complete needs no warning colour, unlike a disk that is nearly full.
         total => html! {
             span.share { progress value=(moving.bytes_done) max=(total) aria-label=(label) {} span { (label) } }
         },
@@ -70,11 +70,11 @@ pub(super) async fn moves(State(view): State<NodeView>, asked: Asked) -> Respons
         let page = listing::select(&parameters, &columns, found, words);
         Ok(html! {
             dl.tiles {
-                (tile("Replicas on their way", text(count(all as u64)), None))
+                (tile("Replicas moving", text(count(all as u64)), None))
                 (tile("Copied", text(size(done)), Some(html! { "of " (size(total)) })))
-                (tile("Rate", text(byte_rate(rate as f64)), Some(text("all nodes together"))))
+                (tile("Rate", text(byte_rate(rate as f64)), Some(text("sum over all nodes"))))
             }
-            @if all == 0 { p.notice { "Nothing is on its way." } }
+            @if all == 0 { p.notice { "No replica is moving." } }
             @else {
                 (listing::filter(&parameters, "tablet or table", html! {}))
                 (listing::table(&parameters, &columns, &page, |_| ""))

@@ -50,7 +50,7 @@ const CHARTS: [Chart; 12] = [
     Chart { title: "CQL connections", unit: Unit::Count, lines: &[("open", "connections")] },
 ];
 
-/// How a node stands, in a word.
+/// The status of a node in a word.
 pub(super) fn standing(node: &NodeStatus) -> (Tone, String) {
     let is_full = node.disks.iter().any(|disk| disk.is_full || disk.has_failed);
     match (node.is_up, node.state.as_str()) {

@@ -1,4 +1,4 @@
-//! The first page: whether all is well, what is not, how much is going on.
+//! The first page: the state of the cluster, its problems, and its load.
 
 use super::chart::{Chart, Unit, chart};
 use super::frame::Frame;
@@ -47,11 +47,11 @@ async fn content(view: &NodeView, asked: Asked) -> Result<Markup, Failure> {
         ask::<History>(view, Ask::History)
     );
     let (status, mut found) = (status?, found?);
-    // Without charts the rest is worth showing all the same.
+    // The rest of the page is shown without charts too.
     let history = history.unwrap_or_default();
     let map = node_map(&found);
     let total = found.len();
-    // What is wrong first.
+    // Nodes with problems first.
     found.sort_by_key(|node| (standing(node).0 == Tone::Good, node.node));
     found.truncate(NODES);
     let columns = nodes::columns(false);
@@ -91,7 +91,7 @@ fn headline(status: &ClusterStatus) -> Markup {
 
 fn warnings(status: &ClusterStatus) -> Markup {
     let all: Vec<&String> = status.warnings.iter().chain(&status.balancer.stalled).collect();
-    // More than these nobody reads: the nodes' and tablets' pages have them one by one.
+    // The pages of nodes and tablets show all of them.
     const SHOWN: usize = 20;
     html! {
         @if !all.is_empty() {
@@ -110,7 +110,7 @@ fn tiles(status: &ClusterStatus) -> Markup {
     };
     let down = status.nodes - status.live_nodes;
     let down_note = html! { @if down > 0 { span.bad { (down) " down" } } @else { "all up" } };
-    let bytes_note = html! { (size(status.replica_bytes)) " with all replicas" };
+    let bytes_note = html! { (size(status.replica_bytes)) " in all replicas" };
     html! {
         dl.tiles {
             (tile("Nodes", html! { a href="/nodes" { (status.live_nodes) span.dim { " / " (status.nodes) } } }, Some(down_note)))
@@ -139,15 +139,15 @@ fn balancer(status: &ClusterStatus) -> Markup {
     };
     facts(&[
         ("State", badge(tone, &balancer.state)),
-        ("Replicas on their way", html! { a href="/moves" { (count(balancer.moves as u64)) } }),
+        ("Replicas moving", html! { a href="/moves" { (count(balancer.moves as u64)) } }),
         ("Left to copy", text(size(balancer.bytes_left))),
-        ("Done in", text(or_dash(balancer.eta_seconds, duration))),
-        ("Copies, for each node", text(byte_rate(balancer.copy_rate_bytes as f64))),
+        ("Estimated time left", text(or_dash(balancer.eta_seconds, duration))),
+        ("Copy rate limit, each node", text(byte_rate(balancer.copy_rate_bytes as f64))),
         ("Silent nodes replaced after", text(duration(balancer.replace_after_ms / 1_000))),
-        ("Leaders in", text(zones)),
-        ("Tablets split over", limit(balancer.split_bytes, size)),
-        ("Tablets split over, operations/s", limit(balancer.split_operations_per_second, count)),
-        ("Neighbours merged up to", limit(balancer.merge_bytes, size)),
+        ("Preferred leader zones", text(zones)),
+        ("Tablets split above", limit(balancer.split_bytes, size)),
+        ("Tablets split above, operations/s", limit(balancer.split_operations_per_second, count)),
+        ("Neighbours merged below", limit(balancer.merge_bytes, size)),
     ])
 }
 
@@ -169,7 +169,7 @@ fn cluster(status: &ClusterStatus) -> Markup {
     ])
 }
 
-/// One cell for each node, by zone: how a cluster of any size is, at a glance.
+/// A map with one cell for each node, by zone.
 fn node_map(nodes: &[NodeStatus]) -> Markup {
     let mut zones: Vec<(String, Vec<&NodeStatus>)> = Vec::new();
     for node in nodes {

@@ -1,4 +1,4 @@
-//! What one node, which may be chosen, knows about itself: statements, memory, log.
+//! The pages of one node, which can be chosen: statements, memory, log.
 
 use super::frame::Frame;
 use super::listing::{self, Column, Parameters};
@@ -14,20 +14,20 @@ use diorite_base::NodeId;
 use diorite_base::text::duration;
 use maud::{Markup, html};
 
-/// Lines of the log that are looked through for those that are wanted.
+/// The number of lines of the log that are searched.
 const LINES: usize = 5_000;
 const LEVELS: [(&str, &str); 4] =
-    [("error", "errors"), ("warn", "warnings and worse"), ("debug", "debug and worse"), ("trace", "everything")];
+    [("error", "errors"), ("warn", "warnings and errors"), ("debug", "debug and above"), ("trace", "all")];
 
-/// The node that the page is about; none: the one that shows it.
+/// The node that the page shows; `None`: the one that renders it.
 pub(super) fn chosen(parameters: &Parameters) -> Option<NodeId> {
     parameters.number("node").map(NodeId)
 }
 
-/// A field to choose it.
+/// A field to choose the node.
 pub(super) async fn choose(view: &NodeView, node: Option<NodeId>) -> Markup {
     let chosen = node.unwrap_or(view.node);
-    // Without a list there is at least this one.
+    // Without a list of nodes, the chosen one is still offered.
     let nodes = all_nodes(view).await.unwrap_or_default();
     html! {
         select name="node" aria-label="node" {
@@ -59,8 +59,8 @@ pub(super) async fn queries(State(view): State<NodeView>, asked: Asked) -> Respo
         Ok(html! {
             dl.tiles {
                 (tile("Running now", text(count(found.running_count as u64)), None))
-                (tile("Statements", text(count(page.total as u64)), Some(text("told apart"))))
-                (tile("Requests", text(count(requests)), Some(text("since they were first seen"))))
+                (tile("Statements", text(count(page.total as u64)), Some(text("distinct"))))
+                (tile("Requests", text(count(requests)), Some(text("of these statements"))))
                 (tile("Errors", text(count(errors)), None))
             }
             (listing::filter(&parameters, "statement or keyspace", choose(&view, node).await))
@@ -74,7 +74,7 @@ pub(super) async fn queries(State(view): State<NodeView>, asked: Asked) -> Respo
 fn running_columns() -> Vec<Column<RunningQuery>> {
     vec![
         Column::new("Request", |query: &RunningQuery| text(query.number.to_string())).number(),
-        Column::new("For", |query: &RunningQuery| text(latency(query.seconds_running))).number(),
+        Column::new("Running for", |query: &RunningQuery| text(latency(query.seconds_running))).number(),
         Column::new("Memory", |query: &RunningQuery| text(size(query.memory_bytes))).number(),
         Column::new("Client", |query: &RunningQuery| optional(query.client.clone(), |client| client)),
         Column::new("Keyspace", |query: &RunningQuery| optional(query.keyspace.clone(), |keyspace| keyspace)),
@@ -85,7 +85,7 @@ fn running_columns() -> Vec<Column<RunningQuery>> {
 fn query_columns() -> Vec<Column<QueryStatus>> {
     let statement = |query: &QueryStatus| match &query.statement {
         Some(text) => html! { code.statement { (text) } },
-        None => html! { span.dim { "all others together" } },
+        None => html! { span.dim { "all other statements" } },
     };
     let time = |title, key, of: fn(&QueryStatus) -> f64| {
         Column::new(title, move |query: &QueryStatus| text(latency(of(query))))
@@ -110,7 +110,7 @@ fn query_columns() -> Vec<Column<QueryStatus>> {
         time("Mean", "mean", |query| query.mean_seconds),
         time("p99", "p99", |query| query.p99_seconds),
         time("Slowest", "max", |query| query.max_seconds),
-        Column::new("Together", total).number().by_f64("total", |query| Some(query.total_seconds)),
+        Column::new("Total time", total).number().by_f64("total", |query| Some(query.total_seconds)),
         Column::new("Rows", |query: &QueryStatus| text(count(query.rows))).number().by("rows", |query| query.rows),
         Column::new("Errors", errors).number().by("errors", |query| query.errors),
         Column::new(
@@ -178,10 +178,10 @@ fn allocator(found: &MemoryStatus) -> Markup {
         (section("Allocator", html! {
             dl.tiles {
                 (tile("Allocated", text(size(says.allocated)), Some(text("in use by the program"))))
-                (tile("Active", text(size(says.active)), Some(text("pages with something in use"))))
-                (tile("Resident", text(size(says.resident)), Some(text("in the machine's memory"))))
+                (tile("Active", text(size(says.active)), Some(text("in pages that are in use"))))
+                (tile("Resident", text(size(says.resident)), Some(text("in physical memory"))))
                 (tile("Retained", text(size(says.retained)), Some(text("address space only"))))
-                (tile("Metadata", text(size(says.metadata)), Some(text("its own bookkeeping"))))
+                (tile("Metadata", text(size(says.metadata)), Some(text("of the allocator"))))
             }
         }))
     }
@@ -208,11 +208,11 @@ fn log_page(parameters: &Parameters, lines: Vec<LogLine>, choose: &Markup) -> Ma
     };
     let page = listing::select(parameters, &columns, lines, words);
     let fields = html! {
-        (listing::choice(parameters, "level", "information and worse", &LEVELS))
+        (listing::choice(parameters, "level", "information and above", &LEVELS))
         (choose)
     };
     html! {
-        p.dim { "The newest lines first, as far as the node keeps them in memory." }
+        p.dim { "The lines that the node keeps in memory, newest first." }
         (listing::filter(parameters, "text in a line", fields))
         (listing::table(parameters, &columns, &page, |line| if line.level == "error" { "bad" } else { "" }))
     }
@@ -234,6 +234,6 @@ fn log_columns() -> Vec<Column<LogLine>> {
         Column::new("Time (UTC)", |line: &LogLine| html! { time.mono { (moment((line.unix_seconds * 1e3) as i64)) } }),
         Column::new("Level", level),
         Column::new("Message", message),
-        Column::new("From", |line: &LogLine| html! { span.dim { (line.target) } }),
+        Column::new("Module", |line: &LogLine| html! { span.dim { (line.target) } }),
     ]
 }

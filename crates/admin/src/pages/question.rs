@@ -1,4 +1,4 @@
-//! What a page is asked for, and what it asks the operator.
+//! The parameters of a page, and its questions to the operator interface.
 
 use super::listing::Parameters;
 use crate::NodeView;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 /// The parameters of a page's address.
 pub(super) type Asked = Result<Query<BTreeMap<String, String>>, QueryRejection>;
 
-/// The parameters, or why they are none.
+/// The parameters, or the error in them.
 pub(super) fn parameters(path: &str, asked: Asked) -> Result<Parameters, Failure> {
     match asked {
         Ok(Query(given)) => Ok(Parameters::new(path, given)),
@@ -20,13 +20,13 @@ pub(super) fn parameters(path: &str, asked: Asked) -> Result<Parameters, Failure
     }
 }
 
-/// Asks the operator.
+/// Asks the operator interface.
 pub(super) async fn ask<T: DeserializeOwned>(view: &NodeView, ask: Ask) -> Result<T, Failure> {
     let answer = view.operator.ask(ask).await?;
     serde_json::from_value(answer).map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))
 }
 
-/// Asks a node about itself; none: this one.
+/// Asks a node about itself; `None`: this one.
 pub(super) async fn ask_node<T: DeserializeOwned>(
     view: &NodeView,
     node: Option<NodeId>,

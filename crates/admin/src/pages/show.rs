@@ -1,6 +1,6 @@
-//! Values as people read them on a page: numbers with separators, sizes, rates, times, states in colour.
+//! Values as text on a page: numbers with separators, sizes, rates, times, states in colour.
 //!
-//! Always true: colour never says anything alone, there is a word with it.
+//! Always true: colour is never the only sign of a state; there is always a word.
 
 use diorite_base::text::{NOTHING, bytes, duration};
 use maud::{Markup, html};
@@ -66,7 +66,7 @@ pub(super) fn ago(milliseconds: u64) -> String {
     }
 }
 
-/// `2026-11-21 23:10:05`, of universal time.
+/// `2026-11-21 23:10:05`, in UTC.
 pub(crate) fn moment(unix_ms: i64) -> String {
     let seconds = unix_ms.div_euclid(1_000);
     let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -87,12 +87,12 @@ fn date(days: i64) -> (i64, i64, i64) {
     (era * 400 + year_of_era + i64::from(month <= 2), month, day)
 }
 
-/// How a thing stands.
+/// The tone of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     /// As it should be.
     Good,
-    /// Somebody should know.
+    /// It needs attention.
     Warning,
     /// Something is wrong.
     Bad,
@@ -153,7 +153,7 @@ pub(super) fn section(title: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } (content) } }
 }
 
-/// A figure with its name.
+/// A number with its name.
 pub(super) fn tile(name: &str, value: Markup, note: Option<Markup>) -> Markup {
     html! { div.tile { dt { (name) } dd { (value) } @if let Some(note) = note { dd.note { (note) } } } }
 }

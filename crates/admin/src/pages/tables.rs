@@ -83,7 +83,7 @@ fn closer(table: &TableDetail) -> Markup {
     let status = &table.status;
     let (tone, word) = standing(status);
     let tablets = format!("/tablets?keyspace={}&table={}", encoded(&status.keyspace), encoded(&status.name));
-    let replicas = html! { (size(status.replica_bytes)) " with all replicas" };
+    let replicas = html! { (size(status.replica_bytes)) " in all replicas" };
     html! {
         p.headline {
             (badge(tone, word))
@@ -93,14 +93,14 @@ fn closer(table: &TableDetail) -> Markup {
         dl.tiles {
             (tile("Tablets", html! { a href=(tablets) { (count(status.tablets as u64)) } }, Some(html! { "× " (status.replication_factor) " replicas" })))
             (tile("Data", text(size(status.bytes)), Some(replicas)))
-            (tile("Uncompressed", optional(status.content_bytes, size), Some(text("keys and values, once"))))
+            (tile("Uncompressed", optional(status.content_bytes, size), Some(text("keys and values, one replica"))))
             (tile("SSTables", text(count(status.sst_files)), Some(text("on all nodes"))))
             (tile("Under-replicated", text(count(status.under_replicated as u64)), Some(text("tablets"))))
             (tile("Leaderless", text(count(status.leaderless as u64)), Some(text("tablets"))))
         }
         div.columns {
             (section("Schema", html! { pre.cql { (table.schema) } }))
-            (section("Where it is", listing::short(&shares(tablets), table.nodes.clone())))
+            (section("Nodes", listing::short(&shares(tablets), table.nodes.clone())))
         }
         (section("Details", facts(&[("Id", html! { span.mono { (status.id) } })])))
     }

@@ -85,7 +85,7 @@ fn replicas(tablet: &TabletStatus) -> Markup {
     }
 }
 
-/// What a parameter says, in the words of the API.
+/// The value of a parameter, as the API names it.
 fn meaning<T: DeserializeOwned>(parameters: &Parameters, name: &str) -> Result<Option<T>, Failure> {
     let read = |text: &str| {
         let invalid = |_| Failure::new(FailureKind::Invalid, format!("'{text}' is no {name}"));
@@ -158,22 +158,22 @@ fn closer(tablet: &TabletDetail) -> Markup {
             (badge(tone, word))
             a.strong href=(address(&status.keyspace, &status.table)) { (status.keyspace) "." (status.table) }
         }
-        @if let Some(how) = &status.reshaping { p { "The tablet: " (how) "." } }
+        @if let Some(how) = &status.reshaping { p { "This tablet " (how) "." } }
         dl.tiles {
             (tile("Leader", status.leader.map_or_else(nothing, node_link), Some(html! { "lease " (lease) })))
             (tile("Term", optional(leader, |leader| count(leader.term)), None))
-            (tile("Committed", optional(leader, |leader| count(leader.commit_index)), Some(text("log index"))))
+            (tile("Commit index", optional(leader, |leader| count(leader.commit_index)), None))
             (tile("Size", text(size(status.bytes)), Some(html! { (status.sst_files) " SSTables" })))
             (tile("Rows", optional(leader, |leader| count(leader.keys_estimate)), Some(text("estimated"))))
         }
         (section("Range", facts(&[
             ("First token", html! { span.mono { (status.first_token) } }),
             ("Last token", html! { span.mono { (status.last_token) } }),
-            ("Part of the ring", text(part_of_ring(status))),
+            ("Share of the ring", text(part_of_ring(status))),
         ])))
         (section("Replicas", listing::short(&replica_columns(), rows(tablet))))
         @if !tablet.advice.is_empty() {
-            (section("What to do", html! { ul { @for line in &tablet.advice { li { (line) } } } }))
+            (section("Advice", html! { ul { @for line in &tablet.advice { li { (line) } } } }))
         }
         (section("Events", listing::short(&event_columns(), tablet.events.clone())))
     }
@@ -184,16 +184,16 @@ fn part_of_ring(status: &TabletStatus) -> String {
     format!("{:.3} %", width / 2f64.powi(64) * 100.0)
 }
 
-/// How long the lease lasts; `for good` where nobody else could lead.
+/// How long the lease lasts; `permanent` for a sole voter, whose lease does not end.
 fn lease(replica: &ReplicaDetail) -> Markup {
     match (replica.holds_lease, replica.lease_left_ms) {
         (false, _) => html! { span.dim { "none" } },
         (true, Some(left_ms)) => html! { (left_ms) " ms left" },
-        (true, None) => text("for good"),
+        (true, None) => text("permanent"),
     }
 }
 
-/// What the catalog says of a replica and what it says itself, if its node answers.
+/// A replica according to the catalog, and according to its node, if that answers.
 type Row = (ReplicaStatus, Option<ReplicaDetail>, Option<NodeId>);
 
 fn rows(tablet: &TabletDetail) -> Vec<Row> {
@@ -221,7 +221,7 @@ fn replica_columns() -> Vec<Column<Row>> {
             (list(&own.voters))
             @if !own.outgoing.is_empty() { span.dim { " and " (list(&own.outgoing)) } }
             @if !own.learners.is_empty() { span.dim { " + " (list(&own.learners)) } }
-            @if let Some(failure) = &own.failure { span.bad { " stopped: " (failure) } }
+            @if let Some(failure) = &own.failure { span.bad { " failed: " (failure) } }
         }
     });
     vec![
@@ -230,15 +230,15 @@ fn replica_columns() -> Vec<Column<Row>> {
         Column::new("Lease", own(lease)),
         number("Term", |own| own.term),
         Column::new("Voters", group),
-        number("Log from", |own| own.first_index),
-        number("to", |own| own.last_index),
+        number("Log start", |own| own.first_index),
+        number("Log end", |own| own.last_index),
         number("Committed", |own| own.commit_index),
         number("Applied", |own| own.applied_index),
         Column::new("Size", |(replica, ..): &Row| optional(replica.bytes, size)).number(),
         number("SSTables", |own| own.sst_files),
         Column::new("Uncompressed", |(_, own, _): &Row| optional(own.as_ref().and_then(|own| own.content_bytes), size))
             .number(),
-        Column::new("In memory", |(_, own, _): &Row| optional(own.as_ref().map(|own| own.memtable_bytes), size))
+        Column::new("Memtable", |(_, own, _): &Row| optional(own.as_ref().map(|own| own.memtable_bytes), size))
             .number(),
         number("Reads", |own| own.reads),
         number("Writes", |own| own.writes),

@@ -1,4 +1,4 @@
-// What scripts add to pages that work without: figures that renew themselves in place, and the values of charts under the pointer.
+// Additions to pages that work without scripts: numbers are updated in place, and charts show the values under the pointer.
 "use strict";
 
 (() => {
@@ -9,8 +9,8 @@
   let busy = false;
   let timer = 0;
 
-  // --- Renewal: the same address is asked again, and what differs is put into the page, node by node, so that nothing flickers, scrolls back or loses
-  // --- what is being typed.
+  // --- Updates: the page is fetched again and the differences are applied element by element, so that nothing flickers,
+  // --- scrolls back or discards text that is being typed.
 
   function same(from, to) {
     return from.nodeName === to.nodeName && from.getAttribute?.("class") === to.getAttribute?.("class");
@@ -27,10 +27,10 @@
       return;
     }
     if (from.nodeType !== Node.ELEMENT_NODE) return;
-    // Whoever fills in a form wants to finish.
+    // A form that is being filled in is not replaced.
     if (from.nodeName === "FORM" && from.contains(document.activeElement)) return;
     renewAttributes(from, to);
-    // A child that came or went (a warning, say) must not make those after it look changed.
+    // A child that was added or removed (for example a warning) must not make those after it look changed.
     let next = from.firstChild;
     for (const child of [...to.childNodes]) {
       let found = next;
@@ -64,7 +64,7 @@
       if (main && !paused) {
         const here = document.querySelector("main");
         if (answer.ok || here.querySelector("[role=alert].bad")) renew(here, main);
-        show(answer.ok ? "live" : "stale", answer.ok ? "live" : "not answered, trying again");
+        show(answer.ok ? "live" : "stale", answer.ok ? "live" : "no answer, retrying");
         hover.again();
       }
     } catch (error) {
@@ -77,7 +77,7 @@
   function show(state, text) {
     live.className = `live ${paused ? "paused" : state}`;
     button.textContent = paused ? "paused" : text;
-    button.title = paused ? "Renew the figures every 5 s" : "Stop renewing the figures";
+    button.title = paused ? "Update every 5 s" : "Stop updating";
   }
 
   function schedule() {
@@ -183,7 +183,7 @@
   };
 
   hover.begin();
-  // A choice in a form counts at once.
+  // A choice in a form is submitted at once.
   document.addEventListener("change", (event) => {
     if (event.target.matches("form.filter select")) event.target.form.submit();
   });

@@ -10,10 +10,10 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 const METHODS: [&[u8]; 9] =
     [b"GET ", b"POST ", b"HEAD ", b"OPTIONS ", b"PUT ", b"DELETE ", b"PATCH ", b"TRACE ", b"CONNECT "];
-/// What no request has.
+/// A byte that no request contains.
 const NONSENSE: u8 = 0;
 
-/// What has been seen.
+/// The bytes seen so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
     /// So many bytes of some methods.

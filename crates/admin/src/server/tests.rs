@@ -87,7 +87,7 @@ async fn heads_that_do_not_end_are_cut_off() {
     assert_eq!(server.answer(b"").await, "", "nothing at all");
     assert_eq!(server.answer(b"GET / HTTP/1.1\r\nhost:").await, "");
     assert!(server.answer(LAST.replace("close", "keep-alive").as_bytes()).await.ends_with("hello"), "idle");
-    // A byte now and then helps nobody.
+    // A byte now and then does not extend the time.
     let (mut reading, mut writing) = server.connect().await.into_split();
     let dripping = async {
         writing.write_all(b"GET / HTTP/1.1\r\n").await.expect("it reads");

@@ -1,8 +1,9 @@
-//! Drains: what a draining node holds goes elsewhere.
+//! Drains: the replicas of a draining node move to other nodes.
 //!
-//! Always true: a replica leaves in the same change in which its successor comes; the best zone that there is takes it, even if that is a worse one
-//! than the drained node's; a tablet for which there is no node stays where it is, and that is reported. Leaders leave first: the rule for leaders
-//! moves them off draining nodes at once, as that needs no copy.
+//! Always true: a replica leaves in the same change in which its successor comes; the successor is in the best
+//! available zone, even if that is worse than the drained node's. A tablet without a possible node stays where it is,
+//! and that is reported. Leaders leave first: the rule for leaders moves them off draining nodes at once, as that needs
+//! no copy.
 
 use super::holdings::Standing;
 use super::ledger::{Ledger, Pick, Wish};
@@ -21,7 +22,7 @@ pub(super) fn run(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Replaces all replicas of the tablet that are on draining nodes, as far as there are nodes for them.
+/// Replaces all replicas of the tablet that are on draining nodes, as far as other nodes are available.
 fn empty(ledger: &mut Ledger<'_>, tablet: u32) {
     let replicas = ledger.replicas(tablet).to_vec();
     let mut wanted: Vec<u32> =

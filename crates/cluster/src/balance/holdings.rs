@@ -1,13 +1,14 @@
-//! Nodes, zones, tables and tablets as a pass of the balancer counts them.
+//! Nodes, zones, tables and tablets with their loads in a pass of the balancer.
 //!
-//! Loads are in average replicas: a node's bytes divided by the size of the average replica, so that bytes and numbers weigh alike; and per
-//! standard node: divided by the node's weight, its disks' size over the average node's.
+//! The unit of load is the average replica: a node's bytes divided by the size of the average replica, so that bytes
+//! and counts have equal weight. Loads of nodes are divided by the node's weight: the size of its disks over that of
+//! the average node.
 
 use super::ranking::Measure;
 use super::view::{Limits, NodeState, TabletView};
 use diorite_base::NodeId;
 
-/// Copies under way at one end.
+/// The copies under way in one direction at a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pipe {
     pub copies: u32,
@@ -28,7 +29,7 @@ impl Pipe {
     }
 }
 
-/// Copies under way at both ends of a node.
+/// The copies under way in both directions at a node.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pipes {
     pub receiving: Pipe,
@@ -37,7 +38,7 @@ pub(super) struct Pipes {
 
 /// The disks of a node, in its order.
 pub(super) struct Disks {
-    /// What each may still take; none: not known, so there is room.
+    /// The bytes that each may still take; empty if the disks are not known, which counts as space.
     pub rooms: Vec<u64>,
     /// How much fuller each is than the node, from -1 to 1.
     pub excess: Vec<f64>,
@@ -51,23 +52,23 @@ pub(super) struct Node {
     pub may_lead: bool,
     /// Index into [`super::ledger::Ledger::zones`].
     pub zone: u32,
-    /// Live, with a disk that works.
+    /// Whether it is live and has a working disk.
     pub accepts: bool,
-    /// Its disks' size over the average node's.
+    /// The size of its disks over that of the average node.
     pub weight: f64,
-    /// In average replicas.
+    /// Its bytes, in average replicas.
     pub bytes: f64,
     pub replicas: u32,
     /// Tablets that it is the preferred leader of.
     pub leaders: u32,
     pub pipes: Pipes,
-    /// Tablets with a replica here, as the view has it.
+    /// Tablets with a replica here, according to the view.
     pub tablets: Vec<u32>,
     pub disks: Disks,
 }
 
 impl Node {
-    /// Its load by a measure, per standard node.
+    /// Its load by a measure, divided by its weight.
     pub fn load(&self, by: Measure) -> f64 {
         match by {
             Measure::Bytes => self.bytes / self.weight,
@@ -75,12 +76,12 @@ impl Node {
         }
     }
 
-    /// An empty tablet, too, needs a disk that is not at its soft limit.
+    /// Whether a disk takes this many bytes. An empty tablet too needs a disk below its soft limit.
     pub(super) fn has_room(&self, bytes: u64) -> bool {
         self.disks.rooms.is_empty() || self.disks.rooms.iter().any(|room| *room >= bytes.max(1))
     }
 
-    /// Takes the bytes of a replica to come off the disk that has most room, where the node would put it.
+    /// Subtracts the bytes of a coming replica from the disk with the most space, where the node would put it.
     pub(super) fn reserve(&mut self, bytes: u64) {
         if let Some(most) = self.disks.rooms.iter_mut().max() {
             *most = most.saturating_sub(bytes);
@@ -97,7 +98,7 @@ pub(super) struct Zone {
     pub data_center: u32,
     /// Nodes in it that accept replicas.
     pub accepting: u32,
-    /// Leaders are to be here if they can.
+    /// Whether leaders should be here if possible.
     pub is_preferred: bool,
 }
 
@@ -108,23 +109,23 @@ pub(super) struct Tablet<'a> {
     pub table: u32,
     /// In average replicas.
     pub size: f64,
-    /// It has got its action of this pass.
+    /// Whether it has its action of this pass.
     pub is_done: bool,
     pub(super) first: u32,
     pub(super) count: u32,
 }
 
-/// What one node has of one table.
+/// One node's share of one table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Share {
     pub node: u32,
     pub replicas: u32,
-    /// Of the replicas, in average replicas.
+    /// The size of the replicas, in average replicas.
     pub size: f64,
     pub leaders: u32,
 }
 
-/// A table's tablets, and what nodes have of them, by node.
+/// A table's tablets, and the nodes' shares of them.
 #[derive(Default)]
 pub(super) struct Table {
     pub tablets: Vec<u32>,
@@ -146,7 +147,7 @@ impl Table {
     }
 }
 
-/// How a replica's node and disk stand.
+/// The state of a replica's node and disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Live,
@@ -155,11 +156,11 @@ pub(super) enum Standing {
     Lost,
 }
 
-/// Which nodes a choice is among.
+/// The nodes among which a choice is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scope {
     Anywhere,
     DataCenter(u32),
-    /// A data centre that no node is in.
+    /// A data centre without nodes.
     Nowhere,
 }

@@ -1,16 +1,19 @@
-//! Leaders: off draining nodes and those that are to lead nothing, into the preferred zones, and evenly over nodes, as a whole and table by table.
+//! Leaders: off draining nodes and nodes that are to lead nothing, into the preferred zones, and evenly over nodes, in
+//! total and for each table.
 //!
-//! Always true: only a live voter that stays is made the preferred leader; a suspect node keeps its preference, as it may be back in a moment and others
-//! lead meanwhile. Each change makes the sum over nodes of squared numbers of leaders smaller or, that being equal, the same sum per table, so
-//! there is an end. Where no single change helps, a chain of them does: the fullest node hands a tablet to one that hands one on.
+//! Always true: only a live voter that stays becomes the preferred leader. A suspect node stays preferred, as it may be
+//! back in a moment and others lead meanwhile. Each change reduces the sum over nodes of squared numbers of leaders or,
+//! that being equal, the same sum for the table, so the rule terminates. Where no single change helps, a chain of
+//! changes does: the node with the most leaders passes one to a node that passes another one on.
 //!
-//! Leaders cost processors, not disk, so nodes of unequal disks lead equally many, as far as they have replicas.
+//! Leaders use processors, not disks, so nodes with unequal disks lead equally many tablets, as far as they have
+//! replicas.
 
 use super::ledger::Ledger;
 use super::view::{NodeState, Reason};
 use std::collections::BTreeSet;
 
-/// Chains that are looked for in one pass.
+/// The most chains that are searched for in one pass.
 const CHAINS: usize = 64;
 
 pub(super) fn run(ledger: &mut Ledger<'_>) {
@@ -21,7 +24,7 @@ pub(super) fn run(ledger: &mut Ledger<'_>) {
     chains(ledger, &mut choices, &mut budget);
 }
 
-/// The replicas that may lead the tablet in place of the first: live voters, those in preferred zones if there are any.
+/// The replicas that may lead the tablet instead of the first: live voters, in preferred zones if there are any.
 fn candidates(ledger: &Ledger<'_>, tablet: u32) -> impl Iterator<Item = u32> {
     let able = move |node: &&u32| ledger.can_lead(tablet, **node);
     let replicas = ledger.replicas(tablet).iter();
@@ -34,7 +37,7 @@ fn leaders(ledger: &Ledger<'_>, node: u32) -> u32 {
     ledger.nodes[node as usize].leaders
 }
 
-/// Off draining nodes first, then into preferred zones.
+/// Moves leaders off draining nodes first, then into preferred zones.
 fn leave(ledger: &mut Ledger<'_>, budget: &mut usize) {
     for reason in [Reason::Drain, Reason::LeaderZone] {
         for tablet in 0..ledger.tablets.len() as u32 {
@@ -61,8 +64,8 @@ fn leave(ledger: &mut Ledger<'_>, budget: &mut usize) {
     }
 }
 
-/// For each node the tablets that it is the preferred leader of and whose leadership it could transfer, each with the nodes that could take it. Who could is decided
-/// for the pass; how many they lead is not.
+/// For each node, the tablets whose leadership it could transfer, each with a node that could take it. The candidates
+/// are fixed for the pass; how many tablets they lead is not.
 type Choices = Vec<Vec<(u32, u32)>>;
 
 fn choices(ledger: &Ledger<'_>) -> Choices {
@@ -78,7 +81,7 @@ fn choices(ledger: &Ledger<'_>) -> Choices {
     choices
 }
 
-/// Single changes, from whoever leads most.
+/// Single changes, from the nodes with the most leaders.
 fn level(ledger: &mut Ledger<'_>, choices: &mut Choices, budget: &mut usize) {
     let mut most: BTreeSet<(u32, u32)> =
         (0..ledger.nodes.len() as u32).map(|node| (leaders(ledger, node), node)).collect();
@@ -101,7 +104,8 @@ fn transfer(ledger: &mut Ledger<'_>, choices: &mut Choices, tablet: u32, from: u
     choices[from as usize].retain(|(other, _)| *other != tablet);
 }
 
-/// The change that evens out most: to a node that leads at least two fewer, or one fewer if that is better for the table.
+/// The change that evens out most: to a node that leads at least two fewer, or one fewer if that is better for the
+/// table.
 fn best_change(ledger: &Ledger<'_>, choices: &[(u32, u32)], from: u32) -> Option<(u32, u32)> {
     let here = leaders(ledger, from);
     let mut best: Option<((u32, i64), u32, u32)> = None;
@@ -124,7 +128,7 @@ fn best_change(ledger: &Ledger<'_>, choices: &[(u32, u32)], from: u32) -> Option
 fn chains(ledger: &mut Ledger<'_>, choices: &mut Choices, budget: &mut usize) {
     let mut search = Search { came_by: vec![None; ledger.nodes.len()], is_spent: vec![false; ledger.nodes.len()] };
     for _ in 0..CHAINS {
-        // A chain is of two changes at least.
+        // A chain has at least two changes.
         let found = if *budget < 2 { None } else { search.next_chain(ledger, choices) };
         let Some(chain) = found.filter(|chain| chain.len() <= *budget) else { return };
         *budget -= chain.len();
@@ -134,12 +138,13 @@ fn chains(ledger: &mut Ledger<'_>, choices: &mut Choices, budget: &mut usize) {
     }
 }
 
-/// Looks for chains, all of one pass.
+/// The search for chains in one pass.
 struct Search {
-    /// Of the nodes reached from the present start: by which tablet, and from which node.
+    /// For the nodes reached from the present start: by which tablet, and from which node.
     came_by: Vec<Option<(u32, u32)>>,
-    /// Whether the node was reached in vain: everything that it leads to leads but one fewer than the start did, or more. That stays so, as later
-    /// starts lead no more than that one, and chains go through none of these nodes and only ever take choices away.
+    /// Nodes that were searched without success: every node reachable from them leads at most one fewer than the start
+    /// did, or more. That remains so, as later starts lead no more than that one, and chains go through none of these
+    /// nodes and only remove choices.
     is_spent: Vec<bool>,
 }
 

@@ -1,8 +1,9 @@
-//! The books of one pass: what nodes hold, receive and send once all that has been decided so far is done.
+//! The ledger of one pass: what nodes hold, receive and send once all actions decided so far are carried out.
 //!
-//! Always true: loads count what tablets are to have (`replicas`), never what is on its way out; each action is entered in the loads at once, so that
-//! the next one sees them; a tablet gets one action per pass at most, so the view's own lists stay true for every tablet that a rule may still touch.
-//! A rule asks here whether a copy may start ([`Ledger::pick`], [`Ledger::sources`]) and states what it wants ([`Ledger::place`], [`Ledger::lead`]).
+//! Always true: loads count the replicas that tablets are to have (`replicas`), never those that are leaving; each
+//! action changes the loads at once, so that the next one sees it. A tablet gets at most one action per pass, so the
+//! view's own lists stay valid for every tablet that a rule may still change. A rule asks here whether a copy may start
+//! ([`Ledger::pick`], [`Ledger::sources`]) and records its action ([`Ledger::place`], [`Ledger::lead`]).
 
 use super::holdings::{Node, Pipe, Scope, Standing, Table, Tablet, Zone};
 use super::names::{Names, new_node, new_zones};
@@ -11,53 +12,55 @@ use super::view::{Action, NodeState, Reason, Stalled, TabletView, View};
 use crate::catalog::Replication;
 use diorite_base::NodeId;
 
-/// What a replica counts for beyond its bytes, so that empty tablets are spread too, and small ones are not moved about for a few bytes.
+/// The bytes that a replica counts for in addition to its own, so that empty tablets are spread too, and small ones are
+/// not moved for a few bytes.
 pub(super) const BYTES_PER_REPLICA: u64 = 16 << 20;
 
-/// How much the sum over nodes of squared loads by bytes, by number, and by bytes per table weigh against each other. A table of which one node has
-/// two average tablets more than another is evened out although that makes bytes uneven by as much: the sweep by bytes then exchanges another
-/// table's tablet for it. Numbers weigh little, so that tablets of unequal size end even by bytes.
+/// The weights of the three parts of the sum over nodes: squared bytes, squared count, and squared bytes per table. A
+/// table of which one node has two average tablets more than another is evened out although that makes bytes uneven by
+/// as much: the sweep by bytes then exchanges another table's tablet for it. Counts weigh little, so that tablets of
+/// unequal size end up even by bytes.
 const BYTES_WEIGHT: f64 = 1.0;
 
 const COUNT_WEIGHT: f64 = 0.1;
 
 const TABLE_WEIGHT: f64 = 1.5;
 
-/// How many of a zone's emptiest nodes are compared for a replica.
+/// How many of a zone's least loaded nodes are compared for a replica.
 pub(super) const CANDIDATES: usize = 4;
 
-/// Whether copies are held to the limits, or all of them are wanted at once, to see how many there are.
+/// Whether copies are held to the limits, or all wanted copies are started at once, to count them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Copies {
     Limited,
     AllAtOnce,
 }
 
-/// Which node is looked for.
+/// The requirements for a node.
 pub(super) struct Wish<'n> {
-    /// Never one of these.
+    /// It is none of these.
     pub taken: &'n [u32],
     /// The replicas that stay, which decide between zones.
     pub staying: &'n [u32],
     pub scope: Scope,
-    /// The most of `staying` that may be in its zone.
+    /// The most of `staying` that may be in the node's zone.
     pub most_in_zone: u32,
 }
 
-/// The outcome of looking for a node for a replica.
+/// The result of a search for a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pick {
     /// This one.
     Node(u32),
-    /// There is one, and it is busy.
+    /// There is a node, but it is busy.
     Wait,
-    /// All that could be are there already.
+    /// All possible nodes have a replica already.
     TooFewNodes,
-    /// None of those that could be has room.
+    /// None of the possible nodes has space.
     NoRoom,
 }
 
-/// See the module.
+/// See the top of this module.
 pub(super) struct Ledger<'a> {
     pub view: &'a View,
     pub nodes: Vec<Node>,
@@ -65,7 +68,8 @@ pub(super) struct Ledger<'a> {
     pub tablets: Vec<Tablet<'a>>,
     pub tables: Vec<Table>,
     pub ranking: Ranking,
-    /// The average load of the nodes that accept replicas: the same by bytes and by number, as both are in average replicas.
+    /// The average load of the nodes that accept replicas: equal by bytes and by count, as both are in average
+    /// replicas.
     pub mean_load: f64,
     pub actions: Vec<Action>,
     pub stalled: Vec<Stalled>,
@@ -131,7 +135,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Copies under way take their places at both ends. Whoever is not named as sending is guessed as a new copy's sender is chosen.
+    /// Enters copies under way at both ends. If the sender is not known, it is guessed in the way in which one is
+    /// chosen for a new copy.
     fn enter_arrivals(&mut self, tablet: u32) {
         let view = self.tablets[tablet as usize].view;
         for arrival in &view.arriving {
@@ -155,7 +160,7 @@ impl<'a> Ledger<'a> {
         self.nodes.binary_search_by_key(&id, |node| node.id).ok().map(|at| at as u32)
     }
 
-    /// How the replica on `node` stands.
+    /// The state of the replica on `node`.
     pub(super) fn standing(&self, tablet: u32, node: u32) -> Standing {
         let (tablet, node) = (self.tablets[tablet as usize].view, &self.nodes[node as usize]);
         let disk = if tablet.disks.is_empty() { None } else { tablet.disk_on(node.id) };
@@ -170,7 +175,8 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Whether the tablet may be changed for its own good: nothing is under way, every replica answers, and it has no action yet.
+    /// Whether the tablet may be changed for balance: nothing is under way, every replica answers, and it has no action
+    /// yet.
     pub(super) fn may_change(&self, tablet: u32) -> bool {
         let state = &self.tablets[tablet as usize];
         !state.is_done
@@ -181,7 +187,7 @@ impl<'a> Ledger<'a> {
                 .all(|node| matches!(self.standing(tablet, *node), Standing::Live | Standing::Draining))
     }
 
-    /// The same, with nothing on a draining node: its place is not known yet.
+    /// As [`Self::may_change`], and no replica is on a draining node, as its next place is not known yet.
     pub(super) fn is_at_rest(&self, tablet: u32) -> bool {
         self.may_change(tablet)
             && self.replicas(tablet).iter().all(|node| self.standing(tablet, *node) == Standing::Live)
@@ -205,7 +211,7 @@ impl<'a> Ledger<'a> {
         })
     }
 
-    /// The parts of a tablet's replication: how many replicas among which nodes.
+    /// The parts of a tablet's replication: number of replicas, and nodes.
     pub(super) fn scopes(&self, tablet: u32) -> Vec<(Scope, u32)> {
         match &*self.tablets[tablet as usize].view.wanted {
             Replication::Anywhere(wanted) => vec![(Scope::Anywhere, *wanted)],
@@ -220,7 +226,7 @@ impl<'a> Ledger<'a> {
         found.map_or(Scope::Nowhere, |at| Scope::DataCenter(at as u32))
     }
 
-    /// The part of the replication that a replica on `node` belongs to, when it moves.
+    /// The part of the replication that a moving replica on `node` belongs to.
     pub(super) fn scope_at(&self, tablet: u32, node: u32) -> Scope {
         match &*self.tablets[tablet as usize].view.wanted {
             Replication::Anywhere(_) => Scope::Anywhere,
@@ -245,13 +251,14 @@ impl<'a> Ledger<'a> {
         nodes.iter().filter(|node| self.nodes[**node as usize].zone == zone).count() as u32
     }
 
-    /// Whether a node has room for the tablet above its soft limits.
+    /// Whether a node has space for the tablet within its soft limits.
     pub(super) fn has_room(&self, tablet: u32, node: u32) -> bool {
         self.nodes[node as usize].has_room(self.tablets[tablet as usize].view.bytes)
     }
 
-    /// Finds a node for one more replica: in the zone with the fewest of the `staying` replicas, and no more than `most_in_zone` of them; there the
-    /// emptiest; never one of `taken`. A better zone that is busy is waited for, one that is full is not.
+    /// Finds a node for one more replica: in the zone with the fewest of the `staying` replicas, at most `most_in_zone`
+    /// of them; there the least loaded; never one of `taken`. A better zone that is busy is waited for, one that is
+    /// full is not.
     pub(super) fn pick(&self, tablet: u32, wish: &Wish<'_>) -> Pick {
         let Wish { taken, staying, scope, most_in_zone } = *wish;
         let in_scope = (0..self.zones.len() as u32)
@@ -282,7 +289,7 @@ impl<'a> Ledger<'a> {
         outcome
     }
 
-    /// By how much the sum of squares grows with the tablet on `node`.
+    /// The increase of the sum of squares with the tablet on `node`.
     pub(super) fn cost(&self, tablet: u32, node: u32) -> f64 {
         let state = &self.tablets[tablet as usize];
         let share = self.tables[state.table as usize].share(node).size;
@@ -293,7 +300,7 @@ impl<'a> Ledger<'a> {
             + TABLE_WEIGHT * squares(share, state.size)
     }
 
-    /// By how much the sum of squares shrinks without the tablet on `node`.
+    /// The decrease of the sum of squares without the tablet on `node`.
     fn relief(&self, tablet: u32, node: u32) -> f64 {
         let state = &self.tablets[tablet as usize];
         let share = self.tables[state.table as usize].share(node).size;
@@ -304,7 +311,7 @@ impl<'a> Ledger<'a> {
             + TABLE_WEIGHT * squares(share, state.size)
     }
 
-    /// By how much the sum of squares shrinks when the tablet moves.
+    /// The decrease of the sum of squares if the tablet moves.
     pub(super) fn gain(&self, tablet: u32, from: u32, to: u32) -> f64 {
         self.relief(tablet, from) - self.cost(tablet, to)
     }
@@ -316,7 +323,7 @@ impl<'a> Ledger<'a> {
         disk.and_then(|disk| node.disks.excess.get(disk)).copied().unwrap_or(0.0)
     }
 
-    /// Which voters send the copies for `count` new replicas; `None` if they are too busy.
+    /// The voters that send the copies for `count` new replicas; `None` if they are too busy.
     pub(super) fn sources(&self, tablet: u32, count: usize) -> Option<Vec<u32>> {
         let mut chosen = Vec::with_capacity(count);
         for _ in 0..count {
@@ -331,7 +338,7 @@ impl<'a> Ledger<'a> {
         Some(chosen)
     }
 
-    /// The voter that sends the fewest copies; a leader only if no other is as idle.
+    /// The voter that sends the fewest copies; a leader only if no other sends as few.
     fn quietest_voter(&self, tablet: u32, chosen: &[u32]) -> Option<u32> {
         let view = self.tablets[tablet as usize].view;
         let live = view
@@ -345,7 +352,7 @@ impl<'a> Ledger<'a> {
         })
     }
 
-    /// What a node sends, with the copies of this tablet that it has been chosen for.
+    /// The copies that a node sends, including those of this tablet that it has been chosen for.
     fn sending_with(&self, tablet: u32, node: u32, chosen: &[u32]) -> Pipe {
         let mut sending = self.nodes[node as usize].pipes.sending;
         let again = chosen.iter().filter(|other| **other == node);
@@ -353,7 +360,7 @@ impl<'a> Ledger<'a> {
         sending
     }
 
-    /// Has the tablet's replicas on `wanted`, which is put into an order that starts with a node that can lead.
+    /// Places the tablet's replicas on `wanted`, which is reordered to begin with a node that can lead.
     pub(super) fn place(&mut self, tablet: u32, mut wanted: Vec<u32>, sources: &[u32], reason: Reason) {
         self.put_leader_first(tablet, &mut wanted);
         let state = &mut self.tablets[tablet as usize];
@@ -382,7 +389,7 @@ impl<'a> Ledger<'a> {
         self.actions.push(Action::Place { tablet: view.id, replicas, reason });
     }
 
-    /// Rotates a node that can lead to the front, the one that leads least, if the first cannot.
+    /// If the first node cannot lead, moves one to the front that can: the one with the fewest leaders.
     fn put_leader_first(&self, tablet: u32, wanted: &mut [u32]) {
         let before = self.replicas(tablet);
         let able = |node: u32| before.contains(&node) && self.can_lead(tablet, node);
@@ -399,7 +406,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Prefers another leader.
+    /// Changes the preferred leader.
     pub(super) fn lead(&mut self, tablet: u32, leader: u32, reason: Reason) {
         let state = &mut self.tablets[tablet as usize];
         state.is_done = true;
@@ -417,7 +424,7 @@ impl<'a> Ledger<'a> {
         share.size = (share.size + size * f64::from(sign)).max(0.0);
         let state = &mut self.nodes[node as usize];
         state.replicas = state.replicas.saturating_add_signed(sign);
-        // Sums of many sizes that are not whole; what rounding leaves is not to look like a load below nothing.
+        // The sum of many fractional sizes: rounding must not make a load negative.
         state.bytes = (state.bytes + size * f64::from(sign)).max(0.0);
     }
 

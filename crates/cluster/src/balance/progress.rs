@@ -1,7 +1,7 @@
-//! What is left to do, in words and numbers for operators.
+//! The remaining work, for operators.
 //!
-//! Always true: it is worked out by the very rules that decide, with the limits lifted, so what it counts is what will be done if nothing else
-//! happens. Bytes still on their way count with what is left of them.
+//! Always true: it is computed by the rules that decide, with the limits lifted, so it is the work that will be done if
+//! nothing else happens. Copies under way count with their remaining bytes.
 
 use super::holdings::Standing;
 use super::ledger::{Copies, Ledger};
@@ -10,14 +10,14 @@ use diorite_base::{NodeId, TabletId};
 use serde::Serialize;
 use std::collections::BTreeSet;
 
-/// Reasons that are listed one by one; beyond them only their number is told.
+/// The most stalled tablets that are listed; beyond them only their number is reported.
 pub const LISTED_STALLED: usize = 100;
 
-/// What the balancer is about, the most urgent if it is several things.
+/// The activities of the balancer; of several, the most urgent is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Activity {
-    /// Tablets get back replicas that they lack.
+    /// Tablets get missing replicas.
     Repairing,
     /// Switched off, and nothing is to be repaired.
     Paused,
@@ -25,14 +25,14 @@ pub enum Activity {
     Draining,
     /// Replicas or leaders move to where they are better placed.
     Balancing,
-    /// Everything is where it should be, or cannot get there.
+    /// Everything is in its place, or cannot get there.
     Idle,
 }
 
-/// What is left to do.
+/// The remaining work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Progress {
-    /// What it is about.
+    /// The most urgent activity.
     pub activity: Activity,
     /// Bytes to be copied, of copies under way and of those to come.
     pub bytes_left: u64,
@@ -40,7 +40,8 @@ pub struct Progress {
     pub copies_left: u64,
     /// Preferred leaders to be changed.
     pub leader_changes_left: u64,
-    /// How long that takes if every node uses the whole of its rate; `None` if the rate is 0 and there is something to copy.
+    /// The time that this takes if every node uses its whole rate; `None` if the rate is 0 and there is something to
+    /// copy.
     pub eta_seconds: Option<u64>,
     /// Tablets whose members are changing right now.
     pub changing: u64,
@@ -48,20 +49,20 @@ pub struct Progress {
     pub under_replicated: u64,
     /// Tablets that no node is known to lead.
     pub leaderless: u64,
-    /// Tablets that cannot get what they should have, and why; the first [`LISTED_STALLED`] of them.
+    /// Tablets that cannot get their wanted replicas, with reasons; the first [`LISTED_STALLED`] of them.
     #[serde(rename = "stuck")]
     pub stalled: Vec<Stalled>,
     /// How many there are in all.
     #[serde(rename = "stuck_total")]
     pub stalled_total: u64,
-    /// What nodes that receive or send copies still have to.
+    /// The remaining copies of each node that receives or sends any.
     pub nodes: Vec<NodeProgress>,
 }
 
-/// What one node still has to receive and send.
+/// The copies that one node still has to receive and send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeProgress {
-    /// Which one.
+    /// The node.
     pub node: NodeId,
     /// Bytes to be copied to it.
     pub receives_bytes: u64,
@@ -69,7 +70,7 @@ pub struct NodeProgress {
     pub sends_bytes: u64,
 }
 
-/// Says what is left to do, and how long it will take.
+/// Computes the remaining work, and how long it will take.
 pub fn progress(view: &View) -> Progress {
     let mut ledger = Ledger::new(view, Copies::AllAtOnce);
     super::apply_rules(&mut ledger);
@@ -141,7 +142,7 @@ fn activity(ledger: &Ledger<'_>) -> Activity {
     if is_idle { Activity::Idle } else { Activity::Balancing }
 }
 
-/// Whether a replica's node is silent and may yet come back, so that being short of it is nothing that a change could be about.
+/// Whether a replica's node is silent and may yet come back, so that nothing need be changed for it.
 fn has_suspect(ledger: &Ledger<'_>, tablet: u32) -> bool {
     ledger.replicas(tablet).iter().any(|node| ledger.standing(tablet, *node) == Standing::Suspect)
 }

@@ -1,11 +1,12 @@
-//! Nodes that can take replicas, per zone, the emptiest first.
+//! Nodes that can take replicas, by zone, least loaded first.
 //!
-//! Always true: a node is in the ranking of its zone if it accepts replicas at all, and among the open ones if it has a place for one more copy right now;
-//! its place follows its load, as both are entered again whenever that changes. Ties go by the node's index, so that the order is certain.
+//! Always true: a node is in the ranking of its zone if it accepts replicas at all, and among the open ones if one more
+//! copy may start now. Its place follows its load: it is entered again whenever either changes. Ties are broken by the
+//! node's index, so that the order is deterministic.
 
 use std::collections::BTreeSet;
 
-/// What nodes are compared by.
+/// The measure by which nodes are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
     /// Bytes on disk, in proportion to the node's disks.
@@ -18,7 +19,7 @@ impl Measure {
     const ALL: [Measure; 2] = [Measure::Bytes, Measure::Count];
 }
 
-/// Bits of a load that is not negative: they order as the numbers do.
+/// The bits of a non-negative load, which sort as the numbers do.
 pub(super) fn key(load: f64) -> u64 {
     load.max(0.0).to_bits()
 }
@@ -34,9 +35,9 @@ struct Zone {
 pub(super) struct Entry {
     /// Its zone.
     pub zone: u32,
-    /// By bytes and by count, each over its share of the disks.
+    /// Its loads by bytes and by count, divided by its weight.
     pub loads: [f64; 2],
-    /// Whether there is a place for one more copy right now.
+    /// Whether one more copy may start now.
     pub is_open: bool,
 }
 

@@ -1,11 +1,12 @@
-//! Repair: tablets get the replicas that they lack, and lose those that are too many.
+//! Repair: tablets get missing replicas, and lose surplus ones.
 //!
-//! Always true: the tablets with the fewest live replicas come first; a lost replica is replaced in the same change in which it is dropped, or kept until
-//! there is a node for its successor, since it may yet come back; a live replica is never dropped while the tablet has a lost one, or is short
-//! of replicas anywhere; nothing is asked of a group without a quorum. A replica on a suspect node is neither lost nor replaced.
+//! Always true: the tablets with the fewest live replicas come first. A lost replica is dropped in the same change in
+//! which it is replaced, or kept until there is a node for its successor, since it may yet come back. A live replica is
+//! never dropped while the tablet has a lost one, or is short of replicas anywhere. A group without a quorum is left
+//! alone. A replica on a suspect node is neither lost nor replaced.
 //!
-//! A tablet whose members are changing waits, unless the node that it is copied to is lost: then another one takes its place, best of all a
-//! member that was about to leave and has the data.
+//! A tablet whose members are changing waits, unless the node that it is copied to is lost: then another node takes its
+//! place, preferably a member that was about to leave and has the data.
 
 use super::holdings::{Scope, Standing};
 use super::ledger::{Ledger, Pick, Wish};
@@ -14,16 +15,16 @@ use super::view::{NodeState, Reason, Stalled};
 use crate::catalog::Replication;
 use std::cmp::Reverse;
 
-/// What is to become of one tablet.
+/// The plan for one tablet.
 #[derive(Default)]
 struct Repair {
     /// Replicas that stay or come, in order.
     wanted: Vec<u32>,
     /// Those of them that need a copy.
     copies: usize,
-    /// Some part of the replication stays short.
+    /// Whether some part of the replication stays short.
     is_short: bool,
-    /// For a node that is busy.
+    /// Whether it waits for a busy node.
     waits: bool,
     stalled: Option<Stalled>,
 }
@@ -67,7 +68,7 @@ fn has_quorum(ledger: &Ledger<'_>, tablet: u32) -> bool {
     live > voters / 2
 }
 
-/// Whether every part of the replication has exactly what it wants.
+/// Whether every part of the replication has exactly the wanted number.
 fn matches_scopes(ledger: &Ledger<'_>, tablet: u32) -> bool {
     if matches!(&*ledger.tablets[tablet as usize].view.wanted, Replication::Anywhere(_)) {
         return true;
@@ -83,7 +84,7 @@ fn is_in_scope(ledger: &Ledger<'_>, node: u32, scope: Scope) -> bool {
     let zone = ledger.nodes[node as usize].zone;
     match scope {
         Scope::Anywhere => true,
-        // A node that is no member any more is in no data centre.
+        // A node that is no longer a member is in no data centre.
         _ => (zone as usize) < ledger.zones.len() && ledger.is_in_scope(zone, scope),
     }
 }
@@ -167,7 +168,7 @@ fn fill_scopes(ledger: &Ledger<'_>, tablet: u32, before: &[u32], plan: &mut Repa
     }
 }
 
-/// Lost replicas stay, as the last, as long as the tablet does not have as many as it wants without them.
+/// Keeps lost replicas, as the last, as long as the tablet has too few without them.
 fn keep_lost(ledger: &Ledger<'_>, tablet: u32, before: &[u32], wanted: &mut Vec<u32>) {
     let total = ledger.tablets[tablet as usize].view.wanted.total() as usize;
     let room = total.saturating_sub(wanted.len());
@@ -175,8 +176,9 @@ fn keep_lost(ledger: &Ledger<'_>, tablet: u32, before: &[u32], wanted: &mut Vec<
     wanted.extend(lost.take(room));
 }
 
-/// Drops what is beyond the replication: outside its data centres first, then what is being drained, then from the zones with the most replicas,
-/// from the fullest nodes. While a replica's node is suspect nothing is dropped: it is not known yet which replica is the one to lose.
+/// Drops surplus replicas: first outside the data centres of the replication, then on draining nodes, then from the
+/// zones with the most replicas, from the most loaded nodes. Nothing is dropped while a replica's node is suspect: it
+/// is not known yet which replica will be lost.
 fn drop_surplus(ledger: &Ledger<'_>, tablet: u32, wanted: &mut Vec<u32>) {
     if wanted.iter().any(|node| ledger.standing(tablet, *node) == Standing::Suspect) {
         return;

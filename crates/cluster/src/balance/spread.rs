@@ -1,17 +1,18 @@
-//! Spread: nodes fill in proportion to their disks, by bytes and by number of replicas, as a whole and table by table.
+//! Spread: nodes fill in proportion to their disks, by bytes and by number of replicas, in total and for each table.
 //!
-//! What is made smaller is a sum over nodes: of their bytes squared, their number of replicas squared, and their bytes of each table squared, each
-//! over the node's weight (see `Ledger::gain`). Three sweeps look for moves that do so: from the fullest nodes to the emptiest by bytes, by number,
-//! and table by table.
+//! The rule reduces a sum over nodes: squared bytes, squared number of replicas, and squared bytes of each table, each
+//! divided by the node's weight (see `Ledger::gain`). Three sweeps look for moves that do so: from the most to the
+//! least loaded nodes by bytes, by count, and for each table.
 //!
 //! Always true:
-//! - Every move makes the sum smaller, so there is an end to them, and none is ever undone while the view stays as it is.
-//! - A move needs a difference between its two nodes that is worth the copy: [`TOLERANCE`] ([`COUNT_TOLERANCE`]) of the average load, and more than the replica itself makes up.
-//!   Sizes may wander within that without anything moving.
-//! - Tablets with a replica on a suspect or draining node stay as they are.
-//! - A move never puts more of a tablet's replicas into a zone than it takes from where there were as many.
-//! - If the emptiest node is busy, a node that is less than half way between it and the fullest may take its place, no other: what it
-//!   would be given would have to move again.
+//! - Every move reduces the sum, so the rule terminates, and no move is undone while the view stays as it is.
+//! - A move needs a difference between its two nodes that is worth the copy: [`TOLERANCE`] ([`COUNT_TOLERANCE`]) of the
+//!   average load, and more than the replica itself accounts for. Sizes may vary within that without any move.
+//! - Tablets with a replica on a suspect or draining node do not move.
+//! - A move never takes a replica to a zone that then holds more of the tablet's replicas than the zone it came from
+//!   held.
+//! - If the least loaded node is busy, only a node with less than half of the difference to the most loaded one may
+//!   take its place: others would have to pass the replica on.
 //! - Among moves that are about as good, those from the fuller disks of a node come first.
 
 use super::holdings::Share;
@@ -20,23 +21,25 @@ use super::ranking::{Measure, key};
 use super::view::{NodeState, Reason};
 use std::collections::BTreeSet;
 
-/// Differences in bytes between two nodes below this part of the average load are let be. Five of them are what an operator may see as uneven.
+/// Differences in bytes between two nodes below this share of the average load are ignored. Five times that is what an
+/// operator may notice as uneven.
 const TOLERANCE: f64 = 0.02;
 
-/// The same for numbers of replicas, which differ where sizes do: nodes that are even by bytes are not made uneven for them.
+/// The same for numbers of replicas, which differ where sizes do: nodes that are even by bytes are not made uneven for
+/// their counts.
 const COUNT_TOLERANCE: f64 = 0.1;
 
-/// The least by which the sum of squares has to shrink for a copy to be worth it. With average replicas on average nodes, one that moves to where there
-/// are two fewer makes it shrink by more than 5.
+/// The least reduction of the sum of squares that is worth a copy. With average replicas on average nodes, moving one
+/// to a node with two fewer reduces it by more than 5.
 const LEAST_GAIN: f64 = 0.5;
 
 /// How many possible moves off a node are compared.
 const COMPARED: usize = 64;
 
-/// How many zones are looked at for moves off a node: its own and the emptiest.
+/// How many zones are considered for moves off a node: its own and the least loaded.
 const ZONES: usize = 16;
 
-/// What a disk that is fuller than its node by all it holds adds to the worth of a move, as a part of that worth.
+/// How much the fill level of its disk, relative to its node, may add to the gain of a move, as a share of the gain.
 const DISK_WEIGHT: f64 = 0.5;
 
 /// A possible move.
@@ -54,7 +57,7 @@ pub(super) fn run(ledger: &mut Ledger<'_>) {
     level_tables(ledger);
 }
 
-/// Moves replicas from the fullest nodes to the emptiest.
+/// Moves replicas from the most to the least loaded nodes.
 fn level(ledger: &mut Ledger<'_>, by: Measure) {
     let mut fullest: BTreeSet<(u64, u32)> = (0..ledger.nodes.len() as u32)
         .filter(|node| ledger.nodes[*node as usize].state == NodeState::Live)
@@ -90,7 +93,7 @@ fn carry_out(ledger: &mut Ledger<'_>, Move { tablet, from, to, .. }: Move, reaso
     true
 }
 
-/// A zone that replicas may go to, with the least load that a node of it has and the least that one has which is open.
+/// A zone to which replicas may move: the least load of its nodes, and of its open nodes.
 struct Target {
     zone: u32,
     least: f64,
@@ -98,13 +101,13 @@ struct Target {
 }
 
 impl Target {
-    /// How much a node may have to be given something by one that has `load`.
+    /// The greatest load with which a node may receive something from one that has `load`.
     fn ceiling(&self, load: f64) -> f64 {
         (load + self.least) / 2.0
     }
 }
 
-/// The zones in which there are nodes that a move off a node of that load could help, its own among them.
+/// The zones with nodes to which a move off a node of that load could help, its own among them.
 fn targets(ledger: &Ledger<'_>, from: u32, load: f64, by: Measure) -> Vec<Target> {
     let home = ledger.nodes[from as usize].zone;
     let mut targets: Vec<Target> = (0..ledger.zones.len() as u32)
@@ -130,7 +133,7 @@ fn is_worth_it(ledger: &Ledger<'_>, from: f64, to: f64, by: Measure) -> bool {
     from - to > tolerance * ledger.mean_load
 }
 
-/// The best move off a node among the first that there are.
+/// The best of the first possible moves off a node.
 fn best_move(ledger: &Ledger<'_>, from: u32, by: Measure) -> Option<Move> {
     let load = ledger.nodes[from as usize].load(by);
     let targets = targets(ledger, from, load, by);
@@ -184,7 +187,7 @@ fn can_hold(ledger: &Ledger<'_>, tablet: u32, node: u32) -> bool {
     !ledger.replicas(tablet).contains(&node) && ledger.has_room(tablet, node)
 }
 
-/// Whether zones are as well used with a replica in `to` instead of on `from`, and the replication allows it there.
+/// Whether zones are used as well with a replica in `to` instead of on `from`, and the replication allows it there.
 fn is_zone_free(ledger: &Ledger<'_>, tablet: u32, from: u32, to: u32) -> bool {
     let home = ledger.nodes[from as usize].zone;
     if to == home {
@@ -195,7 +198,7 @@ fn is_zone_free(ledger: &Ledger<'_>, tablet: u32, from: u32, to: u32) -> bool {
         && ledger.count_in_zone(replicas, to) < ledger.count_in_zone(replicas, home)
 }
 
-/// Moves replicas of each table from the nodes that have most of it to those that have least.
+/// Moves replicas of each table from the nodes with the most of it to those with the least.
 fn level_tables(ledger: &mut Ledger<'_>) {
     for table in 0..ledger.tables.len() as u32 {
         if !ledger.ranking.is_any_open() {
@@ -205,7 +208,7 @@ fn level_tables(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// A zone's nodes by what they have of one table, the emptiest of those that have equally much first.
+/// A zone's nodes by their share of one table; among equals the least loaded first.
 type Shares = BTreeSet<(u64, u64, u32)>;
 
 fn level_table(ledger: &mut Ledger<'_>, table: u32) {
@@ -230,7 +233,8 @@ fn level_table(ledger: &mut Ledger<'_>, table: u32) {
             let load = share.size / weight(ledger, from);
             let zone_count = ledger.zones.len() as u32;
             let free = |zone: &u32| is_zone_free(ledger, tablet, from, *zone);
-            // Nothing gets smaller while a table is levelled but what is taken from the fullest: what is not worth it now will not be.
+            // While a table is levelled, only the greatest shares shrink: a move that is not worth it now will not be
+            // later.
             let worthy = |zone: &u32| {
                 let (least, least_open) = least[*zone as usize];
                 load - least > tolerance && least_open <= (load + least) / 2.0
@@ -251,7 +255,7 @@ fn level_table(ledger: &mut Ledger<'_>, table: u32) {
     }
 }
 
-/// The least that an accepting node of the zone has of the table, and the least that one has that is open.
+/// The least share of the table on an accepting node of the zone, and on an open one.
 fn least_shares(ledger: &Ledger<'_>, table: u32, zone: u32) -> (f64, f64) {
     let shares = ledger.tables[table as usize].shares.iter();
     let here = shares.filter(|share| {
@@ -281,7 +285,7 @@ fn share_entry(ledger: &Ledger<'_>, table: u32, node: u32) -> (u64, u64, u32) {
     (key(share), key(ledger.nodes[node as usize].load(Measure::Bytes)), node)
 }
 
-/// Takes a node out of its zone's list, or puts it in again, around a change of its loads.
+/// Removes a node from its zone's list, or adds it again, around a change of its loads.
 fn update_shares(ledger: &Ledger<'_>, table: u32, zones: &mut [Option<Shares>], node: u32, is_in: bool) {
     let state = &ledger.nodes[node as usize];
     if let Some(Some(shares)) = zones.get_mut(state.zone as usize).filter(|_| state.accepts) {
@@ -294,7 +298,7 @@ fn update_shares(ledger: &Ledger<'_>, table: u32, zones: &mut [Option<Shares>], 
     }
 }
 
-/// The first node that a replica of the table should rather be on.
+/// The first node that should get a replica of the table.
 fn table_move(ledger: &Ledger<'_>, shares: &Shares, found: Move, load: f64, tolerance: f64) -> Option<Move> {
     let Move { tablet, from, .. } = found;
     let ceiling = (load + f64::from_bits(shares.first()?.0)) / 2.0;

@@ -1,6 +1,6 @@
 //! The balancer's tests: golden scripts for every rule, properties over random clusters, and a thousand nodes.
 //!
-//! All of them carry the actions out on a `plan::world::World`, and [`safety`] judges every action against the view that it was made from.
+//! All of them carry out actions on a `plan::world::World`, and [`safety`] checks every action against its view.
 
 mod properties;
 mod safety;
@@ -49,7 +49,7 @@ fn view(nodes: Vec<NodeView>, tablets: Vec<TabletView>) -> View {
     view
 }
 
-/// Takes what the tablets hold off the nodes' first disks.
+/// Subtracts the tablets' bytes from the nodes' first disks.
 fn fill_disks(view: &mut View) {
     for tablet in &view.tablets {
         for (on, disk) in &tablet.disks {
@@ -60,7 +60,8 @@ fn fill_disks(view: &mut View) {
     }
 }
 
-/// Lets the balancer go on until it has nothing left to do, as if copies took no time, and judges every step. Returns the number of passes.
+/// Runs the balancer until there are no actions left, as if copies took no time, and checks every step. Returns the
+/// number of passes.
 fn run_until_idle(world: &mut World, most_passes: usize) -> usize {
     for pass in 0..most_passes {
         let actions = balance(&world.view);

@@ -1,7 +1,7 @@
-//! What the balancer looks at and what it says: the cluster as it is, as it is to be, and the actions that lead there.
+//! The inputs and outputs of the balancer: the cluster as it is, and the actions.
 //!
-//! Always true: these types are plain values that name nodes and tablets by id alone, so that the live catalog, the planner and tests can each
-//! make them. Order in the lists does not matter: the balancer goes by ids.
+//! Always true: these types are plain values that name nodes and tablets by id, so that the live catalog, the planner
+//! and tests can all make them. The order in the lists does not matter: the balancer sorts by id.
 
 use crate::catalog::Replication;
 use diorite_base::{NodeId, TableId, TabletId};
@@ -14,28 +14,28 @@ use std::sync::Arc;
 pub struct View {
     /// All members.
     pub nodes: Vec<NodeView>,
-    /// All live tablets.
+    /// All tablets.
     pub tablets: Vec<TabletView>,
-    /// How much may be under way at once.
+    /// Limits on copies under way.
     pub limits: Limits,
-    /// Zones whose nodes are to lead where they can, with no order among them; none: all alike.
+    /// Zones whose nodes should lead if possible, in no order; empty: no preference.
     pub preferred_leader_zones: Vec<String>,
-    /// Only repair goes on; an operator has switched everything else off.
+    /// Whether an operator has paused everything except repair.
     pub paused: bool,
 }
 
-/// Whether a node can be counted on.
+/// The state of a node for the balancer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// It answers.
     Live,
-    /// It answers, and its replicas are to go elsewhere.
+    /// It answers, and its replicas are to move away.
     Draining,
-    /// It has been silent for less than the time after which a node is replaced, draining or not: nothing is placed on it, nothing is repaired
-    /// yet.
+    /// It has been silent for less than the time after which a node is replaced: nothing is placed on it, and nothing
+    /// is repaired yet.
     Suspect,
-    /// It has been silent for longer, or has been declared gone: its replicas are made anew elsewhere.
+    /// It has been silent for longer, or was declared lost: its replicas are rebuilt elsewhere.
     Dead,
 }
 
@@ -44,34 +44,34 @@ pub enum NodeState {
 pub struct NodeView {
     /// Which one.
     pub id: NodeId,
-    /// What fails together.
+    /// Its zone: nodes that fail together.
     pub zone: String,
     /// The data centre; zones of the same name in two data centres are two zones.
     pub data_center: String,
-    /// Whether it can be counted on.
+    /// Its state.
     pub state: NodeState,
-    /// Whether it may lead tablets; an operator may have asked that others do.
+    /// Whether it may lead tablets; an operator can have that changed.
     pub may_lead: bool,
-    /// Its data directories' disks; replicas name them by their place in this list. None known: it counts as a node of average size with
-    /// room.
+    /// The disks of its data directories; replicas name them by their index in this list. Empty if not known: then it
+    /// counts as a node of average size with space.
     pub disks: Vec<DiskView>,
 }
 
 /// A disk of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskView {
-    /// What the file system holds when empty.
+    /// Size of the file system.
     pub total_bytes: u64,
-    /// What is free now.
+    /// Free bytes now.
     pub free_bytes: u64,
-    /// The soft limit: moves leave so much free.
+    /// The soft limit: moves leave this much free.
     pub reserve_bytes: u64,
     /// It had an I/O error: replicas on it count as lost, and nothing is placed on it.
     pub failed: bool,
 }
 
 impl DiskView {
-    /// What moves may still fill.
+    /// The bytes that moves may still add.
     pub fn room_bytes(&self) -> u64 {
         if self.failed { 0 } else { self.free_bytes.saturating_sub(self.reserve_bytes) }
     }
@@ -82,21 +82,21 @@ impl DiskView {
 pub struct TabletView {
     /// Which one.
     pub id: TabletId,
-    /// The table that it is a part of.
+    /// Its table.
     pub table: TableId,
-    /// What one replica takes on disk.
+    /// The size of one replica on disk.
     pub bytes: u64,
     /// The replication of its keyspace.
     pub wanted: Arc<Replication>,
-    /// What the catalog wants: the preferred leader first.
+    /// The replicas that the catalog wants: the preferred leader first.
     pub replicas: Vec<NodeId>,
-    /// Members of the group that go when it has committed `replicas`; they vote until then.
+    /// Members that are removed when the group has committed `replicas`; they vote until then.
     pub leaving: Vec<NodeId>,
-    /// Those of `replicas` that are still being copied to and do not vote yet.
+    /// Those of `replicas` that are being copied to and do not vote yet.
     pub arriving: Vec<Arrival>,
     /// The actual leader, if one is known.
     pub leader: Option<NodeId>,
-    /// Where it is known: the disk (index into `NodeView::disks`) that a replica is on.
+    /// The disk (index into `NodeView::disks`) of each replica, if known.
     pub disks: Vec<(NodeId, usize)>,
 }
 
@@ -117,7 +117,7 @@ impl TabletView {
         staying.chain(self.leaving.iter()).copied()
     }
 
-    /// An order of nodes that differs from tablet to tablet, so that where all else is equal not always the same node comes first.
+    /// A node's rank for this tablet, which differs from tablet to tablet, to break ties.
     pub(crate) fn turn(&self, node: NodeId) -> (u64, NodeId) {
         let mixed = (self.id.0 ^ node.0.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (mixed >> 32, node)
@@ -132,33 +132,34 @@ impl TabletView {
 /// A replica that is being copied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// Where to.
+    /// The receiver.
     pub node: NodeId,
-    /// Which voter it is copied from, if that is known.
+    /// The sending voter, if known.
     pub from: Option<NodeId>,
-    /// What is left to copy; the tablet's size if that is not known.
+    /// The remaining bytes; the tablet's size if not known.
     pub bytes_left: u64,
 }
 
-/// How much may be under way at once.
+/// Limits on copies under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The one knob: what each node receives at most, and what it sends at most, for copies of replicas. 0 stops all copying.
+    /// The most bytes per second that each node receives, and sends, in copies of replicas. 0 stops all copying.
     pub bytes_per_second: u64,
-    /// Replicas arriving at a node at once: enough that one is copied while another is opened or catches up. Up to
-    /// [`Limits::SMALL_COPIES`] times as many if they are so small that they do not fill the next [`Limits::WINDOW_S`] seconds.
+    /// Replicas that may arrive at a node at once: enough that one is copied while another is opened or catches up. Up
+    /// to [`Limits::SMALL_COPIES`] times as many if together they do not fill the next [`Limits::WINDOW_S`] seconds.
     pub arriving_per_node: u32,
-    /// Replicas being copied from a node at once; the same holds for small ones.
+    /// Replicas that may be copied from a node at once; small ones likewise.
     pub sending_per_node: u32,
-    /// Preferred leaders changed in one go.
+    /// Preferred leaders that are changed in one pass.
     pub leader_changes: u32,
 }
 
 impl Limits {
-    /// How many times as many copies there may be if they are small.
+    /// How many times as many small copies are allowed.
     pub const SMALL_COPIES: u32 = 16;
-    /// Copies are small together if the knob lets them through in so many seconds: longer than it takes to decide on the next and to begin with
-    /// it, and no longer, as all that are under way were begun at once, and a replica that begins is opened, and its sender may have to flush.
+    /// Copies count as small together if the rate transfers them in this many seconds: longer than it takes to decide
+    /// on the next ones and begin them, and no longer, as all of them begin at once, and each beginning opens a
+    /// replica, and may make its sender flush.
     pub const WINDOW_S: u64 = 3;
 }
 
@@ -168,39 +169,40 @@ impl Default for Limits {
     }
 }
 
-/// A change that the catalog is asked for.
+/// A change of the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "action", rename_all = "snake_case")]
 pub enum Action {
-    /// Have the replicas on these nodes, the preferred leader first: those that are new are copied to, the others go when the group has committed that.
+    /// Place the replicas on these nodes, the preferred leader first: new ones are copied, the others are removed when
+    /// the group has committed the change.
     Place {
-        /// Which tablet.
+        /// The tablet.
         tablet: TabletId,
         /// All its replicas from then on.
         replicas: Vec<NodeId>,
-        /// What for.
+        /// The reason.
         reason: Reason,
     },
-    /// Prefer another of the replicas as the leader.
+    /// Make another of the replicas the preferred leader.
     Lead {
-        /// Which tablet.
+        /// The tablet.
         tablet: TabletId,
         /// One of its replicas that votes.
         leader: NodeId,
-        /// What for.
+        /// The reason.
         reason: Reason,
     },
 }
 
 impl Action {
-    /// Which tablet it changes.
+    /// The tablet that it changes.
     pub fn tablet(&self) -> TabletId {
         match self {
             Action::Place { tablet, .. } | Action::Lead { tablet, .. } => *tablet,
         }
     }
 
-    /// What it is for.
+    /// Its reason.
     pub fn reason(&self) -> Reason {
         match self {
             Action::Place { reason, .. } | Action::Lead { reason, .. } => *reason,
@@ -208,7 +210,7 @@ impl Action {
     }
 }
 
-/// What an action is for, in the order of the rules.
+/// The reason of an action, in the order of the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
@@ -251,13 +253,13 @@ impl fmt::Display for Reason {
     }
 }
 
-/// Why a tablet cannot get what it should have until something outside the balancer changes.
+/// Why a tablet cannot get its wanted replicas until something outside the balancer changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "stuck", rename_all = "snake_case")]
 pub enum Stalled {
-    /// Fewer than a quorum of its voters answer, so that its group cannot change anything.
+    /// Fewer than a quorum of its voters answer, so its group cannot change.
     NoQuorum {
-        /// Which tablet.
+        /// The tablet.
         tablet: TabletId,
         /// Voters that answer.
         live: u32,
@@ -266,24 +268,24 @@ pub enum Stalled {
     },
     /// There is no further node that could hold a replica.
     TooFewNodes {
-        /// Which tablet.
+        /// The tablet.
         tablet: TabletId,
         /// Replicas that are wanted.
         wanted: u32,
         /// Replicas that it has or gets on nodes that stay.
         has: u32,
     },
-    /// No disk of the nodes that could hold a replica has room for it above the soft limit.
+    /// No disk of the possible nodes has space within the soft limit.
     NoRoom {
-        /// Which tablet.
+        /// The tablet.
         tablet: TabletId,
-        /// What a replica takes.
+        /// The size of a replica.
         bytes: u64,
     },
 }
 
 impl Stalled {
-    /// Which tablet.
+    /// The tablet.
     pub fn tablet(&self) -> TabletId {
         match self {
             Stalled::NoQuorum { tablet, .. } | Stalled::TooFewNodes { tablet, .. } | Stalled::NoRoom { tablet, .. } => {

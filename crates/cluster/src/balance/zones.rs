@@ -25,7 +25,7 @@ fn shares_a_zone(ledger: &Ledger<'_>, tablet: u32) -> bool {
 
 fn spread(ledger: &mut Ledger<'_>, tablet: u32) {
     let replicas = ledger.replicas(tablet).to_vec();
-    // Replicas that drain are to leave anyway: neither do they count for their zone, nor are they moved for it.
+    // Replicas on draining nodes leave anyway: they neither count for their zone nor move because of it.
     let staying: Vec<u32> =
         replicas.iter().copied().filter(|node| ledger.standing(tablet, *node) == Standing::Live).collect();
     let crowd = |node: u32| ledger.count_in_zone(&staying, ledger.nodes[node as usize].zone);

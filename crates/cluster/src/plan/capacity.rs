@@ -1,7 +1,8 @@
 //! Disk, memory and throughput, by arithmetic.
 //!
-//! Always true: what is said per node holds for the fullest one, with data spread evenly; throughput is what the scarcer of processors and disks allows
-//! at the given use of them. Reads are of any row with the same likelihood, so the cache holds the part of them that it holds of the data.
+//! Always true: numbers per node are for the fullest one, with data spread evenly; throughput is what the scarcer of
+//! processors and disks allows at the given utilization. Reads are of any row with equal probability, so the cache's
+//! hit rate is its share of the data.
 
 use super::costs::{
     DISK_READS_PER_READ, FILTER_BITS_PER_ROW, INDEX_BYTES_PER_BLOCK, ROWS_PER_BLOCK, SPACE_AMPLIFICATION,
@@ -10,7 +11,7 @@ use super::costs::{
 use super::question::{Question, TABLETS_PER_NODE};
 use serde::Serialize;
 
-/// What nodes need. All but `rows` and the replicas are bytes.
+/// The resources that nodes need. All but `rows` and the replicas are bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Capacity {
     /// Rows, counted once.
@@ -19,23 +20,24 @@ pub struct Capacity {
     pub tablets: u32,
     /// Tablet replicas per node.
     pub replicas_per_node: u32,
-    /// What a node holds.
+    /// The data on a node.
     pub data_bytes_per_node: u64,
     /// The disk that a node needs, compactions included.
     pub disk_bytes_per_node: u64,
-    /// The same when the others hold one node's data as well; `None` if there would be too few nodes.
+    /// As `disk_bytes_per_node`, after the others have taken over one node's data; `None` if there would be too few
+    /// nodes.
     pub disk_bytes_per_node_after_loss: Option<u64>,
     /// A node's bloom filters.
     pub filter_bytes_per_node: u64,
     /// A node's indexes.
     pub index_bytes_per_node: u64,
-    /// What its tablets take when idle.
+    /// The memory of its idle tablets.
     pub tablet_memory_bytes_per_node: u64,
     /// The memory limit with which filters and indexes stay in the block cache, so that a read goes to disk for one block.
     pub memory_bytes_per_node: u64,
 }
 
-/// What the cluster does per second, as a whole.
+/// The cluster's operations per second.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Throughput {
     /// The part of random reads that the block cache answers.
@@ -50,7 +52,7 @@ pub struct Throughput {
     pub writes_per_second: f64,
     /// Operations of the wanted mix.
     pub mixed_per_second: f64,
-    /// Nodes that it takes for the wanted operations, if they were given.
+    /// The number of nodes for the wanted operations, if given.
     pub nodes_for_operations: Option<u32>,
 }
 

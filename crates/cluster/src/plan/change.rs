@@ -1,9 +1,12 @@
-//! Adding and losing nodes: the balancer runs on a cluster that does not exist, copies take the time that the rate limit gives them.
+//! Adding and losing nodes: the balancer runs on an imagined cluster, and copies take the time that the rate limit
+//! gives them.
 //!
-//! Always true: the cluster is balanced at first and has tablets of one size; each receiving and each sending node keeps to the rate (`World`). Time
-//! runs from the moment when the new nodes join, or when the lost ones fall silent. The balancer is asked again whenever a copy has ended.
+//! Always true: the cluster is balanced at first and has tablets of one size; each receiving and each sending node
+//! keeps to the rate (`World`). Time runs from the moment when the new nodes join, or when the lost ones fall silent.
+//! The balancer runs again whenever a copy has ended.
 //!
-//! Left out: data that is written meanwhile; what opening and catching up take by themselves (`Question::copy_efficiency` stands for it).
+//! Left out: data that is written meanwhile; the time for opening and catching up (`Question::copy_efficiency` covers
+//! it).
 
 use super::question::{Question, TABLETS_PER_NODE};
 use super::world::World;
@@ -13,14 +16,14 @@ use diorite_base::{NodeId, TableId, TabletId};
 use serde::Serialize;
 use std::sync::Arc;
 
-/// More tablets than this, or than [`SIMULATED_PER_NODE`] for each node, are simulated as so many larger ones.
+/// More tablets than this, or than [`SIMULATED_PER_NODE`] for each node, are simulated as this many larger ones.
 const SIMULATED_TABLETS: u32 = 1_000;
 const SIMULATED_PER_NODE: u32 = 10;
 
-/// Samples of the nodes' bytes that are kept, evenly over the time that the change takes.
+/// The number of samples of the nodes' bytes, evenly over the duration of the change.
 const SAMPLES: usize = 61;
 
-/// What happens to the cluster.
+/// The kind of change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ChangeKind {
@@ -30,28 +33,28 @@ pub enum ChangeKind {
     Lose,
 }
 
-/// How a change goes.
+/// The course of a change.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// What happens.
+    /// Its kind.
     pub kind: ChangeKind,
-    /// To how many nodes.
+    /// The number of nodes.
     pub nodes: u32,
-    /// Seconds until copying starts: none for nodes that join, the time until they are given up for nodes that are lost.
+    /// Seconds until copying starts: 0 for nodes that join, the time until nodes are replaced for nodes that are lost.
     pub starts_after_s: f64,
     /// Seconds until the first new replica serves; `None` if nothing was copied.
     pub first_replica_after_s: Option<f64>,
-    /// Seconds until everything is where it belongs.
+    /// Seconds until everything is in its place.
     pub ends_after_s: f64,
     /// Replicas copied, as simulated.
     pub copies: u64,
     /// Bytes copied.
     pub copied_bytes: u64,
-    /// The most that any node receives, and how fast on average.
+    /// The most bytes that any node receives, and its average rate.
     pub busiest_receiver: Flow,
     /// The same for what any node sends.
     pub busiest_sender: Flow,
-    /// Tablets that cannot get back what they should have.
+    /// Tablets that cannot get their wanted replicas.
     #[serde(rename = "stuck_tablets")]
     pub stalled_tablets: u64,
     /// Node ids, in the order of the samples' bytes.
@@ -147,7 +150,7 @@ fn node(question: &Question, at: u32) -> NodeView {
     }
 }
 
-/// What is counted while a change goes on.
+/// Measurements during a change.
 struct Watch {
     samples: Vec<Sample>,
     copies: u64,
@@ -201,7 +204,7 @@ pub(super) fn simulate(question: &Question, kind: ChangeKind) -> Change {
     }
 }
 
-/// Lets the balancer and the copies go on until there is nothing left to do.
+/// Runs the balancer and the copies until there is nothing left to do.
 fn copy(world: &mut World, watch: &mut Watch) {
     loop {
         let actions = balance(&world.view);
@@ -213,7 +216,7 @@ fn copy(world: &mut World, watch: &mut Watch) {
             continue;
         }
         let before = arrivals(&world.view);
-        // Every copy has a sender that answers, as nodes are lost before the first copy only: so some copy ends.
+        // Every copy has a sender that answers, as nodes are lost only before the first copy: so some copy ends.
         world.advance(f64::MAX);
         let after = arrivals(&world.view);
         for (key @ (_, to, from), left) in &before {
@@ -232,7 +235,7 @@ fn copy(world: &mut World, watch: &mut Watch) {
 
 type Copy = ((TabletId, NodeId, NodeId), u64);
 
-/// Copies under way, and what is left of them.
+/// The remaining bytes of copies under way.
 fn arrivals(view: &View) -> Vec<Copy> {
     let all = view.tablets.iter().flat_map(|tablet| tablet.arriving.iter().map(move |arrival| (tablet.id, arrival)));
     let copies = all.map(|(tablet, arrival)| {
@@ -250,7 +253,8 @@ fn sample(world: &World) -> Sample {
     Sample { at_s: world.now_s, bytes: world.view.nodes.iter().map(bytes).collect() }
 }
 
-/// As many samples as are kept, each the last at its time; nodes that were not there yet hold nothing.
+/// Reduces the samples to the number that is kept, each the last one at its time; nodes that were not there yet hold
+/// nothing.
 fn thin(samples: &[Sample], nodes: usize) -> Vec<Sample> {
     let end_s = samples.last().map_or(0.0, |sample| sample.at_s);
     let at = |at_s: f64| {
@@ -259,7 +263,7 @@ fn thin(samples: &[Sample], nodes: usize) -> Vec<Sample> {
         let next = samples.get(after);
         let mut found = found.unwrap_or(Sample { at_s, bytes: Vec::new() });
         found.bytes.resize(nodes, 0);
-        // Copies go on evenly between two of their ends.
+        // Copies progress evenly between two events.
         if let Some(next) = next.filter(|next| next.bytes.len() == nodes) {
             let part = (at_s - found.at_s) / (next.at_s - found.at_s);
             for (bytes, to) in found.bytes.iter_mut().zip(&next.bytes) {

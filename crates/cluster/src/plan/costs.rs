@@ -1,4 +1,4 @@
-//! What operations cost, as measured; each constant names the report under `benches/results` that it comes from.
+//! The measured costs of operations; each constant names the report under `benches/results` that it comes from.
 //!
 //! Always true: costs are processor seconds of all servers together, with rows of 50 + 256 bytes, 64 reads or 256 writes in flight, and every
 //! acknowledged write fsynced on a quorum (`--durability fsync`, the default). The machine: 2 cores of an Intel Xeon under KVM, client and servers on the same cores,
@@ -37,13 +37,13 @@ pub const ROWS_PER_BLOCK: f64 = 12.5;
 /// Bytes of index per data block: keys begin with tokens, which tell neighbours apart in about 8 bytes, and the place of the block takes as many.
 pub const INDEX_BYTES_PER_BLOCK: f64 = 20.0;
 
-/// Memory of an idle tablet replica: the bound that it is held to.
+/// Memory of an idle tablet replica: an upper bound that tests enforce.
 pub const TABLET_MEMORY_BYTES: u64 = 256 << 10;
 
 /// How much more than its live size a tablet may take before it is compacted as a whole (`--space-amplification` 25).
 pub const SPACE_AMPLIFICATION: f64 = 1.25;
 
-/// Costs per operation, in microseconds of processor time over all replicas, and what disks do.
+/// Costs per operation, in microseconds of processor time over all replicas, and the throughput of disks.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Costs {
     /// A strong read from the block cache.
@@ -52,7 +52,7 @@ pub struct Costs {
     pub disk_read_us: f64,
     /// A write at its leader.
     pub write_us: f64,
-    /// What each further replica adds.
+    /// The addition for each further replica.
     pub write_per_follower_us: f64,
     /// Random reads per second of a node's disks.
     pub disk_reads_per_second: u64,
@@ -72,7 +72,7 @@ impl Default for Costs {
 }
 
 impl Costs {
-    /// A write with so many replicas.
+    /// The cost of a write with this many replicas.
     pub fn replicated_write_us(&self, replication: u32) -> f64 {
         self.write_us + self.write_per_follower_us * f64::from(replication.saturating_sub(1))
     }

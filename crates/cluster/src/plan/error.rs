@@ -1,4 +1,4 @@
-//! Why the planner gives no answer.
+//! Errors of the planner.
 
 use thiserror::Error;
 
@@ -8,9 +8,9 @@ pub enum PlanError {
     /// A number is out of its range.
     #[error("{what} has to be {range}")]
     OutOfRange {
-        /// Which.
+        /// The number.
         what: &'static str,
-        /// What it may be.
+        /// Its range.
         range: String,
     },
 }

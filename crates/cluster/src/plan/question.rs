@@ -1,19 +1,19 @@
-//! What the planner is asked, and what it assumes where nothing is said.
+//! The question to the planner, with its defaults.
 
 use super::costs::{Costs, ROW_BYTES};
 use serde::Serialize;
 
-/// The most nodes that are planned for.
+/// The most nodes of a plan.
 pub const MOST_NODES: u32 = 1_000;
 
-/// What is asked.
+/// A question about a future cluster.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Question {
     /// Nodes at first.
     pub nodes: u32,
-    /// Zones that they are in, in turn.
+    /// The number of zones; nodes are assigned to them in turn.
     pub zones: u32,
-    /// What all replicas take on disk together.
+    /// The size of all replicas on disk together.
     pub data_bytes: u64,
     /// Replicas of each tablet.
     pub replication: u32,
@@ -21,7 +21,7 @@ pub struct Question {
     pub tablets: Option<u32>,
     /// Bytes per second that each node receives, and sends, at most.
     pub rate_bytes_per_second: u64,
-    /// What part of that rate copies reach over hours.
+    /// The share of that rate that copies reach over hours.
     pub copy_efficiency: f64,
     /// Seconds of silence after which a node is replaced.
     pub replace_after_s: u64,
@@ -46,7 +46,7 @@ pub struct Machine {
     pub memory_bytes_per_node: Option<u64>,
     /// Its cores.
     pub cores_per_node: u32,
-    /// The part of them that is used, on average.
+    /// The average utilization of its cores.
     pub processor_use: f64,
 }
 
@@ -56,14 +56,14 @@ impl Default for Machine {
     }
 }
 
-/// What a cluster is to do.
+/// The wanted load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Load {
     /// Operations per second, if that is a requirement.
     pub operations_per_second: Option<u64>,
-    /// The part of those that are writes.
+    /// The share of writes.
     pub write_share: f64,
-    /// What one row takes on disk, in one replica.
+    /// The size of one row on disk, in one replica.
     pub row_bytes: u64,
     /// Costs per operation.
     pub costs: Costs,
@@ -75,11 +75,12 @@ impl Default for Load {
     }
 }
 
-/// Tablets per node that a plan assumes: what the published runs had for a table.
+/// Tablets per node that a plan assumes: those of the published runs, for one table.
 pub const TABLETS_PER_NODE: u32 = 20;
 
-/// What part of the rate limit copies reach over hours, between opening, catching up, and whatever else disks have to do. From the published
-/// run that added a node: 5.2 TB in 8 h under a limit of 200 MB/s are 180 MB/s. The limit itself is kept within 5 %.
+/// The share of the rate limit that copies reach over hours, with opening, catching up, and other work of the disks.
+/// From the published run that added a node: 5.2 TB in 8 h under a limit of 200 MB/s are 180 MB/s. The limit itself is
+/// kept within 5 %.
 pub const COPY_EFFICIENCY: f64 = 0.9;
 
 impl Default for Question {

@@ -18,7 +18,7 @@ fn published() -> Question {
     }
 }
 
-/// Compares a plan with what is kept beside the code; `UPDATE_GOLDEN=1` rewrites that.
+/// Compares a plan with the file beside the code; `UPDATE_GOLDEN=1` rewrites that.
 fn golden(name: &str, question: &Question) -> Plan {
     let plan = plan(question).unwrap();
     let path = diorite_golden::crate_folder().join("src/plan/golden").join(name);
@@ -52,7 +52,7 @@ fn a_fifth_node_takes_about_eight_hours() {
 fn a_lost_node_of_five_is_made_up_for_in_two_to_two_and_a_half_hours() {
     let plan = golden("lose_one_of_five.txt", &Question { nodes: 5, lose: 1, ..published() });
     let [lose] = &plan.changes[..] else { panic!("one change") };
-    // One sender has a seventh more than its share here, as the tablets that are left at the end have few voters to choose from.
+    // One sender has a seventh more than its share here, as the last tablets have few voters to choose from.
     assert!((2.0..=2.5).contains(&hours(lose)), "published: 2 h 10 min; planned: {} h", hours(lose));
     let end = &lose.samples.last().unwrap().bytes;
     assert!(end[..4].iter().all(|bytes| (6_300_000_000_000..=6_700_000_000_000).contains(bytes)), "{end:?}");
@@ -129,7 +129,7 @@ fn the_rate_holds_at_both_ends_of_a_copy() {
         let plan = plan(&question).unwrap();
         let limit = question.rate_bytes_per_second as f64 * question.copy_efficiency;
         for change in &plan.changes {
-            // Half a byte per copy and step is what rounding may add.
+            // Rounding may add half a byte per copy and step.
             let (receives, sends) = (change.busiest_receiver, change.busiest_sender);
             assert!(receives.bytes_per_second <= limit * 1.000_001, "{receives:?}");
             assert!(sends.bytes_per_second <= limit * 1.000_001, "{sends:?}");

@@ -1,13 +1,13 @@
-//! A plan in words, and the bytes per node over time as a chart for the terminal.
+//! A plan as text, with the bytes per node over time as a chart for the terminal.
 //!
-//! Always true: every figure stands with its unit; what it was worked out from stands below it.
+//! Always true: every number has its unit; its inputs are listed below it.
 
 use super::change::{Change, ChangeKind, Sample};
 use super::costs::SPACE_AMPLIFICATION;
 use super::{Plan, Question};
 use std::fmt;
 
-/// Nodes that the chart shows; the rest of a larger cluster is told in one line.
+/// Nodes in the chart; the rest of a larger cluster is summed up in one line.
 const CHARTED_NODES: usize = 16;
 
 const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
@@ -187,7 +187,7 @@ fn write_chart(f: &mut fmt::Formatter<'_>, change: &Change) -> fmt::Result {
     Ok(())
 }
 
-/// The first half of the chart is for the first nodes, the other for the last, which are those that come or go.
+/// The first half of the chart shows the first nodes, the other half the last, which are those that come or go.
 fn is_charted(change: &Change, node: usize) -> bool {
     let all = change.node_ids.len();
     all <= CHARTED_NODES || node < CHARTED_NODES / 2 || node >= all - CHARTED_NODES / 2

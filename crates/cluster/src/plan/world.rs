@@ -1,8 +1,8 @@
-//! A cluster that does not exist: it carries out the balancer's actions and copies replicas at the rates that nodes allow.
+//! An imagined cluster: it carries out the balancer's actions and copies replicas at the rates that nodes allow.
 //!
-//! Always true: a node receives at most its rate and sends at most its rate, shared among its copies so that none could be faster without one that is slower
-//! becoming slower still; a replica votes when its last byte has arrived, and what was to leave leaves at that moment; bytes taken from disks are those that have
-//! arrived. Time is a number that only [`World::advance`] moves.
+//! Always true: a node receives and sends at most at its rate, shared fairly (max-min) among its copies; a replica
+//! votes when its last byte has arrived, and leaving replicas are removed at that moment; disks are filled by the bytes
+//! that have arrived. Only [`World::advance`] moves the time.
 //!
 //! Left out: elections (the preferred leader leads at once), the log that a copy catches up with, disks of a node sharing its rate.
 
@@ -10,7 +10,7 @@ use crate::balance::{Action, Arrival, NodeState, TabletView, View};
 use diorite_base::{NodeId, TabletId};
 use std::collections::BTreeMap;
 
-/// See the module.
+/// See the top of this module.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The cluster as the balancer sees it.
@@ -21,11 +21,11 @@ pub struct World {
     tablets: BTreeMap<TabletId, usize>,
     /// Tablets whose members are changing.
     changing: Vec<usize>,
-    /// Parts of bytes that copies have got beyond whole ones.
+    /// Fractions of bytes that copies have received beyond whole ones.
     remainders: BTreeMap<(usize, NodeId), f64>,
 }
 
-/// A copy under way: places in the view, and how fast it is.
+/// A copy under way: indexes into the view, and its rate.
 struct Copying {
     tablet: usize,
     to: NodeId,
@@ -34,7 +34,7 @@ struct Copying {
     rate: f64,
 }
 
-/// Copies that nodes send: how many, and what is left of them.
+/// The number and the remaining bytes of the copies that each node sends.
 type Sending = BTreeMap<NodeId, (u32, u64)>;
 
 fn add_copy(sending: &mut Sending, from: NodeId, bytes: u64) {
@@ -43,7 +43,7 @@ fn add_copy(sending: &mut Sending, from: NodeId, bytes: u64) {
 }
 
 impl World {
-    /// A cluster that looks like that.
+    /// A cluster with this view.
     pub fn new(view: View) -> Self {
         let nodes = view.nodes.iter().enumerate().map(|(at, node)| (node.id, at)).collect();
         let tablets = view.tablets.iter().enumerate().map(|(at, tablet)| (tablet.id, at)).collect();
@@ -57,7 +57,7 @@ impl World {
         self.view.nodes.push(node);
     }
 
-    /// Changes how a node is doing. Those that do not answer lead nothing.
+    /// Changes the state of a node. Nodes that do not answer lead nothing.
     pub fn set_state(&mut self, node: NodeId, state: NodeState) {
         if let Some(at) = self.nodes.get(&node) {
             self.view.nodes[*at].state = state;
@@ -68,7 +68,7 @@ impl World {
         self.replace_senders();
     }
 
-    /// Copies from nodes that no longer answer go on from others.
+    /// Copies from nodes that no longer answer continue from others.
     fn replace_senders(&mut self) {
         let mut sending = self.sending();
         for at in self.changing.clone() {
@@ -95,7 +95,7 @@ impl World {
         self.tablets.get(&id).map(|at| &self.view.tablets[*at])
     }
 
-    /// Carries out what the balancer wants.
+    /// Carries out the balancer's actions.
     pub fn apply(&mut self, actions: &[Action]) {
         let mut sending = self.sending();
         for action in actions {
@@ -113,7 +113,7 @@ impl World {
         }
     }
 
-    /// How many copies each node sends, and what is left of them.
+    /// The number and the remaining bytes of the copies that each node sends.
     fn sending(&self) -> Sending {
         let mut sending = Sending::new();
         for at in &self.changing {
@@ -196,7 +196,7 @@ impl World {
         self.remainders.clear();
     }
 
-    /// Lets time pass until the first copies have ended, or `most_s` have passed, and returns how long that was.
+    /// Lets time pass until the first copies have ended, or `most_s` have passed, and returns the time that passed.
     pub fn advance(&mut self, most_s: f64) -> f64 {
         let copies = self.copies();
         let ends = copies.iter().filter(|copy| copy.rate > 0.0).map(|copy| copy.bytes_left as f64 / copy.rate);
@@ -216,7 +216,7 @@ impl World {
     fn receive(&mut self, copy: &Copying, step_s: f64) {
         let remainder = self.remainders.entry((copy.tablet, copy.to)).or_insert(0.0);
         let bytes = copy.rate * step_s + *remainder;
-        // Half a byte is what rounding can cost; a copy that is that close is done.
+        // Rounding can cost half a byte; a copy that is that close is done.
         let whole = ((bytes + 0.5).floor() as u64).min(copy.bytes_left);
         *remainder = bytes - whole as f64;
         self.take_disk(copy.tablet, copy.to, whole);
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// The members that were to leave are gone, with their files.
+    /// Removes the leaving members, with their files.
     fn leave(&mut self, at: usize) {
         for node in std::mem::take(&mut self.view.tablets[at].leaving) {
             let tablet = &mut self.view.tablets[at];
@@ -251,8 +251,8 @@ impl World {
         self.elect(at);
     }
 
-    /// The copies under way with their rates: each end of each node shares out its rate; the end that is worth least to each of its
-    /// copies decides what those get, and what they leave over goes to the others.
+    /// The copies under way with their rates. Each direction at each node shares its rate among its copies: the
+    /// direction with the smallest share fixes the rate of its copies, and the rest is shared by the others.
     fn copies(&self) -> Vec<Copying> {
         let mut copies: Vec<Copying> = Vec::new();
         for tablet in self.changing.iter().copied() {

@@ -1,8 +1,8 @@
-//! Which replicas a node opens, when it starts and later, and what it removes as a left-over.
+//! The replicas that a node opens, at its start and later, and those that it removes as left-overs.
 //!
-//! Always true: the node's copy of the catalog may be behind, so only what it knows to be gone is removed: tablets that were numbered once and
-//! are not placed any more, and replicas that are placed elsewhere. A replica that was opened since is known to the copy, as that was
-//! made durable before.
+//! Always true: the node's copy of the catalog may be behind, so a replica is removed only if the copy shows that it is
+//! not to be here: the tablet has been numbered and is no longer placed, or it is placed on other nodes. The copy knows
+//! every replica that was opened here, as it was made durable before.
 
 use crate::replicas::CATALOG_TABLET;
 use diorite_base::{NodeId, TabletId};
@@ -14,9 +14,9 @@ use std::sync::Arc;
 /// A replica of a table's tablet that is to be opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opening {
-    /// Of which tablet.
+    /// The tablet.
     pub tablet: TabletId,
-    /// Where its replicas are wanted, and where it began.
+    /// Its placement, with its initial voters.
     pub placement: Arc<Placement>,
     /// The table.
     pub table: Arc<Table>,
@@ -25,23 +25,23 @@ pub struct Opening {
 /// How a child tablet is opened on a node that holds its parent tablet.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ChildOpening {
-    /// So.
+    /// Open it like this.
     As(Box<Opening>),
-    /// It is not to be here, or not any more.
+    /// It is not, or no longer, placed here.
     Never,
-    /// The node does not know yet.
+    /// The node does not know it yet.
     NotYet,
 }
 
-/// How a node opens its replica of a tablet; none if it is to have none.
+/// How a node opens its replica of a tablet; `None` if none is placed there.
 pub fn opening(catalog: &Catalog, node: NodeId, tablet: TabletId) -> Option<Opening> {
     let placement = catalog.placement(tablet).filter(|placement| placement.is_held_by(node))?;
     let table = Arc::clone(&catalog.table_by_id(placement.table)?.table);
     Some(Opening { tablet, placement: Arc::clone(placement), table })
 }
 
-/// How a child tablet is opened by the replica of its parent tablet, on a node that serves `served` and whose copy of the catalog is `newest`. What is served has been carried
-/// out, and so made durable.
+/// How the replica of its parent tablet opens a child tablet, on a node that serves `served` and whose copy of the
+/// catalog is `newest`. The served snapshot has been carried out, and so is durable.
 pub fn child_opening(
     served: &Catalog,
     newest: &Catalog,
@@ -50,13 +50,14 @@ pub fn child_opening(
     child: TabletId,
 ) -> ChildOpening {
     if served.version() == 0 {
-        // At the start of the node: a tablet may learn that it was split before all are open.
+        // At the start of the node, a tablet may learn of its split before all are open.
         return ChildOpening::NotYet;
     }
     let as_placed =
         || opening(newest, node, child).map_or(ChildOpening::Never, |opening| ChildOpening::As(Box::new(opening)));
     let Some(placement) = served.placement(parent) else {
-        // The parent tablet may be a child itself, which the node knows only as one that is to come: it learns later where that one's children are.
+        // The parent tablet may itself be a child that the node knows only as numbered: it learns later where the
+        // parent's children are placed.
         let is_to_come =
             |(_, other): (TabletId, &Arc<Placement>)| other.split.is_some_and(|split| split.children.contains(&parent));
         return match as_placed() {
@@ -65,7 +66,7 @@ pub fn child_opening(
         };
     };
     if served.placement(child).is_some() {
-        // It may have moved away already, if its sibling is what still needs the parent tablet.
+        // It may have moved away already, if only its sibling still needs the parent tablet.
         return as_placed();
     }
     let is_known = placement.split.is_some_and(|split| split.children.contains(&child));
@@ -75,13 +76,14 @@ pub fn child_opening(
             ChildOpening::As(Box::new(Opening { tablet: child, placement, table }))
         }
         (_, None) => ChildOpening::Never,
-        // Of a split that was cancelled.
+        // A child of a cancelled split.
         (false, Some(_)) if served.identity().has_numbered(child) => ChildOpening::Never,
         (false, Some(_)) => ChildOpening::NotYet,
     }
 }
 
-/// The replicas that a node opens when it starts. A child tablet without files whose parent tablet is here is made by its parent's replica, when that learns that it was split.
+/// The replicas that a node opens when it starts. A child tablet without files whose parent tablet is here is left out:
+/// its parent's replica makes it once that learns of the split.
 pub fn openings_at_start(catalog: &Catalog, node: NodeId, has_files: impl Fn(TabletId) -> bool) -> Vec<Opening> {
     let is_to_come = |tablet: TabletId, placement: &Placement| {
         placement.origin.is_some_and(|origin| has_files(origin.parent) && !has_files(tablet))
@@ -90,7 +92,7 @@ pub fn openings_at_start(catalog: &Catalog, node: NodeId, has_files: impl Fn(Tab
     ours.filter_map(|(tablet, _)| opening(catalog, node, tablet)).collect()
 }
 
-/// What is left on a node's disks of tablets that it is not to hold, as its copy of the catalog has it.
+/// Left-overs: replicas on a node's disks that are not to be there, according to its copy of the catalog.
 #[derive(Debug)]
 pub struct Leftovers<'a> {
     catalog: &'a Catalog,
@@ -100,7 +102,7 @@ pub struct Leftovers<'a> {
 }
 
 impl<'a> Leftovers<'a> {
-    /// Those of a node.
+    /// The left-overs of a node.
     pub fn new(catalog: &'a Catalog, node: NodeId) -> Self {
         let coming =
             catalog.tablets().filter_map(|(_, placement)| placement.split).flat_map(|split| split.children).collect();

@@ -1,18 +1,18 @@
-//! The versions of the schema that other nodes serve, as drivers are told them.
+//! The schema versions of all nodes, as drivers read them.
 
 use diorite_cluster::catalog::Catalog;
 use std::collections::VecDeque;
 use uuid::Uuid;
 
-/// Versions of the catalog of which the schema's version is remembered, to know it of nodes that serve an older one.
+/// For how many versions of the catalog the schema version is remembered, for nodes that serve an older one.
 const REMEMBERED: usize = 64;
 
-/// The newest versions of the catalog that were served here, each with its schema's.
+/// The newest versions of the catalog that were served here, each with its schema version.
 #[derive(Debug, Default)]
 pub struct SchemaVersions(VecDeque<(u64, Uuid)>);
 
 impl SchemaVersions {
-    /// A snapshot is served from now on.
+    /// Records a snapshot that is served from now on.
     pub fn push(&mut self, catalog: &Catalog) {
         self.0.push_back((catalog.version(), catalog.schema_version()));
         if self.0.len() > REMEMBERED {
@@ -20,8 +20,9 @@ impl SchemaVersions {
         }
     }
 
-    /// The schema's version on a node that serves this version of the catalog. A node that serves none is said to agree, as nobody has to wait for it; one whose
-    /// version is older than all that are remembered has a schema of its own.
+    /// The schema version of a node that serves this version of the catalog. A node that serves none is reported to
+    /// agree, as drivers need not wait for it; a node whose version is older than all remembered ones is reported with
+    /// a schema version of its own.
     pub fn of(&self, served: Option<u64>) -> Uuid {
         let Some(served) = served else { return self.0.back().map_or_else(Uuid::nil, |(_, schema)| *schema) };
         self.0.iter().rev().find(|(version, _)| *version <= served).map_or_else(Uuid::nil, |(_, schema)| *schema)

@@ -1,4 +1,5 @@
-//! What a node does to get from one snapshot of the catalog to a later one, and what it opens and removes when it starts.
+//! The actions of a node between two snapshots of the catalog, and the replicas that it opens and removes when it
+//! starts.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
@@ -15,7 +16,7 @@ fn serving(node: NodeId, catalog: &Catalog) -> Follower {
     follower
 }
 
-/// All that a node does to get to a snapshot.
+/// All actions of a node on its way to a snapshot.
 fn actions(follower: &mut Follower, catalog: &Catalog, local: &mut Local) -> Vec<Action> {
     let newest = Arc::new(catalog.clone());
     let mut done = Vec::new();
@@ -128,7 +129,7 @@ fn a_tablet_that_came_and_went_between_two_snapshots_is_closed_if_it_is_open() {
     apply(&mut after, Command::CreateTable { table: table(1), tablets: 1, if_not_exists: false });
     let (keyspace, name) = ("shop".to_owned(), "orders_001".to_owned());
     apply(&mut after, Command::DropTable { keyspace, name, if_exists: false });
-    // As the replica of a parent tablet makes its child tablets, whatever this node serves.
+    // The replica of a parent tablet makes its child tablets, whatever this node serves.
     let (mut follower, mut local) = (serving(A, &before), Local::default());
     local.open.insert(child);
     let done = actions(&mut follower, &after, &mut local);
@@ -137,7 +138,7 @@ fn a_tablet_that_came_and_went_between_two_snapshots_is_closed_if_it_is_open() {
     assert_eq!(forget, Some(Command::ForgetDropped { node: A, tablets: vec![child] }));
 }
 
-/// Splits a tablet; nobody needs it any more.
+/// Splits a tablet, whose children no longer need it.
 fn split(catalog: &mut Catalog, tablet: TabletId, at: i64) -> [TabletId; 2] {
     apply(catalog, Command::BeginSplit { tablet, at, stays: true });
     let children = catalog.placement(tablet).unwrap().split.unwrap().children;
@@ -158,7 +159,7 @@ fn a_child_that_lagged_and_was_split_between_two_snapshots_is_replaced_by_its_ch
     let mut after = before.clone();
     let [first, second] = split(&mut after, parent, 0);
     let grandchildren = split(&mut after, first, -1_000);
-    // Its replica has not applied the entry that split it, and nobody will send it that.
+    // Its replica has not applied the entry that split it, and no other replica will send it.
     let (mut follower, mut local) = (serving(A, &before), Local::default());
     local.open.extend([parent, first, second]);
     let done = actions(&mut follower, &after, &mut local);
@@ -206,7 +207,7 @@ fn a_child_is_opened_by_its_parents_replica_or_never() {
     assert_eq!(child(&Catalog::default()), ChildOpening::NotYet);
     assert_eq!(child(&before), ChildOpening::NotYet, "it is not numbered yet, as far as this node knows");
     assert!(matches!(child(&catalog), ChildOpening::As(_)));
-    // A child that is split before the node knows more of it than that it is to come.
+    // A child that is split while the node knows only its number.
     let of_child = |served: &Catalog| child_opening(served, served, A, children[0], TabletId(children[1].0 + 1));
     assert_eq!(of_child(&catalog), ChildOpening::NotYet);
     assert_eq!(of_child(&before), ChildOpening::Never, "a tablet that the node does not know is dropped");

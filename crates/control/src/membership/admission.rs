@@ -1,41 +1,42 @@
-//! What a node makes of what the other members say when it dials them.
+//! Decides how a node reacts to the answers of the members that it dials.
 //!
-//! Always true: a node that any member has let in is not stopped by another's refusal, unless that says that a second process runs under its
-//! id, or that it was removed; a node that nobody has let in stops at the first refusal that trying again will not change.
+//! Always true: a node that any member has admitted is not stopped by another's refusal, unless the reason is that a
+//! second process runs under its id, or that it was removed. A node that no member has admitted stops at the first
+//! refusal that a retry cannot change.
 
 use diorite_base::NodeId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is to be reported of a refusal.
+/// How to report a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// Nothing: it was reported, or the node is about to stop for it.
+    /// Not at all: it was reported, or the node is about to stop because of it.
     Nothing,
-    /// It will pass by itself.
+    /// As temporary.
     Passing,
-    /// An operator has to do something about it.
+    /// As an error that an operator has to fix.
     Lasting,
 }
 
-/// What a refusal means for the node that is refused.
+/// The consequences of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Weight {
-    /// Trying again will not help.
+    /// A retry cannot help.
     is_final: bool,
-    /// A node that others have let in must stop all the same.
+    /// It stops a node even if others have admitted it.
     stops_members: bool,
     /// The node was removed.
     is_removal: bool,
 }
 
-/// See the top of this module. `R`: refusals, as the transport has them.
+/// See the top of this module. `R`: refusals of the transport.
 #[derive(Debug)]
 pub struct Admission<R> {
     met: BTreeSet<NodeId>,
     answered: BTreeSet<NodeId>,
-    /// What was said last, so that it is reported once for all lanes.
+    /// The last refusal of each node, so that it is reported once for all lanes.
     reported: BTreeMap<NodeId, R>,
-    /// The first refusal that counts.
+    /// The refusal that decides, by whom, and whether it stops members.
     refused: Option<(NodeId, R, bool)>,
     is_started: bool,
 }
@@ -52,20 +53,20 @@ impl<R> Default for Admission<R> {
     }
 }
 
-/// What the decision depends on of a refusal.
+/// The properties of a refusal that decisions depend on.
 pub trait Refused: Clone + PartialEq {
-    /// Whether trying again will not help.
+    /// Whether a retry cannot help.
     fn is_final(&self) -> bool;
     /// Whether it says that another process runs under the node's id.
     fn is_duplicate(&self) -> bool;
     /// Whether it says that the node was removed.
     fn is_removal(&self) -> bool;
-    /// Whether it passes by itself.
+    /// Whether it is temporary.
     fn passes(&self) -> bool;
 }
 
 impl<R: Refused> Admission<R> {
-    /// Another node has let this one in; whether it is the first time.
+    /// Another node has admitted this one; returns whether it is the first.
     pub fn admitted(&mut self, by: NodeId) -> bool {
         self.answered.insert(by);
         self.reported.remove(&by);
@@ -85,14 +86,15 @@ impl<R: Refused> Admission<R> {
             stops_members: refusal.is_duplicate() || refusal.is_removal(),
             is_removal: refusal.is_removal(),
         };
-        // What is said of a second process counts more than what was said before, but only to a process that has not been let in there.
+        // A refusal because of a second process outranks earlier refusals, but only for a process that was not admitted
+        // there.
         let is_first = self.refused.is_none() || weight.stops_members;
         let is_new = !self.met.contains(&by) || weight.is_removal;
         if weight.is_final && is_first && is_new {
             self.refused = Some((by, refusal.clone(), weight.stops_members));
             Report::Nothing
         } else if weight.is_final && self.refused.is_some() && self.met.is_empty() {
-            // Said again on another lane: the node is about to stop, and says why once.
+            // Repeated on another lane: the node is about to stop, and logs the reason once.
             Report::Nothing
         } else if self.reported.insert(by, refusal.clone()).as_ref() == Some(refusal) {
             Report::Nothing
@@ -103,17 +105,18 @@ impl<R: Refused> Admission<R> {
         }
     }
 
-    /// Whether each of these has let this node in, has refused it, or could not be reached.
+    /// Whether each of these nodes has admitted this one, has refused it, or could not be reached.
     pub fn have_answered(&self, nodes: &[NodeId]) -> bool {
         nodes.iter().all(|node| self.answered.contains(node))
     }
 
-    /// The nodes that have let this one in.
+    /// The nodes that have admitted this one.
     pub fn met(&self) -> Vec<NodeId> {
         self.met.iter().copied().collect()
     }
 
-    /// The node goes on, or must stop for this; from here on it does not wait for more before it stops.
+    /// `None`: the node continues. Otherwise it must stop for this reason, and from here on does not wait for further
+    /// answers.
     pub fn verdict(&mut self) -> Option<(NodeId, &R)> {
         self.is_started = true;
         self.stops()

@@ -1,7 +1,7 @@
-//! Where a node's heartbeats go, and which nodes it dials.
+//! The targets of a node's heartbeats, and the nodes that it dials.
 //!
-//! Always true: heartbeats go to every other member, and to no node that was removed; a node that does not know yet who the members are
-//! sends them to those that whoever let it join has named, or that it has met.
+//! Always true: heartbeats go to every other member, and to no node that was removed. A node that does not know the
+//! members yet sends them to the nodes that were named when it joined, and to those that have admitted it.
 
 use crate::planted::Planted;
 use diorite_base::NodeId;
@@ -9,17 +9,17 @@ use diorite_cluster::catalog::Catalog;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// The nodes that a node keeps in touch with.
+/// The nodes that a node is in contact with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contacts {
-    /// Heartbeats go to these.
+    /// The targets of its heartbeats.
     pub heartbeats: Vec<NodeId>,
-    /// These are dialled, there. `None`: those that are dialled stay as they are.
+    /// The nodes to dial, with their addresses. `None`: no change.
     pub dialled: Option<BTreeMap<NodeId, SocketAddr>>,
 }
 
 impl Contacts {
-    /// Those of node `me`. `named`: the members that whoever let it join has named; `met`: the nodes that have let it in.
+    /// The contacts of node `me`. `named`: the members named when it joined; `met`: the nodes that have admitted it.
     pub fn new(
         me: NodeId,
         catalog: &Catalog,
@@ -42,7 +42,7 @@ impl Contacts {
     }
 }
 
-/// Where the members are dialled, as the catalog has it.
+/// The addresses of the members, according to the catalog.
 pub fn addresses(catalog: &Catalog) -> BTreeMap<NodeId, SocketAddr> {
     catalog.nodes().map(|node| (node.id, node.description.node_address())).collect()
 }

@@ -1,7 +1,8 @@
-//! The gate of a node: whom it lets in, and what it answers to those who want to join.
+//! Admission: which nodes a node admits, and its answers to nodes that want to join.
 //!
-//! Always true: a node that was removed is let in by no node that knows of the removal; a node whose copy of the catalog is behind trusts those of its
-//! cluster that joined since, as they may be the only ones that can tell it of that, and of an empty copy everybody has joined since.
+//! Always true: no node that knows of a removal admits the removed node. A node whose copy of the catalog is behind
+//! trusts nodes of its cluster that have joined since, as only they may be able to send it the missing changes; for an
+//! empty copy, all nodes have joined since.
 
 use super::{Refusal, RefusalKind};
 use diorite_base::NodeId;
@@ -12,41 +13,42 @@ use uuid::Uuid;
 /// The node that founds a cluster.
 pub const FIRST_NODE: NodeId = NodeId(1);
 
-/// How many nodes may have joined since, as far as a node whose copy of the catalog is behind believes those that dial it: what it keeps of each is bounded so.
+/// A node whose copy of the catalog is behind admits at most this many newer nodes: this bounds the state that it keeps
+/// for them.
 const NEWER_NODES: u64 = 256;
 
-/// Who dials.
+/// A node that dials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dialler {
-    /// Its number.
+    /// Its node id.
     pub node: NodeId,
     /// Its host id.
     pub host: Uuid,
 }
 
-/// A replication factor that is not the cluster's.
+/// A replication factor differs from the cluster's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicationFactorDiffers {
-    /// What was given.
+    /// The one that was given.
     pub given: u32,
-    /// The cluster's.
+    /// The one of the cluster.
     pub decided: u32,
 }
 
-/// What a node is told that joins, or that asks where the members are.
+/// The answer to a node that joins, or that asks where the members are.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Welcome {
     /// The cluster.
     pub cluster: Uuid,
-    /// The number of the node that joins.
+    /// The id of the node that joins.
     pub node: Option<NodeId>,
-    /// The catalog's version that says so.
+    /// The catalog version with this membership.
     pub version: u64,
-    /// Where the members are dialled.
+    /// The members' addresses.
     pub members: Vec<(NodeId, SocketAddr)>,
 }
 
-/// Whether a node that dials is let in, by the newest snapshot that is known here.
+/// Whether a node that dials is admitted, according to the newest snapshot known here.
 pub fn admit(catalog: &Catalog, dialler: Dialler) -> Result<(), Refusal> {
     let Dialler { node: id, host } = dialler;
     match catalog.node(id) {
@@ -59,7 +61,7 @@ pub fn admit(catalog: &Catalog, dialler: Dialler) -> Result<(), Refusal> {
         None if catalog.identity().has_numbered_node(id) => {
             Err(Refusal::new(RefusalKind::Removed, format_args!("node {id} was removed from the cluster")))
         }
-        // It has joined since. All that lead and vote may have: then nobody else is there to tell this node.
+        // It has joined since. If all leaders and voters have, no other node can send this one the change.
         None if catalog.nodes().next().is_none() || is_newer(catalog, id) => Ok(()),
         None => Err(Refusal::new(RefusalKind::Unknown, format_args!("it does not know node {id} yet"))),
     }
@@ -81,8 +83,8 @@ pub fn check_replication_factor(catalog: &Catalog, given: Option<u32>) -> Result
     }
 }
 
-/// The command that makes a node a member, if it may become one by what is known on node `me`. That its addresses are not another's is the catalog's to see: of two that ask
-/// at once, one comes first.
+/// The command that makes a node a member, if node `me` knows no reason against it. The catalog checks that its
+/// addresses are not another's: of two concurrent requests one comes first.
 pub fn joining(
     catalog: &Catalog,
     me: NodeId,
@@ -101,8 +103,8 @@ pub fn joining(
     }
 }
 
-/// The command that tells the catalog where node `me` is, unless it knows that. Only the first node of a cluster makes itself a member, and once: another
-/// one has joined, or was removed since.
+/// The command that registers the address of node `me`, unless the catalog has it. Only the first node of a cluster
+/// makes itself a member, and only once: not if another node has joined, or was removed, since.
 pub fn registering(catalog: &Catalog, me: NodeId, description: &NodeDescription) -> Option<Command> {
     match catalog.node_by_host_id(description.host_id) {
         Some(known) if known.description == *description => None,
@@ -113,18 +115,18 @@ pub fn registering(catalog: &Catalog, me: NodeId, description: &NodeDescription)
     }
 }
 
-/// The command by which a member that has started says that it runs. Its answer names the version that the catalog is at.
+/// The command by which a member that has started reports that it runs. Its reply is the catalog's version.
 pub fn returning(me: NodeId, description: &NodeDescription) -> Command {
     Command::UpdateNode { node: me, description: description.clone() }
 }
 
-/// What the node with this host id is told after it has been made a member.
+/// The answer to the node with this host id after it has been made a member.
 pub fn welcome(catalog: &Catalog, host: Uuid) -> Result<Welcome, Refusal> {
     let joined = catalog.node_by_host_id(host).ok_or_else(|| Refusal::not_yet("the catalog lags"))?;
     members(catalog, Some(joined.id))
 }
 
-/// Where the members of a cluster are.
+/// The addresses of the members of a cluster.
 pub fn whereabouts(catalog: &Catalog, cluster: Uuid) -> Result<Welcome, Refusal> {
     match catalog.identity().cluster_id {
         Some(own) if own == cluster => members(catalog, None),

@@ -1,10 +1,11 @@
-//! When a node that has started is ready to serve requests.
+//! Decides when a node that has started is ready to serve requests.
 //!
-//! Always true: a member that comes back is ready only when its copy of the catalog has all that was acknowledged before: clients would otherwise be
-//! told that what they have made does not exist. Its disk may not know of the last changes that they were committed, even of those that it
-//! served. If the catalog's leader cannot be asked for a while, what there is has to do. A node that has just joined is ready only when its
-//! copy of the catalog knows it and, unless that takes long, those vote in the catalog's group that are to: whoever has seen all nodes become
-//! ready may rely on it that any one of them can be lost.
+//! Always true: a member that comes back is ready only when its copy of the catalog includes everything that was
+//! acknowledged before; otherwise clients would learn that objects which they have created do not exist. Its disk may
+//! not record that the last changes were committed, even those that it served. If the catalog's leader cannot be asked
+//! for a while, the node serves its copy. A node that has just joined is ready only when its copy of the catalog
+//! contains it and, within a timeout, the catalog's group has its wanted voters: once all nodes are ready, any one of
+//! them may be lost.
 
 use crate::planted::Planted;
 use crate::replicas::Members;
@@ -15,16 +16,17 @@ use std::time::Duration;
 
 /// How long a node that has just joined waits for its copy of the catalog.
 pub const COPY_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long a node that was away waits for what the catalog has become meanwhile, before it serves what it has on disk.
+/// How long a node that was away waits for the current catalog before it serves its copy on disk.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a node that has just joined waits until those vote in the catalog's group that are to; then others may be missing, and it serves.
+/// How long a node that has just joined waits until the catalog's group has its wanted voters; after that, nodes may be
+/// missing, and it serves.
 const VOTERS_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often it is to be looked at.
+/// How often to check.
 pub const STEP: Duration = Duration::from_millis(20);
-/// The pause between two attempts at what did not work.
+/// The pause between two attempts.
 pub const RETRY: Duration = Duration::from_millis(200);
 
-/// How things are with a node that is not ready yet.
+/// The state of a node that is not ready yet.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
     /// Its monotonic clock.
@@ -33,27 +35,27 @@ pub struct Facts<'a> {
     pub served: &'a Catalog,
     /// The newest snapshot that it knows.
     pub newest: &'a Catalog,
-    /// Those that vote in the catalog's group, as its replica of the catalog knows.
+    /// The voters of the catalog's group, according to its replica of the catalog.
     pub voters: Vec<NodeId>,
 }
 
-/// How a node is ready.
+/// How up to date a node is when it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ready {
-    /// Its copy of the catalog is as new as it has to be.
+    /// Its copy of the catalog is current.
     Current,
     /// The catalog's leader cannot be asked: its copy may be old.
     LeaderUnreachable,
-    /// The catalog is not on all nodes yet that are to hold it.
+    /// The catalog's group does not have all its wanted voters yet.
     VotersMissing,
 }
 
-/// What a node does before it is ready.
+/// The next step of a node before it is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing now; to be looked at again after [`STEP`].
+    /// Check again after [`STEP`].
     Wait,
-    /// Ask the catalog's leader for the version that it is at, and tell [`Readiness::answered`].
+    /// Ask the catalog's leader for its version, and call [`Readiness::answered`].
     Ask,
     /// It is ready.
     Ready(Ready),
@@ -63,7 +65,7 @@ pub enum Step {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// It was away; asked again at this time.
+    /// It was away; it asks again at this time.
     AskAt(u64),
     /// It has asked.
     Asked,
@@ -71,7 +73,7 @@ enum Stage {
     CatchUp(u64),
     /// It has joined, and waits until it serves this version.
     Copy(u64),
-    /// It waits for the voters of the catalog's group, since then.
+    /// It waits for the voters of the catalog's group since this time.
     Voters(u64),
 }
 
@@ -89,12 +91,12 @@ impl Readiness {
         Self { stage: Stage::AskAt(now_ns), since_ns: now_ns, planted: planted.allowed() }
     }
 
-    /// A node that has just joined; the catalog's version that says so.
+    /// A node that has just joined with this version of the catalog.
     pub fn joined(version: u64, now_ns: u64) -> Self {
         Self { stage: Stage::Copy(version), since_ns: now_ns, planted: Planted::default() }
     }
 
-    /// The catalog's leader has said which version it is at, or could not be asked.
+    /// The catalog's leader has answered with its version, or could not be asked.
     pub fn answered(&mut self, version: Option<u64>, now_ns: u64) {
         if self.stage == Stage::Asked {
             let again = Stage::AskAt(now_ns + RETRY.as_nanos() as u64);
@@ -102,7 +104,7 @@ impl Readiness {
         }
     }
 
-    /// What is to be done now?
+    /// The next step.
     pub fn look(&mut self, facts: &Facts<'_>) -> Step {
         let has_waited = |since_ns: u64, limit: Duration| facts.now_ns >= since_ns + limit.as_nanos() as u64;
         match self.stage {
@@ -131,7 +133,7 @@ impl Readiness {
     }
 }
 
-/// Whether those decide about the catalog who shall, and nobody else does, as far as this node's copy knows.
+/// Whether exactly the wanted voters vote in the catalog's group, as far as this node's copy knows.
 fn are_in_place(facts: &Facts<'_>) -> bool {
     let wanted = Members::of_catalog(facts.newest).unwrap_or_default().voters;
     facts.voters.iter().collect::<BTreeSet<_>>() == wanted.iter().collect()

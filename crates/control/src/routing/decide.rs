@@ -1,4 +1,4 @@
-//! The decisions: where a request goes, first and again, and which parked requests go on.
+//! The decisions of routing: where a request goes at first and after a refusal, and which parked requests continue.
 
 use super::flight::Limits;
 use super::leaders::Leaders;
@@ -10,14 +10,15 @@ use crate::planted::Planted;
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
 
-/// Refusals in a row before a request waits: by the nodes of a tablet, and by one more that a refusal named.
+/// How many refusals in a row, by the tablet's nodes and by one more that a refusal named, a request gets before it is
+/// parked.
 const MAX_ATTEMPTS: usize = 4;
-/// Tablets that take each other's place before a request is planned again.
+/// How many tablets may follow each other before a request is planned again.
 const MAX_SUCCESSORS: usize = 8;
 
 const TOO_MANY: &str = "too many requests wait for other nodes";
 
-/// Who leads, as far as is known, and the requests that wait for a leader. See the top of [this folder](super).
+/// The known leaders, and the requests that wait for one. See the top of [this folder](super).
 #[derive(Debug)]
 pub struct Routing<W> {
     node: NodeId,
@@ -28,13 +29,13 @@ pub struct Routing<W> {
 }
 
 impl<W: Work> Routing<W> {
-    /// Of the node `node`. `limits` bound the parked requests.
+    /// The routing of node `node`. `limits` bound the parked requests.
     pub fn new(node: NodeId, limits: Limits, timeouts: Timeouts) -> Self {
         let (leaders, parked) = (Leaders::default(), Parked::new(limits));
         Self { node, timeouts, leaders, parked, planted: Planted::default() }
     }
 
-    /// Has these bugs from now on, if this was built to have some.
+    /// Plants these bugs, in builds that can.
     pub fn plant(&mut self, planted: Planted) {
         self.planted = planted.allowed();
     }
@@ -49,12 +50,12 @@ impl<W: Work> Routing<W> {
         self.parked.len()
     }
 
-    /// Who leads the tablet, by what answers have said.
+    /// The tablet's leader, according to answers.
     pub fn learned(&self, tablet: TabletId) -> Option<NodeId> {
         self.leaders.get(tablet).map(|learned| learned.node)
     }
 
-    /// Where a request goes that has been refused `attempts` times in a row, the last time by `refused_by`.
+    /// Where a request goes after `attempts` refusals in a row, the last one by `refused_by`.
     ///
     /// # Errors
     ///
@@ -82,7 +83,7 @@ impl<W: Work> Routing<W> {
         }
         let mut holders = view.holders(tablet).ok_or(KvError::NoSuchTablet(tablet))?;
         holders.retain(|node| self.may_ask(*node, view));
-        // In turn, so that as many attempts as there are holders ask all of them.
+        // Round robin, so that as many attempts as there are holders ask all of them.
         let first = attempts % holders.len().max(1);
         let (before, after) = holders.split_at(first);
         Ok(match after.iter().chain(before).find(|node| Some(**node) != refused_by) {
@@ -102,12 +103,12 @@ impl<W: Work> Routing<W> {
                 let must_wait = self.parked.must_wait(tablet, target.is_known.then_some(target.node));
                 Some(target).filter(|_| !must_wait)
             }
-            // Its replica has just refused the request, or leads since a moment.
+            // Its replica has just refused the request, or began to lead a moment ago.
             Way::Here | Way::Nobody => None,
         })
     }
 
-    /// Has a request wait for a leader.
+    /// Parks a request until a leader is known.
     pub fn park(&mut self, request: Request<W>) -> Step<W> {
         match self.parked.add(request) {
             Ok(()) => Step::Parked,
@@ -115,12 +116,13 @@ impl<W: Work> Routing<W> {
         }
     }
 
-    /// Ends a request, as too many wait.
+    /// Ends a request because too many are parked.
     pub fn overloaded(work: W) -> Step<W> {
         Step::Overloaded(work, KvError::Overloaded(TOO_MANY))
     }
 
-    /// Sends a request again that certainly was not carried out, or is a read. `named` leads, by what was said last.
+    /// Sends a request again that is certainly not carried out, or is a read. `named` leads, according to the last
+    /// refusal.
     pub fn again(
         &mut self,
         mut request: Request<W>,
@@ -134,7 +136,7 @@ impl<W: Work> Routing<W> {
         }
         for _ in 0..MAX_SUCCESSORS {
             let error = match self.way_again(&request, named.take(), view, now_ns) {
-                // A store that has just refused it is given time.
+                // Not at once to a store that has just refused it.
                 Ok(Way::Here) if request.refused_by != Some(self.node) => return Step::Serve(request),
                 Ok(Way::Node(target)) => return Self::send(request, target, now_ns),
                 Ok(Way::Here | Way::Nobody) => return self.park(request),
@@ -178,8 +180,8 @@ impl<W: Work> Routing<W> {
         Step::Send(target.node, target.mark(request))
     }
 
-    /// A node has answered a [probe](Sent::is_probe): it leads the tablet. Returns the requests that waited for that, each to be sent
-    /// [again](Self::again).
+    /// A node has answered a [probe](Sent::is_probe): it leads the tablet. Returns the requests that were parked for
+    /// that, each to be sent [again](Self::again).
     pub fn answered(&mut self, from: NodeId, tablet: TabletId, now_ns: u64) -> Vec<Request<W>> {
         self.leaders.learn(tablet, from, now_ns);
         self.release(tablet, Release::All)
@@ -200,7 +202,7 @@ impl<W: Work> Routing<W> {
                 self.leaders.forget(tablet, from);
                 None
             }
-            // Its leader lost the leadership before the entry was committed, and the log proves that it never will be.
+            // Its leader lost leadership before the entry was committed, and the log proves that it never will be.
             KvError::Unavailable(_) => None,
             KvError::Timeout(_) if self.planted.resend_unknown => {
                 return self.again(sent.never_left(), None, view, now_ns);
@@ -220,7 +222,7 @@ impl<W: Work> Routing<W> {
         self.again(request, named, view, now_ns)
     }
 
-    /// This node's replica has refused a request, and named the leader, if it knows one.
+    /// This node's replica has refused a request and named the leader, if it knows it.
     pub fn refused_here(
         &mut self,
         mut request: Request<W>,
@@ -232,7 +234,8 @@ impl<W: Work> Routing<W> {
         self.again(request, leader, view, now_ns)
     }
 
-    /// This node is to carry out a request, but has no replica of its tablet open: one is being opened, or is on its way between two disks.
+    /// This node is to carry out a request, but its replica of the tablet is not open: it is being opened, or moved
+    /// between two disks.
     pub fn not_open_here(&mut self, request: Request<W>, view: &impl View<W>) -> Step<W> {
         if view.holders(request.tablet).is_some() {
             return self.park(request);
@@ -241,34 +244,36 @@ impl<W: Work> Routing<W> {
         Step::Fail(request.work, error)
     }
 
-    /// A request of a frame of which no byte has left: as its node is down, or as too much waits for it.
+    /// The frame of a request was not sent at all, because the node is down or too much waits for it.
     pub fn not_sent(&mut self, request: Request<W>, is_down: bool) -> Step<W> {
         if is_down { self.park(request) } else { Self::overloaded(request.work) }
     }
 
-    /// A request was not answered in time: whether it was carried out is not known.
+    /// A request was not answered in time: its outcome is unknown.
     pub fn unanswered(&self, sent: Sent<W>) -> Step<W> {
         let after_ms = self.timeouts.of(&sent.asked().work).as_millis() as u64;
         Step::TimedOut(sent.into_work(), KvError::Timeout(Waited::in_vain(after_ms)))
     }
 
-    /// A request whose node has ended was not answered, and will not be: whether it was carried out is not known.
+    /// A request's node has ended without an answer: its outcome is unknown.
     pub fn lost(sent: Sent<W>) -> Step<W> {
         Step::TimedOut(sent.into_work(), KvError::Timeout(Waited::default()))
     }
 
-    /// Ends parked requests whose time is over.
+    /// Ends parked requests whose deadline has passed.
     pub fn expire(&mut self, now_ns: u64) -> Vec<Step<W>> {
         let expired = self.parked.take_expired(now_ns).into_iter();
         expired.map(|request| Step::TimedOut(request.work, KvError::Unavailable(request.tablet))).collect()
     }
 
-    /// The tablets that requests are parked for, each to be [looked at](Self::look) now and then, and when a node comes up.
+    /// The tablets with parked requests; [`Self::look`] is to be called for each from time to time, and when a node
+    /// comes up.
     pub fn parked_tablets(&self) -> Vec<TabletId> {
         self.parked.tablets()
     }
 
-    /// Takes out the parked requests of a tablet if its leader is known by now, otherwise one as a probe. Each is to be sent [again](Self::again).
+    /// Releases the parked requests of a tablet if its leader is known by now, otherwise one of them as a probe. Each
+    /// is to be sent [again](Self::again).
     pub fn look(&mut self, tablet: TabletId, view: &impl View<W>, now_ns: u64) -> Vec<Request<W>> {
         let Some(refused_by) = self.parked.refused_by(tablet) else { return Vec::new() };
         let release = match self.way(tablet, 0, None, view, now_ns) {
@@ -288,7 +293,8 @@ impl<W: Work> Routing<W> {
         self.parked.release(tablet, release)
     }
 
-    /// A node is down: it leads no tablet. The reads that it was asked are to be [taken](super::InFlight::take_reads) and sent again.
+    /// A node is down: it leads no tablet. The reads that it was sent are to be [taken](super::InFlight::take_reads)
+    /// and sent again.
     pub fn node_down(&mut self, node: NodeId) {
         self.leaders.forget_node(node);
     }

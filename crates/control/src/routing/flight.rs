@@ -1,13 +1,14 @@
-//! The requests that one other node was asked and that are not answered yet.
+//! The requests that one other node was sent and has not answered.
 //!
-//! Always true: a request is in the table from before its bytes can leave until its answer, a refusal or its deadline, and it is there as one that may have
-//! been carried out. Count and bytes are bounded. Left out: the frame that its bytes are in.
+//! Always true: a request is in the table from before its bytes can be sent until its answer, a refusal or its
+//! deadline; while it is there it may have been carried out. Count and bytes are bounded. Left out: the frame with its
+//! bytes.
 
 use super::request::{Asked, Request, Sent, Work};
 use ahash::AHashMap;
 use std::ops::Range;
 
-/// Bounds of what waits for one other node, or for leaders.
+/// Bounds on the requests that wait for one other node, or for leaders.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// Requests.
@@ -16,12 +17,12 @@ pub struct Limits {
     pub bytes: usize,
 }
 
-/// Requests that have waited for an answer long enough.
+/// Requests that have waited long enough for an answer.
 #[derive(Debug)]
 pub struct Due<W> {
-    /// Their time is over.
+    /// Requests whose deadline has passed.
     pub over: Vec<Sent<W>>,
-    /// Reads to be sent once more.
+    /// Reads to send once more.
     pub again: Vec<Request<W>>,
 }
 
@@ -35,12 +36,12 @@ pub struct InFlight<W> {
 }
 
 impl<W: Work> InFlight<W> {
-    /// Nothing is on its way yet.
+    /// An empty table.
     pub fn new(limits: Limits) -> Self {
         Self { limits, next_id: 0, pending: AHashMap::new(), bytes: 0 }
     }
 
-    /// Takes in a request, after `put` has put it into a frame under its id; gives it back if too much is on its way.
+    /// Adds a request, after `put` has put it into a frame under its id; returns it if too much is in flight.
     pub fn add(&mut self, request: Request<W>, put: impl FnOnce(u64, &Asked<W>)) -> Result<(), Request<W>> {
         let size_bytes = request.work.size_bytes();
         let is_full = self.pending.len() >= self.limits.requests
@@ -61,7 +62,7 @@ impl<W: Work> InFlight<W> {
         self.next_id
     }
 
-    /// Requests that wait for an answer.
+    /// The number of requests that wait for an answer.
     pub fn len(&self) -> usize {
         self.pending.len()
     }
@@ -71,24 +72,24 @@ impl<W: Work> InFlight<W> {
         self.pending.is_empty()
     }
 
-    /// The request with an id, if its answer is still waited for.
+    /// The request with an id, if it still waits for its answer.
     pub fn get(&self, id: u64) -> Option<&Asked<W>> {
         self.pending.get(&id).map(Sent::asked)
     }
 
-    /// Takes the request that an answer is for. An answer that is no longer waited for, or came before, has none.
+    /// Removes and returns the request of an answer. `None` for an answer that comes too late, or a second time.
     pub fn take(&mut self, id: u64) -> Option<Sent<W>> {
         let sent = self.pending.remove(&id)?;
         self.bytes -= sent.asked().work.size_bytes();
         Some(sent)
     }
 
-    /// Takes back the requests of a frame of which no byte has left.
+    /// Removes and returns the requests of a frame of which no byte was sent.
     pub fn take_back(&mut self, ids: Range<u64>) -> Vec<Request<W>> {
         ids.filter_map(|id| self.take(id)).map(Sent::never_left).collect()
     }
 
-    /// Takes what is not waited for any longer.
+    /// Removes and returns the requests that have waited long enough.
     pub fn take_due(&mut self, now_ns: u64) -> Due<W> {
         let mut due = Due { over: Vec::new(), again: Vec::new() };
         for sent in self.take_all(|sent| sent.is_due(now_ns)) {
@@ -103,17 +104,17 @@ impl<W: Work> InFlight<W> {
         due
     }
 
-    /// Takes all reads: the node is down, and others may answer them.
+    /// Removes and returns all reads: the node is down, and others may answer them.
     pub fn take_reads(&mut self) -> Vec<Request<W>> {
         self.take_all(|sent| sent.asked().work.is_read()).into_iter().filter_map(|sent| sent.repeated().ok()).collect()
     }
 
-    /// Takes all: the process that was asked has ended, and nothing is known of what it has not answered.
+    /// Removes and returns all requests: the node's process has ended, and their outcomes are unknown.
     pub fn take_lost(&mut self) -> Vec<Sent<W>> {
         self.take_all(|_| true)
     }
 
-    /// Takes those that `is_wanted` says, in the order in which they were added.
+    /// Removes and returns those for which `is_wanted` holds, in the order in which they were added.
     fn take_all(&mut self, is_wanted: impl Fn(&Sent<W>) -> bool) -> Vec<Sent<W>> {
         if self.pending.is_empty() {
             return Vec::new();

@@ -1,16 +1,17 @@
-//! What this node has learned about who leads tablets: from answers, not from replicas of its own.
+//! Leaders of tablets that this node has learned from answers, not from its own replicas.
 //!
-//! Always true: a false entry costs one refused request, which corrects it; memory is bounded. Left out: what the node's own replicas know.
+//! Always true: a false entry costs one refused request, which corrects it; memory is bounded. Left out: what the
+//! node's own replicas know.
 
 use ahash::AHashMap;
 use diorite_base::{NodeId, TabletId};
 
-/// More entries than this and all are forgotten: they are learned again as they are needed.
+/// With more entries than this, all are forgotten: they are learned again as needed.
 const MAX_ENTRIES: usize = 1 << 17;
-/// For this long an entry counts more than what the node's own replica says, which may be cut off from its group.
+/// How long an entry outranks the node's own replica, which may be cut off from its group, nanoseconds.
 const FRESH_NS: u64 = 1_000_000_000;
 
-/// A leader that was learned.
+/// A learned leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Learned {
     pub(super) node: NodeId,

@@ -1,4 +1,5 @@
-//! The routing of a node in one thread: [`Routing`] and the [`InFlight`]s, composed as `diorite_node::route` composes them with locks.
+//! The routing of a node in one thread: [`Routing`] and the [`InFlight`]s, combined as `diorite_node::route` combines
+//! them with locks.
 
 use super::decide::Routing;
 use super::flight::{InFlight, Limits};
@@ -11,10 +12,10 @@ use diorite_base::{NodeId, TabletId};
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-/// What the machine asks of its surroundings.
+/// An output of the machine.
 #[derive(Debug)]
 pub enum Output<W> {
-    /// This node's replica carries the request out, or it is [refused](Machine::refused_here).
+    /// This node's replica is to carry the request out, or it is [refused](Machine::refused_here).
     Serve(Request<W>),
     /// The request ends.
     End(W, Result<(), KvError>),
@@ -23,15 +24,15 @@ pub enum Output<W> {
 /// A request in a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message<W> {
-    /// Names it in its answer.
+    /// Its id, for the answer.
     pub id: u64,
     /// The tablet that it is for.
     pub tablet: TabletId,
-    /// What is asked.
+    /// The work.
     pub work: W,
 }
 
-/// What is gathered for one node, and what it was asked.
+/// The frame that is gathered for one node, and the requests in flight.
 #[derive(Debug)]
 struct Peer<W> {
     in_flight: InFlight<W>,
@@ -48,28 +49,28 @@ pub struct Machine<W> {
 }
 
 impl<W: Work + Clone> Machine<W> {
-    /// Of the node `node`.
+    /// The routing of node `node`.
     pub fn new(node: NodeId, limits: Limits, timeouts: Timeouts) -> Self {
         let routing = Routing::new(node, limits, timeouts);
         Self { routing, limits, peers: BTreeMap::new(), outputs: VecDeque::new() }
     }
 
-    /// Has these bugs from now on, if this was built to have some.
+    /// Plants these bugs, in builds that can.
     pub fn plant(&mut self, planted: Planted) {
         self.routing.plant(planted);
     }
 
-    /// What is to be done next.
+    /// The next output.
     pub fn output(&mut self) -> Option<Output<W>> {
         self.outputs.pop_front()
     }
 
-    /// Requests that wait for a leader, and those that wait for an answer.
+    /// The numbers of parked requests, and of those in flight.
     pub fn waiting(&self) -> (usize, usize) {
         (self.routing.parked(), self.peers.values().map(|peer| peer.in_flight.len()).sum())
     }
 
-    /// Who leads the tablet, by what answers have said.
+    /// The tablet's leader, according to answers.
     pub fn learned(&self, tablet: TabletId) -> Option<NodeId> {
         self.routing.learned(tablet)
     }
@@ -85,12 +86,12 @@ impl<W: Work + Clone> Machine<W> {
         self.perform(step);
     }
 
-    /// Takes the frame that is gathered for a node.
+    /// Takes the frame that was gathered for a node.
     pub fn take_frame(&mut self, node: NodeId) -> Vec<Message<W>> {
         self.peers.get_mut(&node).map(|peer| std::mem::take(&mut peer.gathered)).unwrap_or_default()
     }
 
-    /// A frame that was taken did not leave, with the requests of these ids.
+    /// A frame that was taken was not sent, with the requests of these ids.
     pub fn not_sent(&mut self, node: NodeId, ids: Range<u64>, is_down: bool) {
         let back = self.peers.get_mut(&node).map(|peer| peer.in_flight.take_back(ids)).unwrap_or_default();
         for request in back {
@@ -114,7 +115,7 @@ impl<W: Work + Clone> Machine<W> {
         }
     }
 
-    /// This node's replica has refused a request that it was to carry out.
+    /// This node's replica has refused a request.
     pub fn refused_here(&mut self, request: Request<W>, leader: Option<NodeId>, view: &impl View<W>, now_ns: u64) {
         let step = self.routing.refused_here(request, leader, view, now_ns);
         self.perform(step);
@@ -133,7 +134,7 @@ impl<W: Work + Clone> Machine<W> {
         self.again(reads, view, now_ns);
     }
 
-    /// A node is up: leaders may be known.
+    /// A node is up: leaders may be known now.
     pub fn node_up(&mut self, view: &impl View<W>, now_ns: u64) {
         self.look(view, now_ns);
     }

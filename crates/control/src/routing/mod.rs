@@ -1,4 +1,4 @@
-//! Where a request for a tablet goes: as inputs → steps.
+//! Routing of requests for tablets, as inputs → steps.
 //!
 //! ```text
 //! a request ────────────▶ Routing::direct ──── leader known ──▶ InFlight (one per node) ──▶ the node
@@ -8,14 +8,16 @@
 //!                              └── look: all, or one as a probe ──▶ step: send, serve here, fail
 //! ```
 //!
-//! [`Routing`] knows leaders and keeps the requests that wait for one; an [`InFlight`] keeps those that one node was asked. `diorite_node::route` gives each of
-//! them a lock, the sockets and the clock; [`Machine`] composes them for one thread, for tests and the simulation.
+//! [`Routing`] knows leaders and holds the requests that wait for one; an [`InFlight`] holds those that one node was
+//! sent. `diorite_node::route` gives each of them a lock, and owns the sockets and the clock; [`Machine`] combines them
+//! for one thread, for tests and the simulation.
 //!
-//! Always true: each request has one owner, and ends once. A request is never forwarded by the node that received it from another. What may have been
-//! carried out ([`Sent`]) becomes a [`Request`] that can be sent again only if it was refused or is a read. Everything that waits is bounded, and ends at its
-//! deadline: as [`Unavailable`](diorite_base::write::KvError::Unavailable) if it was certainly not carried out, as
-//! [`Timeout`](diorite_base::write::KvError::Timeout) if that is not known. The same inputs give the same steps.
-//! Left out: the bytes of requests, and what carrying one out means.
+//! Always true: each request has one owner, and ends once. A node never forwards a request that it received from
+//! another node. A request that was sent ([`Sent`]) may have been carried out; it becomes a [`Request`] that can be
+//! sent again only if it was refused or is a read. All waiting is bounded, and ends at the deadline: with
+//! [`Unavailable`](diorite_base::write::KvError::Unavailable) if the request was certainly not carried out, with
+//! [`Timeout`](diorite_base::write::KvError::Timeout) if that is unknown. The same inputs give the same steps.
+//! Left out: the bytes of requests, and how they are carried out.
 
 mod decide;
 mod flight;

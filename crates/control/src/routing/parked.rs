@@ -1,7 +1,8 @@
-//! Requests that wait for a leader to be known, by tablet.
+//! Parked requests, which wait until the leader of their tablet is known.
 //!
-//! Always true: none of them was carried out; count and bytes are bounded. While nobody is known to lead a tablet, one request at a time
-//! is sent as a probe, and the others wait for what becomes of it: an election costs a few messages, however many requests wait.
+//! Always true: none of them was carried out; count and bytes are bounded. While no leader of a tablet is known, one
+//! request at a time is sent as a probe, and the others wait for its outcome: an election costs a few messages, however
+//! many requests wait.
 
 use super::flight::Limits;
 use super::request::{Request, Work};
@@ -11,11 +12,11 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 struct Group<W> {
     requests: Vec<Request<W>>,
-    /// Who refused the last probe.
+    /// The node that refused the last probe.
     refused_by: Option<NodeId>,
 }
 
-/// What is to be done with the requests of a tablet.
+/// Which of a tablet's requests to release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Release {
     All,
@@ -27,7 +28,7 @@ pub(super) enum Release {
 #[derive(Debug)]
 pub(super) struct Parked<W> {
     limits: Limits,
-    /// In order, so that the same inputs give the same steps.
+    /// Ordered, so that the same inputs give the same steps.
     groups: BTreeMap<TabletId, Group<W>>,
     count: usize,
     bytes: usize,
@@ -42,7 +43,7 @@ impl<W: Work> Parked<W> {
         self.count
     }
 
-    /// Whether a request for the tablet has to wait behind others that do.
+    /// Whether a request for the tablet has to wait behind others.
     pub(super) fn must_wait(&self, tablet: TabletId, known_leader: Option<NodeId>) -> bool {
         if self.count == 0 {
             return false;
@@ -51,7 +52,7 @@ impl<W: Work> Parked<W> {
         known_leader.is_none() || known_leader == group.refused_by
     }
 
-    /// Takes a request in; gives it back if too many wait.
+    /// Parks a request; returns it if too many are parked.
     pub(super) fn add(&mut self, mut request: Request<W>) -> Result<(), Request<W>> {
         let size_bytes = request.work.size_bytes();
         if self.count >= self.limits.requests || self.bytes + size_bytes > self.limits.bytes {
@@ -67,7 +68,7 @@ impl<W: Work> Parked<W> {
         Ok(())
     }
 
-    /// Takes out those whose time is over.
+    /// Removes and returns those whose deadline has passed.
     pub(super) fn take_expired(&mut self, now_ns: u64) -> Vec<Request<W>> {
         let mut taken = Vec::new();
         for group in self.groups.values_mut() {
@@ -78,17 +79,17 @@ impl<W: Work> Parked<W> {
         taken
     }
 
-    /// The tablets that are waited for.
+    /// The tablets with parked requests.
     pub(super) fn tablets(&self) -> Vec<TabletId> {
         self.groups.keys().copied().collect()
     }
 
-    /// Whether requests wait for the tablet, and who refused their last probe.
+    /// Whether requests are parked for the tablet, and which node refused their last probe.
     pub(super) fn refused_by(&self, tablet: TabletId) -> Option<Option<NodeId>> {
         self.groups.get(&tablet).map(|group| group.refused_by)
     }
 
-    /// Takes out requests of a tablet.
+    /// Removes and returns requests of a tablet.
     pub(super) fn release(&mut self, tablet: TabletId, release: Release) -> Vec<Request<W>> {
         let Some(group) = self.groups.get_mut(&tablet) else { return Vec::new() };
         let taken: Vec<Request<W>> = match release {

@@ -1,69 +1,69 @@
-//! A request for a tablet, as the node that received it from a client keeps it until it ends, and what is certain of it.
+//! A request for a tablet, held by the node that received it from a client until it ends.
 //!
-//! Always true: a [`Request`] has certainly not been carried out, or is a read. A [`Sent`] may have been; it becomes a request again only with a
-//! refusal, with the certainty that it never left, or if it is a read.
+//! Always true: a [`Request`] has certainly not been carried out, or is a read. A [`Sent`] may have been; it becomes a
+//! request again only after a refusal, if it was certainly not sent, or if it is a read.
 
 use diorite_base::write::KvError;
 use diorite_base::{NodeId, TabletId};
 use std::time::Duration;
 
-/// What a request asks for, and who waits for the answer.
+/// The work of a request, with the client that waits for the answer.
 pub trait Work {
-    /// It changes nothing: to carry it out twice does no harm.
+    /// Whether it changes nothing, so that it may be carried out twice.
     fn is_read(&self) -> bool;
 
-    /// The memory that it takes.
+    /// Its memory.
     fn size_bytes(&self) -> usize;
 }
 
-/// How long requests wait.
+/// How long requests may wait.
 #[derive(Debug, Clone, Copy)]
 pub struct Timeouts {
-    /// A read for its answer.
+    /// For the answer to a read.
     pub read: Duration,
-    /// A write for its answer.
+    /// For the answer to a write.
     pub write: Duration,
-    /// A request for a tablet that the asked node does not know: one of two catalogs is behind.
+    /// For a tablet that the asked node does not know, as one of two catalogs is behind.
     pub missing: Duration,
 }
 
 impl Timeouts {
-    /// For the answer to such work.
+    /// The timeout of an answer to such work.
     pub fn of<W: Work>(&self, work: &W) -> Duration {
         if work.is_read() { self.read } else { self.write }
     }
 }
 
-/// See the top of this module. Boxed, as it moves from table to table.
+/// See the top of this module. Boxed, as it moves between tables.
 pub type Request<W> = Box<Asked<W>>;
 
-/// What a [`Request`] holds.
+/// The content of a [`Request`].
 #[derive(Debug)]
 pub struct Asked<W> {
-    /// The tablet that it is for: of one that was split, the child.
+    /// The tablet that it is for; after a split, the child.
     pub tablet: TabletId,
-    /// What is asked, and who waits.
+    /// The work.
     pub work: W,
     /// When it ends, on the monotonic clock.
     pub deadline_ns: u64,
-    /// How much longer it may take, milliseconds, where that is less than such requests usually may: to be said to the node that is asked.
+    /// How much longer it may take, milliseconds, if that is less than the usual timeout: it is sent to the asked node.
     pub left_ms: Option<u64>,
-    /// A read that is not answered by then is sent once more.
+    /// When a read without an answer is sent once more.
     pub(super) resend_ns: u64,
-    /// Refusals in a row, since it last waited.
+    /// Refusals in a row, since it was last parked.
     pub(super) attempts: usize,
-    /// Times it waited for a leader.
+    /// How often it was parked.
     pub(super) rounds: usize,
-    /// The node that refused it last.
+    /// The last node that refused it.
     pub(super) refused_by: Option<NodeId>,
-    /// The node that it goes to is not known to lead: a success is worth remembering.
+    /// The node that it goes to is not known to lead: a success is remembered.
     pub(super) is_probe: bool,
-    /// Since when the asked nodes have not known the tablet.
+    /// Since when the asked nodes do not know the tablet.
     pub(super) missing_since_ns: Option<u64>,
 }
 
 impl<W: Work> Asked<W> {
-    /// A request that ends after its timeout; at `until_ns`, if that is given and sooner, wherever it is carried out.
+    /// A request that ends after its timeout, or at `until_ns`, if that is sooner, on whichever node.
     pub fn new(tablet: TabletId, work: W, now_ns: u64, timeouts: &Timeouts, until_ns: Option<u64>) -> Request<W> {
         let timeout_ns = timeouts.of(&work).as_nanos() as u64;
         let left_ns = until_ns.map(|until_ns| until_ns.saturating_sub(now_ns)).filter(|left_ns| *left_ns < timeout_ns);
@@ -88,34 +88,34 @@ impl<W: Work> Asked<W> {
         self.refused_by = Some(by);
     }
 
-    /// It waits for a leader: all nodes may be asked again.
+    /// Parks it: all nodes may be asked again. Returns the node that refused it last.
     pub(super) fn waits(&mut self) -> Option<NodeId> {
         self.attempts = 0;
         self.rounds += 1;
         self.refused_by.take()
     }
 
-    /// It is for this tablet now, of which nobody has been asked yet.
+    /// It is for this tablet now, for which no node has been asked yet.
     pub(super) fn moves_to(&mut self, tablet: TabletId) {
         self.tablet = tablet;
         (self.attempts, self.rounds) = (0, 0);
         (self.refused_by, self.missing_since_ns) = (None, None);
     }
 
-    /// It is about to leave, and may have waited: says how much time is left, where that is said.
+    /// Updates the time left, if it is sent along: the request may have been parked since.
     pub(super) fn update_time_left(&mut self, now_ns: u64) {
         if let Some(left_ms) = &mut self.left_ms {
             *left_ms = self.deadline_ns.saturating_sub(now_ns).div_ceil(1_000_000);
         }
     }
 
-    /// Since when the asked nodes have not known the tablet: since now, if this is the first to say so.
+    /// Since when the asked nodes do not know the tablet: since now, if this is the first such answer.
     pub(super) fn missing_since(&mut self, now_ns: u64) -> u64 {
         *self.missing_since_ns.get_or_insert(now_ns)
     }
 }
 
-/// A request that was given to a node: it may have been carried out.
+/// A request that was sent to a node: it may have been carried out.
 #[derive(Debug)]
 #[must_use]
 pub struct Sent<W>(Request<W>);
@@ -130,12 +130,12 @@ impl<W: Work> Sent<W> {
         &self.0
     }
 
-    /// The node that it went to was not known to lead: a success is to be [remembered](super::Routing::answered).
+    /// Whether it was sent as a probe: a success is to be [remembered](super::Routing::answered).
     pub fn is_probe(&self) -> bool {
         self.0.is_probe
     }
 
-    /// It ends: what was asked, and who waits.
+    /// Ends it: returns its work.
     pub fn into_work(self) -> W {
         self.0.work
     }
@@ -148,7 +148,7 @@ impl<W: Work> Sent<W> {
         self.0.deadline_ns <= now_ns
     }
 
-    /// The request again, if the node said that it has not carried it out and never will.
+    /// The request again, if the node reported that it has not carried it out and never will.
     pub(super) fn refused(mut self, by: NodeId, error: &KvError) -> Result<Request<W>, Self> {
         if !error.is_refusal() {
             return Err(self);
@@ -157,7 +157,8 @@ impl<W: Work> Sent<W> {
         Ok(self.0)
     }
 
-    /// The request again, if it may be carried out twice. It is not sent a third time: who does not answer twice is not asked again before the deadline.
+    /// The request again, if it may be carried out twice. It is not sent a third time: after two missing answers it
+    /// waits for its deadline.
     pub(super) fn repeated(mut self) -> Result<Request<W>, Self> {
         if !self.0.work.is_read() {
             return Err(self);
@@ -166,7 +167,7 @@ impl<W: Work> Sent<W> {
         Ok(self.0)
     }
 
-    /// The request again: its frame never left.
+    /// The request again: its frame was not sent.
     pub(super) fn never_left(self) -> Request<W> {
         self.0
     }

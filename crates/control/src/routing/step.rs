@@ -1,4 +1,4 @@
-//! What is to be done with a request.
+//! The next step of a request.
 
 use super::request::Request;
 use diorite_base::NodeId;
@@ -20,25 +20,25 @@ pub enum Way {
 pub struct Target {
     /// Which.
     pub node: NodeId,
-    /// It is known to lead; otherwise the request is a probe.
+    /// Whether it is known to lead; otherwise the request is a probe.
     pub is_known: bool,
 }
 
-/// See the top of this module. Whatever it is, the request is in it, or parked.
+/// See the top of this module. The request is always in the step, unless it is parked.
 #[derive(Debug)]
 #[must_use]
 pub enum Step<W> {
-    /// It goes to the node. If that has too much to do already, it fails as overloaded.
+    /// Send it to the node. If too much waits for that already, it fails as overloaded.
     Send(NodeId, Request<W>),
     /// This node's replica carries it out.
     Serve(Request<W>),
-    /// It waits here for a leader.
+    /// It is parked here.
     Parked,
     /// It ends.
     Fail(W, KvError),
-    /// It ends, as too many requests wait already.
+    /// It ends, because too many requests wait already.
     Overloaded(W, KvError),
-    /// It ends, as its time is over.
+    /// It ends, because its deadline has passed.
     TimedOut(W, KvError),
 }
 

@@ -17,12 +17,12 @@ const LIMITS: Limits = Limits { requests: 100, bytes: 10_000 };
 const TIMEOUTS: Timeouts =
     Timeouts { read: Duration::from_secs(5), write: Duration::from_secs(2), missing: Duration::from_secs(1) };
 
-/// A request by its name.
+/// A request with a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Ask {
     name: String,
     is_read: bool,
-    /// Which child it belongs to, once its tablet is split.
+    /// Its child tablet, once its tablet is split.
     half: usize,
 }
 
@@ -36,16 +36,16 @@ impl Work for Ask {
     }
 }
 
-/// What this node knows, beside what routing has learned.
+/// What this node's catalog and replicas say, beside what routing has learned.
 #[derive(Debug, Default)]
 struct Known {
     up: BTreeSet<NodeId>,
     local: BTreeMap<TabletId, Local>,
     holders: BTreeMap<TabletId, Vec<NodeId>>,
-    /// Tablets whose children have taken their place.
+    /// Tablets that their children have replaced.
     split: BTreeSet<TabletId>,
     new_children: BTreeSet<TabletId>,
-    /// The tablets that took a tablet's place: one, or one for each half.
+    /// The successors of a tablet: one, or one for each half.
     successors: BTreeMap<TabletId, Vec<TabletId>>,
 }
 

@@ -1,8 +1,8 @@
-//! What routing asks about this node and its catalog.
+//! The interface through which routing reads this node's state and catalog.
 
 use diorite_base::{NodeId, TabletId};
 
-/// What this node's replica of a tablet knows of its leader.
+/// What this node's replica of a tablet knows about its leader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Local {
     /// There is no replica here.
@@ -13,7 +13,7 @@ pub enum Local {
     Follows(Option<NodeId>),
 }
 
-/// Answers of the moment; none of them waits.
+/// The current state; no method waits.
 pub trait View<W> {
     /// What this node's replica knows.
     fn local(&self, tablet: TabletId) -> Local;
@@ -30,6 +30,7 @@ pub trait View<W> {
     /// Whether the tablet is a child of a split: nodes may be about to open it.
     fn is_new_child(&self, tablet: TabletId) -> bool;
 
-    /// The tablet that the work belongs to, if that is certain: its tablet was split, merged into another, or emptied by TRUNCATE.
+    /// The tablet that the work is for now, if that is certain: its tablet was split, merged into another, or emptied
+    /// by TRUNCATE.
     fn successor(&self, tablet: TabletId, work: &W) -> Option<TabletId>;
 }

@@ -1,4 +1,4 @@
-//! The balancer at work, tick by tick: which task follows which event.
+//! The tasks of the steering, tick by tick.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
@@ -11,7 +11,7 @@ use diorite_cluster::catalog::Setting;
 const TICK_NS: u64 = 500_000_000;
 const DOWN: NodeId = NodeId(4);
 
-/// A node that may lead the catalog, with everything around it.
+/// A node that may lead the catalog, with its surroundings.
 struct World {
     steering: Steering,
     catalog: Arc<Catalog>,
@@ -54,7 +54,7 @@ impl World {
         }
     }
 
-    /// Ticks until this node has led for long enough; the first summary is done.
+    /// Ticks until this node has led for long enough and the first summary is made.
     fn lead_long_enough(&mut self) {
         for _ in 0..4 {
             assert!(matches!(self.tick(), Task::Rest), "others are given time to show that they live");
@@ -62,7 +62,7 @@ impl World {
         assert!(matches!(self.tick(), Task::Summarize));
     }
 
-    /// Carries out everything until there is nothing to do, as a shell does; what was proposed.
+    /// Carries out all tasks, as a shell does; returns the proposals.
     fn run(&mut self, mut task: Task) -> Vec<Command> {
         let mut proposed = Vec::new();
         loop {
@@ -143,7 +143,7 @@ fn a_silent_node_is_dead_before_its_replicas_are_made_anew_and_alive_when_its_he
     assert!(revived);
 }
 
-/// What the balancer wants when a node is gone, and the world in which it does.
+/// The balancer's proposals after a node is lost, and the world with them.
 fn with_moves() -> (World, Vec<Proposal>) {
     let mut world = World::new(5);
     let mut catalog = Catalog::clone(&world.catalog);

@@ -6,7 +6,7 @@
 //! TIMESTAMP 2` and its mirror, `SCHEMA` and `KEYSPACE`), which is what lets the formatter be checked by parsing its output.
 //!
 //! What is left out: source positions (an error about a name says the name) and any judgement on meaning. The parser accepts, for
-//! example, `CREATE TRIGGER`; whoever plans statements refuses it, naming it by [`Statement::kind`].
+//! example, `CREATE TRIGGER`; the planner refuses it by name ([`Statement::kind`]).
 
 mod access;
 mod definition;
@@ -19,7 +19,7 @@ pub use expression::*;
 /// A parsed request: one statement and the bind markers of all its parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parsed {
-    /// What was asked for.
+    /// The statement.
     pub statement: Statement,
     /// One entry per marker in the order of the text (over all statements of a batch or transaction): `None` for `?`, the name
     /// for `:name`. A name used twice has two entries; a value bound by that name goes to both.
@@ -164,11 +164,11 @@ impl Statement {
 /// [ALLOW FILTERING]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Select {
-    /// Rows come back as one JSON text each.
+    /// Rows are returned as one JSON text each.
     pub json: bool,
     /// Each partition (or static row) once.
     pub distinct: bool,
-    /// What is returned.
+    /// The result columns.
     pub selection: Selection,
     /// The table or view.
     pub from: QualifiedName,
@@ -199,7 +199,7 @@ pub struct RowLimits {
     pub offset: Option<Expression>,
 }
 
-/// What a `SELECT` returns.
+/// The result columns of a `SELECT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// `*`
@@ -211,7 +211,7 @@ pub enum Selection {
 /// One selected expression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selector {
-    /// What is computed for each row (or group).
+    /// The expression computed for each row (or group).
     pub expression: Expression,
     /// `AS alias`
     pub alias: Option<String>,
@@ -267,7 +267,7 @@ impl Using {
 pub struct Insert {
     /// Where to.
     pub table: QualifiedName,
-    /// What.
+    /// The object.
     pub source: InsertSource,
     /// `USING …`
     pub using: Using,
@@ -291,12 +291,12 @@ pub enum InsertSource {
     Json {
         /// A string literal or a marker.
         value: Expression,
-        /// What becomes of columns that the JSON does not name.
+        /// The treatment of columns that the JSON does not name.
         default: JsonDefault,
     },
 }
 
-/// What `INSERT … JSON` does with columns that the JSON does not name.
+/// The treatment of columns that the JSON of an `INSERT … JSON` does not name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JsonDefault {
     /// They are set to null; also when the text says nothing.
@@ -326,13 +326,13 @@ pub struct Update {
 /// One assignment of an `UPDATE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
-    /// What is written.
+    /// The assignments.
     pub target: Target,
     /// How.
     pub operation: AssignmentOperation,
 }
 
-/// A column or a part of one: what an assignment writes, a deletion removes, a condition looks at.
+/// A column or a part of one, in an assignment, a deletion or a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A column.
@@ -372,7 +372,7 @@ impl Target {
     }
 }
 
-/// What an assignment does with its value.
+/// The effect of an assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AssignmentOperation {
     /// `target = value`
@@ -388,7 +388,7 @@ pub enum AssignmentOperation {
 /// `DELETE [targets] FROM table [USING TIMESTAMP t AND TIMEOUT d] WHERE … [IF …]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delete {
-    /// What is removed; empty for whole rows, ranges or partitions.
+    /// The targets; empty for whole rows, ranges or partitions.
     pub targets: Vec<Target>,
     /// Which table.
     pub table: QualifiedName,
@@ -407,13 +407,13 @@ pub struct Delete {
 /// The `IF` of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What must hold.
+    /// The condition.
     pub test: ConditionTest,
     /// YCQL: `ELSE ERROR`: a condition that fails is an error and not a row saying so.
     pub else_error: bool,
 }
 
-/// What must hold for a conditional write to happen.
+/// The condition of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ConditionTest {
     /// `IF EXISTS`

@@ -23,7 +23,7 @@ const UNITS: [(&str, &str); 10] = [
     ("ns", "nanoseconds"),
 ];
 
-/// What is wrong with a duration.
+/// The errors of durations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Wrong {
     /// A part is out of range.

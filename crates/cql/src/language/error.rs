@@ -27,7 +27,7 @@ pub struct ParseError {
     pub line: u32,
     /// In characters, from 0.
     pub column: u32,
-    /// What was found and what was expected.
+    /// What was found, and what was expected.
     pub message: String,
 }
 

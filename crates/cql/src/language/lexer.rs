@@ -16,7 +16,7 @@ pub(crate) struct Token {
     pub(crate) end: usize,
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// After the last token.
@@ -132,7 +132,7 @@ impl<'a> Lexer<'a> {
         self.text.as_bytes().get(self.position + offset).copied().unwrap_or(0)
     }
 
-    /// What is left.
+    /// The rest of the text.
     fn rest(&self) -> &'a str {
         &self.text[self.position..]
     }

@@ -1,7 +1,7 @@
 //! CQL as text: a syntax tree, a parser that makes it and a formatter that writes it back.
 //!
-//! The grammar is that of CQL 3.4.7 (Cassandra 5.0) together with the extensions of YugabyteDB's YCQL, so that what a node does
-//! not support is refused by the planner with its name and not by the parser as a riddle.
+//! The grammar is that of CQL 3.4.7 (Cassandra 5.0) with the extensions of YugabyteDB's YCQL, so that the planner can
+//! refuse an unsupported statement by name, in place of a syntax error from the parser.
 //!
 //! Always true: parsing any input ends with a tree or a [`ParseError`], in time linear in the input and with bounded recursion;
 //! `parse(format(parse(text)))` gives the same tree as `parse(text)`. What is left out: whether a name exists or a value fits a

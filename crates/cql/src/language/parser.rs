@@ -1,8 +1,9 @@
 //! A recursive-descent parser of CQL.
 //!
-//! A [`cursor::Parser`] holds the current token and the one after it; almost every choice is made by these two. Going back happens only
-//! to tell a type hint, `(int) x`, from parentheses, and never over a marker, so markers are numbered as they are met.
-//! Each statement family has its file below this one; this file holds the entry and the choice of statement, [`cursor`] the small steps.
+//! A [`cursor::Parser`] holds the current token and the next one; almost every choice depends on these two.
+//! Backtracking only distinguishes a type hint, `(int) x`, from parentheses, and never passes a marker, so markers are
+//! numbered as they are read. Each family of statements has its own file; this file holds the entry point and the
+//! choice of statement, [`cursor`] the small steps.
 //!
 //! Always true: no input makes it panic; recursion is at most [`MAX_DEPTH`] deep and so is the tree that it makes, long chains of
 //! operators included. What is left out: recovering from an error to report a second one.

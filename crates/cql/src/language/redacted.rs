@@ -1,14 +1,14 @@
-//! Statements as they may be shown to others than who sent them.
+//! Statements without their constants, for logs and operators.
 //!
-//! Always true: no constant of the text is in what comes out, whatever it stands for (a password, a key, a name), nor is a comment; what cannot be cut into
-//! tokens ends there. Left out: whether the text is a statement at all.
+//! Always true: the result contains no constant of the text, of any kind (a password, a key, a name), and no comment;
+//! it ends where the text cannot be split into tokens. Left out: whether the text is a statement at all.
 
 use super::lexer::{Kind, Lexer};
 
 /// Bytes of text that are shown at most.
 const MAX_BYTES: usize = 2_000;
 
-/// `text` with `?` in the place of every constant, and one space between what was apart.
+/// `text` with `?` in place of every constant, and one space between tokens that were separate.
 pub fn redacted(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(MAX_BYTES));
     let mut lexer = Lexer::new(text);
@@ -78,7 +78,8 @@ mod tests {
     }
 
     proptest! {
-        // What is before it has no quotes, dollars, slashes or dashes: with these the secret may be something else than a constant.
+        // A prefix without quotes, dollars, slashes or dashes: with these the secret may be something other than a
+        // constant.
         #[test]
         fn no_constant_gets_through(secret in "[a-z]{12,20}", text in "[ !#%&(-,.0-~]{0,40}") {
             let statement = format!("{text} '{secret}' ");

@@ -1,9 +1,9 @@
 //! Tests of the language as a whole: golden scripts, properties and limits.
 //!
-//! A golden script (`golden/*.txt`) is a list of cases, each a block of lines with an empty line after it: the statement, then
-//! what becomes of it. `=> ` is its canonical form, `=: ` its markers, `=# ` its tree (only where the first line of the case is
-//! `@tree`), `=! ` the error. Blocks of lines that start with `# ` are commentary. With `UPDATE_GOLDEN=1` the scripts are
-//! rewritten to what the code says; the difference is then for people to read.
+//! A golden script (`golden/*.txt`) is a list of cases, each a block of lines with an empty line after it: the
+//! statement, then its results. `=> ` is its canonical form, `=: ` its markers, `=# ` its tree (only if the first line
+//! of the case is `@tree`), `=! ` the error. Blocks of lines that start with `# ` are comments. With `UPDATE_GOLDEN=1`
+//! the scripts are rewritten; review the difference.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 

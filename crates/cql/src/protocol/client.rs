@@ -1,8 +1,8 @@
 //! The client's side: requests are encoded, responses decoded. Integration tests and load tools speak to a server with it.
 //!
-//! Always true: it shares [`super::wire`] with the server's side but none of its layouts, so that a round trip checks one against the other.
-//! Left out: what a driver is more than this (connections, retries, value codecs). Decoded responses own their parts, which is convenient and not
-//! fast.
+//! Always true: it shares [`super::wire`] with the server's side but none of its layouts, so that a round trip checks
+//! one against the other. Left out: the other parts of a driver (connections, retries, value codecs). Decoded responses
+//! own their parts, which is convenient and not fast.
 
 use super::consistency::Consistency;
 use super::envelope::{Envelope, HEADER_BYTES, Header, Opcode, Role, flags};
@@ -81,7 +81,7 @@ pub enum BoundValues<'a> {
     Named(&'a [(&'a str, Value<'a>)]),
 }
 
-/// How to run a statement. What a version does not have is left out.
+/// How to run a statement. Fields that a version does not have are left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Parameters<'a> {
     /// The consistency level
@@ -104,7 +104,7 @@ pub struct Parameters<'a> {
     pub now_in_seconds: Option<i32>,
 }
 
-/// What surrounds a request.
+/// The envelope of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestHead<'a> {
     /// The version of the connection
@@ -145,7 +145,7 @@ pub fn encode_request(out: &mut Vec<u8>, head: &RequestHead<'_>, request: &Clien
 }
 
 impl ClientRequest<'_> {
-    /// The opcode it is sent with.
+    /// Its opcode.
     pub fn opcode(&self) -> Opcode {
         match self {
             ClientRequest::Startup(_) => Opcode::Startup,
@@ -270,7 +270,7 @@ impl Parameters<'_> {
         self.encode_tail(out, version);
     }
 
-    /// What a batch has as well.
+    /// Encodes the fields that a batch has too.
     fn encode_tail(&self, out: &mut Vec<u8>, version: Version) {
         if let Some(level) = self.serial_consistency {
             wire::put_u16(out, level.code());
@@ -301,7 +301,7 @@ fn put_value(out: &mut Vec<u8>, value: Value<'_>) {
     }
 }
 
-/// Whether a response asks for an unsupported version: the sign for drivers to come back with a lower one.
+/// Whether a response refuses the version: drivers then connect again with a lower one.
 pub fn is_unsupported_version(envelope: &Envelope<'_>) -> bool {
     const SIGN: &[u8] = b"unsupported protocol version";
     envelope.opcode == Opcode::Error && envelope.body.windows(SIGN.len()).any(|window| window == SIGN)

@@ -1,7 +1,8 @@
 //! Compression of message bodies (before v5) and of segment payloads (v5).
 //!
-//! Always true: what a compressed body claims to become is checked against a limit and against what its algorithm can reach from the bytes that
-//! are there, before memory is taken. Left out: when to compress; [`super::framing::Outbound`] decides.
+//! Always true: the claimed size of a compressed body is checked against a limit, and against what its algorithm can
+//! reach from the given bytes, before memory is taken. Left out: when to compress; [`super::framing::Outbound`]
+//! decides.
 
 use super::version::Version;
 use lz4_flex::block::{self, CompressTable};
@@ -31,15 +32,15 @@ pub enum DecompressError {
     /// More than may be.
     #[error("the body decompresses to {claimed_bytes} bytes, over the limit of {limit_bytes}")]
     TooLarge {
-        /// What the body says it becomes
+        /// The claimed size
         claimed_bytes: usize,
-        /// What it may become
+        /// The limit
         limit_bytes: usize,
     },
 }
 
 impl Compression {
-    /// What a server offers.
+    /// The algorithms that a server offers.
     pub const ALL: [Compression; 2] = [Compression::Lz4, Compression::Snappy];
 
     /// The compression with this name, in any case.
@@ -143,7 +144,8 @@ impl Compressor {
         }
     }
 
-    /// Appends the compressed form of `body` as versions before v5 have it. Tells whether that was worth it; otherwise nothing is appended.
+    /// Appends the compressed form of `body` in the format of versions before v5. Returns false, and appends nothing,
+    /// if that would not be smaller.
     pub fn compress_body(&mut self, body: &[u8], out: &mut Vec<u8>) -> bool {
         match self {
             Compressor::Lz4(table) => {
@@ -164,7 +166,7 @@ impl Compressor {
     }
 }
 
-/// Appends a bare LZ4 block if that is smaller than `input`; tells whether.
+/// Appends a bare LZ4 block if that is smaller than `input`; returns whether it did.
 pub(super) fn compress_lz4(table: &mut CompressTable, input: &[u8], out: &mut Vec<u8>) -> bool {
     append_if_smaller(input, out, block::get_maximum_output_size(input.len()), |target| {
         block::compress_into_with_table(input, target, table).ok()

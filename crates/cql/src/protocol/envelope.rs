@@ -1,8 +1,8 @@
 //! Envelopes: the 9-byte header that precedes every message, in all versions.
 //!
-//! Always true: a header is judged before anything of its body is buffered, and an [`Envelope`] borrows its body. A [`FrameError`] says what to
-//! answer, on which stream, and whether the connection can go on. Left out: how envelopes are found in a byte stream ([`super::framing`]) and what
-//! bodies mean.
+//! Always true: a header is judged before anything of its body is buffered, and an [`Envelope`] borrows its body. A
+//! [`FrameError`] holds the answer, its stream, and whether the connection can continue. Left out: how envelopes are
+//! found in a byte stream ([`super::framing`]), and the content of bodies.
 
 use super::error::CqlError;
 use super::version::Version;
@@ -163,7 +163,7 @@ pub enum Role {
 /// A message as it came, its body no longer compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Envelope<'a> {
-    /// The version it is written in.
+    /// Its version.
     pub version: Version,
     /// See [`flags`].
     pub flags: u8,
@@ -178,14 +178,14 @@ pub struct Envelope<'a> {
 /// Something that is not a message of this connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameError {
-    /// What to answer.
+    /// The answer.
     pub error: CqlError,
-    /// On which stream to answer; `None` when the input does not tell (answer on stream 0).
+    /// The stream of the answer; `None` if the input does not show it (answer on stream 0).
     pub stream: Option<i16>,
     /// The version to answer in.
     pub version: Version,
-    /// Whether the connection must be closed (after the answer), because what follows cannot be understood.
-    /// Otherwise the offending message is skipped and reading goes on.
+    /// Whether the connection must be closed after the answer, because the rest cannot be understood. Otherwise the
+    /// offending message is skipped and reading continues.
     pub is_fatal: bool,
 }
 
@@ -207,7 +207,7 @@ pub(super) struct Header {
 }
 
 impl Header {
-    /// Reads a header from the start of `bytes`; `None` when there is too little to tell.
+    /// Reads a header from the start of `bytes`; `None` if there are too few bytes.
     #[inline]
     pub fn decode(bytes: &[u8], role: Role) -> Result<Option<Header>, FrameError> {
         let Some(first) = bytes.first() else { return Ok(None) };

@@ -1,8 +1,9 @@
-//! Errors as clients see them: a code, a message, and the fields the protocol ties to the code.
+//! Errors for clients: a code, a message, and the fields that belong to the code.
 //!
-//! Always true: every error the server answers is one of these, and [`CqlError::encode_body`] writes a form that the asked version knows
-//! (newer codes fall back to the nearest older one, as Cassandra does). Left out: where an error is logged and whether the
-//! connection survives it; framing errors say that themselves ([`super::envelope::FrameError`]).
+//! Always true: every error of the server is one of these, and [`CqlError::encode_body`] writes a form that the
+//! client's version knows (newer codes fall back to the nearest older one, as in Cassandra). Left out: where an error
+//! is logged, and whether the connection survives it, which framing errors say themselves
+//! ([`super::envelope::FrameError`]).
 
 use super::consistency::Consistency;
 use super::version::Version;
@@ -56,7 +57,7 @@ pub enum ErrorCode {
     Unprepared = 0x2500,
 }
 
-/// What kind of write timed out or failed.
+/// The kind of write that timed out or failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteType {
     /// One partition
@@ -140,7 +141,7 @@ pub enum ErrorKind {
         received: i32,
         /// Acknowledgements needed
         required: i32,
-        /// What was written
+        /// The kind of write
         write_type: WriteType,
         /// How often a conditional write met another (sent in v5, for [`WriteType::Cas`] only)
         contentions: u16,
@@ -164,7 +165,7 @@ pub enum ErrorKind {
         received: i32,
         /// Answers needed
         required: i32,
-        /// Who failed
+        /// The nodes that failed
         failures: FailureReasons,
         /// Whether the replica asked for data answered
         data_present: bool,
@@ -179,9 +180,9 @@ pub enum ErrorKind {
         received: i32,
         /// Acknowledgements needed
         required: i32,
-        /// Who failed
+        /// The nodes that failed
         failures: FailureReasons,
-        /// What was written
+        /// The kind of write
         write_type: WriteType,
     },
     /// 0x1600
@@ -228,11 +229,11 @@ pub struct FunctionSignature {
     pub argument_types: Vec<String>,
 }
 
-/// An error as a client is told it.
+/// An error for a client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct CqlError {
-    /// What went wrong, with its fields.
+    /// The kind, with its fields.
     pub kind: ErrorKind,
     /// For people.
     pub message: Cow<'static, str>,
@@ -327,7 +328,7 @@ impl CqlError {
         }
     }
 
-    /// The same error in terms that `version` has.
+    /// The same error in a form that `version` has.
     fn for_version(&self, version: Version) -> Cow<'_, CqlError> {
         let kind = match &self.kind {
             ErrorKind::ReadFailure { consistency, received, required, data_present, .. } if version < Version::V4 => {

@@ -1,4 +1,4 @@
-//! What clients can be told without asking: changes of the schema, of the ring, and of nodes' liveness.
+//! Events that are sent to clients: changes of the schema, of the ring, and of nodes' liveness.
 //!
 //! Always true: an event is written in terms its version has (before v4, changes of functions and aggregates are told as an update of
 //! their keyspace). Left out: who is registered for what, which the connection keeps as an [`EventSet`].
@@ -72,7 +72,7 @@ impl EventSet {
     }
 }
 
-/// What happened to a part of the schema.
+/// The kind of change to the schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SchemaChangeType {
     /// `CREATED`
@@ -83,7 +83,7 @@ pub enum SchemaChangeType {
     Dropped,
 }
 
-/// What part of the schema changed.
+/// The changed part of the schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SchemaTarget {
     /// A keyspace
@@ -111,9 +111,9 @@ pub enum SchemaTarget {
 /// A change of the schema: the result of a DDL statement, and an event for everyone else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaChange {
-    /// What happened
+    /// The kind of change
     pub change: SchemaChangeType,
-    /// To what
+    /// The changed part
     pub target: SchemaTarget,
 }
 
@@ -186,7 +186,7 @@ impl SchemaChange {
     }
 }
 
-/// What happened to a node as a member.
+/// The kind of change to the membership of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TopologyChangeType {
     /// `NEW_NODE`
@@ -212,12 +212,12 @@ impl TopologyChangeType {
     }
 }
 
-/// Something that registered clients are told.
+/// An event for registered clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A node joined, left or moved
     Topology {
-        /// What happened
+        /// The kind of change
         change: TopologyChangeType,
         /// Where it serves CQL
         address: SocketAddr,
@@ -234,7 +234,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// What a client registers for to be told this.
+    /// The registration that an event belongs to.
     pub fn event_type(&self) -> EventType {
         match self {
             Event::Topology { .. } => EventType::TopologyChange,

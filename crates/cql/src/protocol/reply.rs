@@ -10,7 +10,7 @@ use super::wire;
 
 /// The kinds of RESULT.
 pub mod result_kind {
-    /// Nothing to tell
+    /// No content
     pub const VOID: i32 = 1;
     /// Rows
     pub const ROWS: i32 = 2;
@@ -22,7 +22,7 @@ pub mod result_kind {
     pub const SCHEMA_CHANGE: i32 = 5;
 }
 
-/// What a response can carry besides its message. Warnings and payload are left out before v4, which has no place for them.
+/// The extras of a response. Warnings and payload are left out before v4, which has no place for them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extras<'a> {
     /// The id of the trace, when the request asked for one
@@ -33,7 +33,7 @@ pub struct Extras<'a> {
     pub custom_payload: &'a [(String, Vec<u8>)],
 }
 
-/// Where a response goes.
+/// The destination of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct ReplyHead<'a> {
     /// The version of the connection

@@ -1,9 +1,9 @@
-//! Requests, decoded where they lie.
+//! Requests, decoded in place.
 //!
-//! Always true: a decoded [`Request`] borrows from the envelope's body and has been checked to its last byte, so that its views ([`Values`],
-//! [`StringMap`], [`BatchStatements`]) cannot fail when they are read; decoding allocates nothing. What follows the last known field is an
-//! error, as it means that the two sides disagree about the layout. Left out: named values in BATCH, which the protocol's layout makes
-//! undecodable (the flag comes after the values).
+//! Always true: a decoded [`Request`] borrows from the envelope's body and has been checked to its last byte, so that
+//! its views ([`Values`], [`StringMap`], [`BatchStatements`]) cannot fail when they are read; decoding allocates
+//! nothing. Bytes after the last known field are an error, as the two sides then disagree about the layout. Left out:
+//! named values in BATCH, which the protocol's layout makes undecodable (the flag comes after the values).
 
 use super::compression::Compression;
 use super::consistency::Consistency;
@@ -30,7 +30,7 @@ const FLAGS_V5: u32 = 0x01FF;
 const BATCH_FLAGS_V3: u32 = SERIAL_CONSISTENCY | DEFAULT_TIMESTAMP | NAMED_VALUES;
 const BATCH_FLAGS_V5: u32 = BATCH_FLAGS_V3 | KEYSPACE | NOW_IN_SECONDS;
 
-/// A request with what surrounds it.
+/// A request with its envelope.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
     /// The stream to answer on
@@ -39,13 +39,13 @@ pub struct Message<'a> {
     pub version: Version,
     /// Whether a trace is asked for
     pub wants_tracing: bool,
-    /// What the driver's extensions sent along
+    /// The payload of the driver's extensions
     pub custom_payload: Option<BytesMap<'a>>,
     /// The request itself
     pub request: Request<'a>,
 }
 
-/// What a client asks.
+/// A request.
 #[derive(Clone, Copy, Debug)]
 pub enum Request<'a> {
     /// STARTUP
@@ -87,14 +87,14 @@ pub struct Query<'a> {
 pub struct Prepare<'a> {
     /// The CQL text
     pub statement: &'a str,
-    /// The keyspace it is to be resolved in, instead of the session's (v5)
+    /// The keyspace to resolve it in, instead of the session's (v5)
     pub keyspace: Option<&'a str>,
 }
 
 /// A prepared statement with its values.
 #[derive(Clone, Copy, Debug)]
 pub struct Execute<'a> {
-    /// What PREPARED called it
+    /// The id from PREPARED
     pub id: &'a [u8],
     /// The result columns the client knows (v5)
     pub result_metadata_id: Option<&'a [u8]>,
@@ -102,7 +102,7 @@ pub struct Execute<'a> {
     pub parameters: QueryParameters<'a>,
 }
 
-/// What QUERY and EXECUTE have in common.
+/// The common part of QUERY and EXECUTE.
 #[derive(Clone, Copy, Debug)]
 pub struct QueryParameters<'a> {
     /// The consistency level
@@ -121,7 +121,7 @@ pub struct QueryParameters<'a> {
     pub default_timestamp_us: Option<i64>,
     /// The keyspace to resolve names in, instead of the session's (v5)
     pub keyspace: Option<&'a str>,
-    /// What the client takes for the current time, for TTLs (v5)
+    /// The client's current time, for TTLs (v5)
     pub now_in_seconds: Option<i32>,
 }
 
@@ -152,11 +152,11 @@ pub struct Batch<'a> {
     pub default_timestamp_us: Option<i64>,
     /// The keyspace to resolve names in, instead of the session's (v5)
     pub keyspace: Option<&'a str>,
-    /// What the client takes for the current time, for TTLs (v5)
+    /// The client's current time, for TTLs (v5)
     pub now_in_seconds: Option<i32>,
 }
 
-/// What a statement of a batch is named by.
+/// The text or id of a statement in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BatchStatementSource<'a> {
     /// Its text

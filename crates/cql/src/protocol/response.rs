@@ -14,13 +14,13 @@ use super::version::Version;
 use super::wire;
 use std::sync::Arc;
 
-/// The version of CQL that clients are told.
+/// The CQL version for clients.
 pub const CQL_VERSION: &str = "3.4.7";
 
-/// Scylla's extension by which a driver learns who leads which tablet: in SUPPORTED, and asked for at STARTUP.
+/// Scylla's extension by which a driver learns the leader of a tablet: offered in SUPPORTED, and requested at STARTUP.
 pub const TABLETS_ROUTING: &str = "TABLETS_ROUTING_V1";
 
-/// What SUPPORTED tells every client.
+/// The content of SUPPORTED.
 pub const SUPPORTED_OPTIONS: &[(&str, &[&str])] = &[
     ("PROTOCOL_VERSIONS", &["3/v3", "4/v4", "5/v5"]),
     ("COMPRESSION", &["lz4", "snappy"]),
@@ -80,10 +80,10 @@ pub fn encode_void(out: &mut Vec<u8>, head: &ReplyHead<'_>) {
     end_frame(out, start);
 }
 
-/// A prepared statement, as its client is told it.
+/// A prepared statement, for its client.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// What EXECUTE names it by
+    /// The id for EXECUTE
     pub id: Vec<u8>,
     /// Its bind markers
     pub markers: BindMarkers,
@@ -91,10 +91,10 @@ pub struct Prepared {
     pub result: Arc<ResultMetadata>,
 }
 
-/// What executing a statement gives.
+/// The result of executing a statement.
 #[derive(Clone, Debug)]
 pub enum Response {
-    /// Nothing to tell
+    /// No content
     Void,
     /// A page of rows
     Rows(Rows),

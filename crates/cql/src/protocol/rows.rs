@@ -56,7 +56,7 @@ impl EncodedColumns {
     }
 }
 
-/// Appends column specifications; tells whether keyspace and table stand in front, for all.
+/// Appends column specifications; returns whether keyspace and table are given once for all.
 fn put_columns(out: &mut Vec<u8>, columns: &[ColumnSpec], version: Version) -> bool {
     let first = columns.first();
     let is_global = first.is_some_and(|first| {
@@ -77,7 +77,7 @@ fn put_columns(out: &mut Vec<u8>, columns: &[ColumnSpec], version: Version) -> b
     is_global
 }
 
-/// What a client is told about the columns of a result.
+/// The metadata of a result's columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMetadata {
     /// Everything.
@@ -100,7 +100,7 @@ impl ResultMetadata {
         Self { columns, id: digest.finalize().into(), encoded }
     }
 
-    /// No columns: what a statement without a result has.
+    /// No columns, for a statement without a result.
     pub fn empty() -> Self {
         Self::new(Vec::new())
     }
@@ -115,8 +115,9 @@ impl ResultMetadata {
         &self.id
     }
 
-    /// What to send with a result, given what the client asked for and the `result_metadata_id` it sent with EXECUTE. For a conditional
-    /// write, whose columns depend on the outcome, pass `false` and `None`, so that drivers do not take the columns for the statement's.
+    /// The metadata to send with a result, by what the client asked for and the `result_metadata_id` that it sent with
+    /// EXECUTE. For a conditional write, whose columns depend on the outcome, pass `false` and `None`, so that drivers
+    /// do not take the columns for the statement's.
     #[inline]
     pub fn to_send(&self, skip_metadata: bool, known_id: Option<&[u8]>) -> SendMetadata {
         match known_id {
@@ -191,7 +192,7 @@ pub fn put_null(out: &mut Vec<u8>) {
     wire::put_i32(out, -1);
 }
 
-/// A page of rows, gathered before it is known for which version and connection.
+/// A page of rows, gathered before version and connection are known.
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// The columns
@@ -226,7 +227,8 @@ impl Rows {
     }
 }
 
-/// Writes a RESULT Rows straight into a connection's output. Dropping it without [`RowsWriter::finish`] takes back what was written.
+/// Writes a RESULT Rows straight into a connection's output. Dropping it without [`RowsWriter::finish`] removes what
+/// was written.
 #[derive(Debug)]
 pub struct RowsWriter<'o> {
     out: &'o mut Vec<u8>,

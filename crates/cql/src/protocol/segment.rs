@@ -15,7 +15,7 @@ pub const TRAILER_BYTES: usize = 4;
 const CRC24_BYTES: usize = 3;
 const CRC24_INITIAL: u32 = 0x0087_5060;
 const CRC24_POLYNOMIAL: u32 = 0x0197_4F0B;
-/// What every payload's CRC32 begins with, so that a payload of zeros has no CRC of zero.
+/// The initial bytes of every payload's CRC32, so that a payload of zeros has no CRC of zero.
 const CRC32_PREFIX: [u8; 4] = [0xFA, 0x2D, 0x55, 0xCA];
 
 /// The two layouts of a segment's header; which one is used was agreed in STARTUP.
@@ -61,7 +61,7 @@ impl Layout {
 pub(super) struct SegmentHeader {
     /// The payload's size on the wire.
     pub payload_bytes: usize,
-    /// What the payload decompresses to; `None` when it is not compressed.
+    /// The decompressed size; `None` when it is not compressed.
     pub decompressed_bytes: Option<usize>,
     /// Whether the payload holds whole envelopes, not a part of a large one.
     pub is_self_contained: bool,

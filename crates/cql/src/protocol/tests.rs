@@ -1,4 +1,5 @@
-//! Tests of the protocol as a whole: golden bytes, round trips between the client's and the server's side, hostile input, and what is allocated.
+//! Tests of the protocol as a whole: golden bytes, round trips between the client's and the server's side, hostile
+//! input, and allocations.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

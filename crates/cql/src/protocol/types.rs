@@ -1,4 +1,4 @@
-//! `[option]`: how a column's type is described to clients.
+//! `[option]`: the description of a column's type for clients.
 //!
 //! Always true: what is written is understood by the version it is written for; a type that came later is written as the custom class
 //! that older servers used for it. Left out: what values of a type look like, and the mapping from the schema's types, which is the
@@ -88,7 +88,7 @@ impl NativeType {
         NativeType::Duration,
     ];
 
-    /// The first version that has a number for it, and the custom class that earlier versions are told.
+    /// The first version that has a number for it, and the custom class for earlier versions.
     fn since(self) -> Option<(Version, &'static str)> {
         match self {
             NativeType::Date => Some((Version::V4, "org.apache.cassandra.db.marshal.SimpleDateType")),
@@ -101,7 +101,7 @@ impl NativeType {
     }
 }
 
-/// A type as clients are told it.
+/// A type for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum TypeOption {
     /// A scalar
@@ -120,7 +120,7 @@ pub enum TypeOption {
     UserDefined(Box<UserTypeOption>),
 }
 
-/// A user-defined type as clients are told it.
+/// A user-defined type for clients.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UserTypeOption {
     /// Its keyspace

@@ -1,7 +1,7 @@
-//! Bound values of a request, read where they lie.
+//! Bound values of a request, read in place.
 //!
-//! Always true: a [`Values`] has been walked once when it was decoded, so iterating over it cannot fail and takes no memory. What is
-//! left out: what the bytes mean, which only the statement's types tell.
+//! Always true: a [`Values`] was traversed once when it was decoded, so iterating over it cannot fail and takes no
+//! memory. Left out: the meaning of the bytes, which depends on the statement's types.
 
 use super::version::Version;
 use super::wire::{Malformed, Reader};

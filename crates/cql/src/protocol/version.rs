@@ -19,7 +19,7 @@ pub enum Version {
 impl Version {
     /// Every version, lowest first.
     pub const ALL: [Version; 3] = [Version::V3, Version::V4, Version::V5];
-    /// What a peer with an unsupported version is answered in.
+    /// The version of answers to a peer with an unsupported version.
     pub const HIGHEST: Version = Version::V5;
 
     /// The version with this number (direction bit already removed).

@@ -38,7 +38,7 @@ impl<'a> Reader<'a> {
         Self { bytes: Bytes::new(bytes) }
     }
 
-    /// What has not been read.
+    /// The bytes that have not been read.
     #[inline]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.rest()

@@ -2,10 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::disallowed_methods, reason = "a test drives another process and waits for it")]
 
+mod aggregates;
 #[path = "../common/client.rs"]
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod client;
-mod folds;
 mod losses;
 mod one_node;
 mod operations;

@@ -1,5 +1,5 @@
-//! The definition of linearizability, tried out: every order of every choice of the unknown operations. And the checker against it, on
-//! many small random histories of all kinds, most of them impossible.
+//! The definition of linearizability, by brute force: every order of every choice of the unknown operations. The
+//! checker is compared with it on many small random histories of all kinds, most of them impossible.
 
 use super::generated::Shape;
 use crate::operation::{Action, Operation, Value};
@@ -17,7 +17,7 @@ fn try_orders(operations: &[Operation], done: u32, state: Value) -> bool {
     if !(0..operations.len()).any(required) {
         return true;
     }
-    // What ends first bounds what may come next.
+    // The first end bounds the next operation.
     let bound =
         (0..operations.len()).filter(|&place| required(place)).filter_map(|place| operations[place].end_ns).min();
     (0..operations.len()).filter(|&place| is_open(place)).any(|place| {

@@ -140,7 +140,7 @@ fn keys_do_not_mix_and_touching_intervals_overlap() {
 
 #[test]
 fn what_the_budget_does_not_reach_is_undecided_and_not_passed() {
-    // Nothing tells which of the writes came last; values that are written twice leave all orders open.
+    // The order of the writes is open: values that are written twice allow all orders.
     let mut history: Vec<Operation> = (0..20).map(|n| op(n, 0, 100, write(u64::from(n) / 2))).collect();
     history.push(op(50, 200, 210, read(3)));
     assert_eq!(check_linearizable_within(&history, 0), Err(Violation::Undecided { key: 7, budget: 0 }));

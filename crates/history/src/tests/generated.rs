@@ -8,7 +8,7 @@ use diorite_base::random::{Random, SplitMix64};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-/// What a random history is like.
+/// The shape of a random history.
 pub struct Shape {
     pub operations: u64,
     pub values: u64,
@@ -21,11 +21,11 @@ pub struct Life {
     pub keys: u64,
     pub clients: u64,
     pub operations: u64,
-    /// Of 100 operations, so many have no known outcome.
+    /// The share of operations with an unknown outcome, percent.
     pub unknown: u64,
     /// Values from this range; `None`: every value is written once.
     pub values: Option<u64>,
-    /// Whether compare-and-sets that were not applied are recorded as such; if not, as the reads that they are.
+    /// Whether compare-and-sets that were not applied are recorded as such, or as the equivalent reads.
     pub conflicts: bool,
 }
 
@@ -35,8 +35,8 @@ struct Planned {
     happens: bool,
 }
 
-/// Clients that ask one thing after the other, each of which takes effect at some moment before its answer (or, if nobody will
-/// know, long after).
+/// Clients with one request at a time, each of which takes effect at a moment before its answer (or long after, if its
+/// outcome stays unknown).
 fn plan(random: &mut SplitMix64, life: &Life) -> Vec<Planned> {
     let mut now_ns = vec![0; life.clients as usize];
     let mut planned = Vec::new();
@@ -69,7 +69,7 @@ fn plan(random: &mut SplitMix64, life: &Life) -> Vec<Planned> {
     planned
 }
 
-/// Lets the operations take effect, in the order of their moments.
+/// Applies the operations in the order of their moments.
 pub fn live(random: &mut SplitMix64, life: &Life) -> Vec<Operation> {
     let mut planned = plan(random, life);
     planned.sort_by_key(|plan| plan.effect_ns);
@@ -84,7 +84,7 @@ pub fn live(random: &mut SplitMix64, life: &Life) -> Vec<Operation> {
             Action::Write(value) if happens => *state = *value,
             Action::Write(_) => {}
             Action::CompareAndSet { expected, new, applied } => {
-                // What the client had read a moment ago, most often.
+                // Usually the value that the client read last.
                 *expected = if random.below(4) > 0 { *state } else { Some(random.below(life.operations)) };
                 let applies = *expected == *state;
                 *applied = is_known.then_some(applies);

@@ -1,4 +1,4 @@
-//! The recorder: what is begun is there, what was not done is not, and it is bounded.
+//! The recorder: operations that were begun are recorded, refused ones are not, and their number is bounded.
 
 use crate::{Action, Full, Outcome, Recorder, Request, check_linearizable};
 use diorite_base::SystemClock;

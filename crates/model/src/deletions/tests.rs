@@ -6,7 +6,7 @@ use crate::testing::steps_of;
 use diorite_base::Horizon;
 use proptest::prelude::*;
 
-/// The value of a row that says nothing of a horizon.
+/// The value of a row without a horizon.
 const ROW: &[u8] = b"";
 
 #[derive(Debug, Clone)]
@@ -26,7 +26,7 @@ impl Header {
         out
     }
 
-    /// The timestamp over a key, found the slow way.
+    /// The timestamp over a key, by looking at every deletion.
     fn over(&self, key: &[u8]) -> i64 {
         let ranges = self.ranges.iter().filter(|(start, end, _)| start[..] <= *key && *key < end[..]);
         let stamps = ranges.map(|(.., deletion)| deletion.timestamp_us);
@@ -155,7 +155,7 @@ fn the_steps_of_folding_deletions_grow_with_their_number() {
     };
     for count in [500, 1_000, 2_000, 4_000, 8_000, 16_000] {
         let taken = steps(count);
-        // Each is read once; more than are folded at once, twice.
+        // Each deletion is read once, and twice if more of them are folded than fit at once.
         assert!(taken <= 2 * u64::from(count), "{count} deletions take {taken} steps");
     }
 }

@@ -33,8 +33,9 @@ pub(crate) fn compare_varint(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// Orders decimals in wire form; `None` if one is malformed. Digits are not needed for that: most pairs differ in sign or in size, or have one
-/// scale; the others are brought to one, by which neither grows much longer than the other is.
+/// Orders decimals in wire form; `None` if one is malformed. Most pairs are decided without computing digits: they
+/// differ in sign or magnitude, or have the same scale. The others are brought to one scale, by which neither grows
+/// much longer than the other is.
 pub(crate) fn compare_decimals(a: &[u8], b: &[u8]) -> Option<Ordering> {
     let (a_scale, a_unscaled) = a.split_first_chunk::<4>()?;
     let (b_scale, b_unscaled) = b.split_first_chunk::<4>()?;
@@ -63,7 +64,7 @@ pub(crate) fn compare_decimals(a: &[u8], b: &[u8]) -> Option<Ordering> {
     })
 }
 
-/// Between which places before the decimal point the first digit of a number that is not 0 stands.
+/// Lower and upper bound for the position, before the decimal point, of the first digit of a number that is not 0.
 fn first_digit(unscaled: &BigInt, scale: i64) -> (i64, i64) {
     // log10(2) from below and from above.
     const BELOW: i128 = 301_029_995;
@@ -78,7 +79,8 @@ fn first_digit(unscaled: &BigInt, scale: i64) -> (i64, i64) {
 pub(crate) fn push_varint(wire: &[u8], out: &mut Vec<u8>) {
     let wire = minimal(wire);
     let mask = if wire.first().is_some_and(|first| first & 0x80 != 0) { 0xFF } else { 0 };
-    // The sign byte that keeps a magnitude with its top bit set positive (or negative) is implied by the header.
+    // The sign byte that keeps a magnitude with its top bit set positive (or negative) is not stored: the header
+    // implies it.
     let magnitude = match wire {
         [first, rest @ ..] if *first == mask => rest,
         _ => wire,

@@ -56,7 +56,7 @@ proptest! {
             prop_assert_eq!(data_type.validate(&read), Ok(()));
             prop_assert_eq!(compare(&data_type, &read, original), Ordering::Equal, "{} {:?} {:?}", data_type, read, original);
         }
-        // What was read encodes to the same key: the form is canonical.
+        // A decoded key encodes to the same bytes: the form is canonical.
         let (first, second) = (decoded.clustering(0).unwrap().to_vec(), decoded.clustering(1).unwrap().to_vec());
         let mut again = key[..=prefix].to_vec();
         layout.push_clusterings([&first[..], &second[..]].into_iter(), &mut again).unwrap();

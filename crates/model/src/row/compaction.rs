@@ -1,9 +1,11 @@
-//! What compaction does with a whole row: values that have expired go but for their place, deletions past the horizon and all that is shadowed go.
+//! Compaction of a whole row: expired values keep only their place; deletions past the horizon and everything shadowed
+//! are removed.
 //!
-//! Always true: nothing a reader could see changes, at the horizon's `now_s` or later, whatever is written to the row afterwards: a value that
-//! has expired still wins over what it has won over until its place is past the horizon, and what is written with older timestamps then says so
-//! itself ([`super::bounded`]). Compacting at one horizon and then at a later one gives what the later one gives. Nothing is allocated for a
-//! row that stays as it is; malformed rows stay as they are.
+//! Always true: nothing changes for a reader at the horizon's `now_s` or later, whatever is written to the row
+//! afterwards. The place of an expired value still wins over whatever the value won over, until the place is past the
+//! horizon; writes with older timestamps carry the horizon from then on ([`super::bounded`]). Compacting at one horizon
+//! and then at a later one gives the same as compacting at the later one. Nothing is allocated for a row that stays as
+//! it is; malformed rows stay as they are.
 
 use super::merging::{write_element, write_simple};
 use super::reader::{Complex, Content, Element};
@@ -33,7 +35,7 @@ pub fn compact(value: &[u8], horizon: Horizon) -> Compaction {
 #[derive(Clone, Copy)]
 struct Pass {
     horizon: Horizon,
-    /// What carries this timestamp or less is deleted.
+    /// Everything with this timestamp or an older one is deleted.
     shadow_us: i64,
 }
 
@@ -55,7 +57,7 @@ impl Pass {
             return Fate::Drop;
         }
         match content {
-            Content::Value(_, Some(expiry)) | Content::Expired(expiry) if self.outlives(timestamp_us, expiry) => {
+            Content::Value(_, Some(expiry)) | Content::Expired(expiry) if self.is_past_expiry(timestamp_us, expiry) => {
                 Fate::Drop
             }
             Content::Value(_, Some(expiry)) if !expiry.is_live(self.horizon.now_s) => Fate::Empty(expiry),
@@ -64,8 +66,8 @@ impl Pass {
         }
     }
 
-    /// Whether what was to expire has, and was written before the horizon.
-    fn outlives(&self, timestamp_us: i64, expiry: Expiry) -> bool {
+    /// Whether a value has expired and may be removed with its place: it was written before the horizon.
+    fn is_past_expiry(&self, timestamp_us: i64, expiry: Expiry) -> bool {
         let written_s = expiry.at_s.saturating_sub(expiry.ttl_s);
         !expiry.is_live(self.horizon.now_s) && self.horizon.is_past_in_row(timestamp_us, written_s)
     }
@@ -79,7 +81,7 @@ impl Pass {
     fn keeps_marker(&self, reader: &RowReader<'_>) -> bool {
         reader.marker().is_some_and(|marker| {
             marker.timestamp_us > self.shadow_us
-                && marker.expiry.is_none_or(|expiry| !self.outlives(marker.timestamp_us, expiry))
+                && marker.expiry.is_none_or(|expiry| !self.is_past_expiry(marker.timestamp_us, expiry))
         })
     }
 
@@ -105,7 +107,7 @@ impl Pass {
                 return Ok(true);
             }
         }
-        // A row that holds nothing at all is removed.
+        // A row that holds nothing is removed.
         Ok(cells == 0 && reader.marker().is_none() && reader.deletion().is_none())
     }
 

@@ -1,8 +1,8 @@
 //! Folds many packed rows into one: a merge of all of them at once, by column and, within multi-cell columns, by path.
 //!
 //! Always true: the bytes are those that [`super::merge`] gives from the oldest to the newest, where counters carry the stamps of the log.
-//! Each cell and each element is read once, passed over a heap of the rows (a logarithm of their number) and written at most once, so that a
-//! row that was written one element at a time is read in `n log n`.
+//! Each cell and each element is read once, passed over a heap of the rows (a logarithm of their number) and written at
+//! most once, so that a row written one element at a time is read in `n log n`.
 //! Left out: many more rows than the heap should hold at once ([`crate::entry::fold`] folds those in groups).
 
 use super::merging::{Placed, later_element, latest_horizon, merge_markers, survivor, write_element, write_simple};
@@ -36,7 +36,7 @@ pub fn fold(values: &[&[u8]], out: &mut Vec<u8>) -> Result<(), Malformed> {
     folding.cells(Sources::new(placed)?)
 }
 
-/// What has its place in an ascending sequence.
+/// An item of an ascending sequence, with its sort key.
 trait InPlace: Copy {
     type Place: Ord + Copy;
 
@@ -59,10 +59,10 @@ impl<'a> InPlace for Element<'a> {
     }
 }
 
-/// Ascending sequences walked together: by place, at one place from the oldest sequence to the newest.
+/// Ascending sequences merged by place; at the same place, from the oldest sequence to the newest.
 struct Sources<I, T: InPlace> {
     sources: Vec<(I, T)>,
-    /// The places of what is next in each, and which it is.
+    /// The place of each sequence's next item, and the number of the sequence.
     heap: BinaryHeap<Reverse<(T::Place, usize)>>,
 }
 
@@ -101,7 +101,7 @@ impl<I: Iterator<Item = Result<T, Malformed>>, T: InPlace> Sources<I, T> {
 
 /// A column whose cells are being gathered.
 enum Open<'a> {
-    /// The one that survives so far; none if all are deleted.
+    /// The cell that survives so far; `None` if all are deleted.
     Simple(ColumnId, Option<Placed<'a>>),
     Complex(ColumnId, Vec<Complex<'a>>),
 }
@@ -131,7 +131,7 @@ impl Folding<'_> {
         open.map_or(Ok(()), |open| self.close(open))
     }
 
-    /// The column with one more of its cells.
+    /// Adds the column's next cell.
     fn join<'a>(&self, open: Option<Open<'a>>, next: Placed<'a>) -> Result<Open<'a>, Malformed> {
         let Cell { column, timestamp_us, content, .. } = next.cell;
         match (open, content) {

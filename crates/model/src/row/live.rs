@@ -11,14 +11,14 @@ use crate::types::CqlType;
 use crate::value::collection::{patch, patch_length, push_element, reserve};
 use diorite_base::bytes::Malformed;
 
-/// What a reader sees of a packed row at one moment: expired, deleted and shadowed data is skipped.
+/// The view that a reader has of a packed row at one second: expired, deleted and shadowed data is skipped.
 #[derive(Debug, Clone, Copy)]
 pub struct LiveRow<'a> {
     reader: RowReader<'a>,
     sight: Sight,
 }
 
-/// The moment, and the deletions over the row.
+/// The second of reading, and the latest deletion over the row.
 #[derive(Debug, Clone, Copy)]
 struct Sight {
     now_s: u32,
@@ -82,7 +82,7 @@ impl<'a> LiveRow<'a> {
         LiveCells { cells: self.reader.cells(), sight: self.sight }
     }
 
-    /// The live cell of one column. Cells before it are passed over, whatever they hold.
+    /// The live cell of one column. Cells of earlier columns are skipped without being judged.
     pub fn cell(&self, column: ColumnId) -> Result<Option<LiveCell<'a>>, Malformed> {
         for cell in self.reader.cells() {
             let cell = cell?;
@@ -128,7 +128,7 @@ pub struct LiveCell<'a> {
     pub content: LiveContent<'a>,
 }
 
-/// What a live cell holds.
+/// The content of a live cell.
 #[derive(Debug, Clone, Copy)]
 pub enum LiveContent<'a> {
     /// Wire bytes
@@ -205,7 +205,7 @@ impl<'a> LiveComplex<'a> {
     }
 }
 
-/// Appends the element or map key that a path stands for, with its length.
+/// Appends the set element or map key that a path encodes, with its length.
 fn push_path(path_type: &CqlType, path: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let length_at = reserve(out);
     read_path(path_type, path, out)?;

@@ -1,9 +1,10 @@
 //! Merges packed rows cell by cell, as Cassandra reconciles them.
 //!
-//! Always true: the rule that picks a winner is a total order on cells (so merging is associative, commutative and idempotent), and the
-//! result's base is the greater of the two bases however rows are grouped. Cells that win from the row with that base are copied as they
-//! stand. The winner: the greater timestamp; then what is or will be a tombstone over what lives on; then a tombstone over an expiring
-//! value; then the later deletion or expiry; then the smaller TTL; then the greater bytes.
+//! Always true: the rule that picks a winner is a total order on cells (so merging is associative, commutative and
+//! idempotent), and the base of the result is the greater of the two bases, however rows are grouped. Cells that win
+//! from the row with that base are copied as they stand. The winner has the greater timestamp; at equal timestamps, a
+//! tombstone or a value that expires wins over a value that does not; then a tombstone over an expiring value; then the
+//! later deletion or expiry; then the smaller TTL; then the greater bytes.
 
 use super::parts::{Deletion, Expiry, Marker, NOTHING_DELETED, horizon as horizon_of, row_flag};
 use super::reader::{Cell, Cells, Complex, Content, Element, Elements};
@@ -50,7 +51,7 @@ pub(super) fn merge_markers(one: Option<Marker>, other: Option<Marker>) -> Optio
     }
 }
 
-/// Orders two simple cells (or elements) of the same place; the greater survives.
+/// Orders two simple cells (or elements) of the same column (or path); the greater survives.
 fn compare(a: (i64, Content<'_>), b: (i64, Content<'_>)) -> Ordering {
     a.0.cmp(&b.0).then_with(|| match (a.1, b.1) {
         (Content::Tombstone(a), Content::Tombstone(b)) => a.cmp(&b),
@@ -63,11 +64,11 @@ fn compare(a: (i64, Content<'_>), b: (i64, Content<'_>)) -> Ordering {
     })
 }
 
-/// By expiry (the second, then the shorter time to live), then by bytes; an expired value has none.
+/// Expiry (the second, then the shorter time to live), then bytes; an expired value has no bytes.
 type ValueRank<'a> = (Option<(u32, Reverse<u32>)>, Option<&'a [u8]>);
 
-/// The order of values of one timestamp. One that has expired stands where it stood, but for its bytes, which decide only between such that
-/// expire together.
+/// The order of values with the same timestamp. An expired value keeps its rank, except for its bytes, which decide
+/// only between values that expire together.
 fn value_rank(content: Content<'_>) -> Option<ValueRank<'_>> {
     let rank = |expiry: Expiry| (expiry.at_s, Reverse(expiry.ttl_s));
     match content {
@@ -84,8 +85,8 @@ pub(super) struct Placed<'a> {
     pub at_base: bool,
 }
 
-/// What two simple cells of one column, both newer than the row's deletion, become. Sums go on from a sum, begin anew after a tombstone, and
-/// end in one: by the order of the log.
+/// Combines two simple cells of one column, both newer than the row's deletion. Counters are summed in log order: a sum
+/// adds to an earlier sum, starts anew after a tombstone, and is removed by a later one.
 pub(super) fn survivor<'a>(older: Placed<'a>, newer: Placed<'a>) -> Placed<'a> {
     let (one, other) = (older.cell, newer.cell);
     let (sum, reset) = match (one.content, other.content) {
@@ -98,12 +99,12 @@ pub(super) fn survivor<'a>(older: Placed<'a>, newer: Placed<'a>) -> Placed<'a> {
         _ => return newer,
     };
     let timestamp_us = one.timestamp_us.max(other.timestamp_us);
-    // It stands nowhere yet: it is encoded when it is written.
+    // The new cell has no encoded form yet: it is encoded when it is written.
     let cell = Cell { column: other.column, timestamp_us, content: Content::Counter(sum, reset), encoded: &[] };
     Placed { cell, at_base: false }
 }
 
-/// The one of two elements of one path that survives.
+/// Of two elements with the same path, the one that survives.
 pub(super) fn later_element<'a>(older: Element<'a>, newer: Element<'a>) -> Element<'a> {
     match compare((older.timestamp_us, older.content), (newer.timestamp_us, newer.content)) {
         Ordering::Greater => older,
@@ -111,7 +112,7 @@ pub(super) fn later_element<'a>(older: Element<'a>, newer: Element<'a>) -> Eleme
     }
 }
 
-/// Two ascending sequences walked together.
+/// One step through two ascending sequences.
 fn step<T: Copy>(
     one: &Option<Result<T, Malformed>>,
     other: &Option<Result<T, Malformed>>,
@@ -154,7 +155,7 @@ impl Merging<'_> {
         Ok(())
     }
 
-    /// A cell that only one row has, or that won.
+    /// Writes a cell that only one row has, or that won.
     fn alone(&mut self, cell: Cell<'_>, at_base: bool) -> Result<(), Malformed> {
         if let Content::Complex(complex) = cell.content {
             return self.complex(cell.column, complex, None);
@@ -220,7 +221,7 @@ fn merge_elements(
     Ok(())
 }
 
-/// Writes any but a multi-cell cell; `at_base`: its encoded form is of a row with the writer's base.
+/// Writes any cell but a multi-cell one. `at_base`: its encoded form is from a row with the writer's base.
 #[inline]
 pub(super) fn write_simple(writer: &mut RowWriter<'_>, cell: Cell<'_>, at_base: bool) {
     let Cell { column, timestamp_us, content, encoded } = cell;

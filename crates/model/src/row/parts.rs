@@ -1,13 +1,13 @@
-//! What a packed row is made of: flags, markers, deletions, expiries, and the horizon of a row of version 2.
+//! The parts of a packed row: flags, markers, deletions, expiries, and the horizon of a row of version 2.
 
 use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_MASK};
 use diorite_base::Horizon;
 use diorite_base::bytes::Reader;
 
-/// The base timestamp of a row that the leader will stamp: pass it to [`super::RowWriter::new`] and as the timestamp of everything that is to
-/// carry the server's. Reserved; clients may not give it.
+/// The base timestamp of a row that the leader is to stamp: pass it to [`super::RowWriter::new`] and as the timestamp
+/// of everything that is to carry the stamp. The value is reserved; clients may not use it.
 pub const UNSTAMPED: i64 = i64::MIN;
-/// No outer deletion, for [`super::LiveRow::new`].
+/// The value for [`super::LiveRow::new`] where no deletion covers the row.
 pub const NOTHING_DELETED: i64 = i64::MIN;
 
 /// Flags of a row: what occurs in it.
@@ -32,7 +32,7 @@ pub(super) mod flag {
     pub const COMPLEX: u8 = 0x08;
     /// A counter.
     pub const COUNTER: u8 = 0x10;
-    /// Of a multi-cell column: a deletion precedes its elements. Of a counter: what was summed before this is gone.
+    /// Of a multi-cell column: a deletion precedes its elements. Of a counter: earlier increments do not count.
     pub const DELETED: u8 = 0x20;
     /// Of a deletion: its timestamp is the base less one.
     pub const BEFORE_BASE: u8 = 0x02;
@@ -43,7 +43,7 @@ pub fn now_seconds(now_us: i64) -> u32 {
     u32::try_from(now_us.div_euclid(1_000_000)).unwrap_or(if now_us < 0 { 0 } else { u32::MAX })
 }
 
-/// When a value goes away by itself.
+/// The expiry of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Expiry {
     /// The TTL it was written with, seconds.
@@ -83,7 +83,7 @@ pub struct Marker {
     pub expiry: Option<Expiry>,
 }
 
-/// How long a horizon is.
+/// The encoded size of a horizon.
 pub(super) const HORIZON_BYTES: usize = 12;
 
 pub(super) fn push_horizon(horizon: Horizon, out: &mut Vec<u8>) {
@@ -92,7 +92,7 @@ pub(super) fn push_horizon(horizon: Horizon, out: &mut Vec<u8>) {
     }
 }
 
-/// The horizon up to which what came before a row is gone.
+/// The horizon of a row of version 2.
 pub(crate) fn horizon(value: &[u8]) -> Option<Horizon> {
     if value.first()? & FORMAT_MASK != FORMAT_BOUNDED_ROW {
         return None;

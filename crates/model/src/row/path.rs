@@ -1,8 +1,9 @@
 //! Paths: the addresses of elements within multi-cell columns.
 //!
-//! Always true: paths sort as their elements do. A set's or map's path is the order-preserving form of the element or key (see
-//! [`crate::key`], whose canonical forms apply), a user-defined type's is the field's number, a list's is the
-//! timestamp that the log gave to the write, with tie breakers: so lists are in the order of the log, whatever the clocks of those who planned the writes said.
+//! Always true: paths sort as their elements do. The path of a set element or map key is its order-preserving form (see
+//! [`crate::key`], whose canonical forms apply); the path of a field of a user-defined type is the field's number; the
+//! path of a list element is the timestamp that the log gave to the write, with tie breakers. So lists are in the order
+//! of the log, whatever the clocks of the nodes that planned the writes.
 
 use crate::key::push_component;
 use crate::types::CqlType;
@@ -18,8 +19,8 @@ pub fn field_path(index: u16) -> [u8; 2] {
     index.to_be_bytes()
 }
 
-/// The path of an element appended to a list by the write with this timestamp of the log, which no other write of the tablet has. `nth` numbers the rows of one write,
-/// `sequence` the elements of one row.
+/// The path of an element appended to a list by the write with this stamp, which no other write of the tablet has.
+/// `nth` numbers the rows of one write, `sequence` the elements of one row.
 pub fn list_path_append(stamp_us: i64, nth: u32, sequence: u32) -> [u8; 16] {
     list_path(stamp_us, nth, sequence)
 }
@@ -27,21 +28,22 @@ pub fn list_path_append(stamp_us: i64, nth: u32, sequence: u32) -> [u8; 16] {
 /// The path of an element put before a list. Later writes, and later rows of one write, sort further to the front; elements of one row stay in the order of
 /// `sequence`.
 pub fn list_path_prepend(stamp_us: i64, nth: u32, sequence: u32) -> [u8; 16] {
-    // Mirrored at the epoch.
+    // The time is negated, so that later writes sort first.
     list_path(stamp_us.saturating_neg(), !nth, sequence)
 }
 
-/// Stands for [`list_path_append`] until the log has said when: see [`super::place_lists`].
+/// A placeholder for [`list_path_append`] until the write has its stamp: see [`super::place_lists`].
 pub fn unplaced_list_path_append(sequence: u32) -> [u8; 16] {
     unplaced(UNPLACED_APPEND, sequence)
 }
 
-/// Stands for [`list_path_prepend`] until the log has said when. It sorts before [`unplaced_list_path_append`], as what takes their places does.
+/// A placeholder for [`list_path_prepend`] until the write has its stamp. It sorts before
+/// [`unplaced_list_path_append`], as the final paths do.
 pub fn unplaced_list_path_prepend(sequence: u32) -> [u8; 16] {
     unplaced(UNPLACED_PREPEND, sequence)
 }
 
-/// How paths begin whose place is not known yet: neither with a time, nor with a column of a key.
+/// Prefix of the placeholder paths; no timestamp and no column of a key begins with it.
 pub(super) const UNPLACED_APPEND: [u8; 12] = [0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
 pub(super) const UNPLACED_PREPEND: [u8; 12] = [0; 12];
 

@@ -1,15 +1,17 @@
-//! Gives the elements that a write adds to lists their places, once the log has said when it comes.
+//! Gives the elements that a write adds to lists their paths, once the write has its stamp.
 //!
-//! Whoever plans a write does not know which writes come before it, and its clock need not agree with others'. So it leaves the places open, and every replica
-//! fills in the write's timestamp, which grows with the log, when it applies the entry.
+//! The node that plans a write does not know which writes come before it, and its clock may differ from others'. So it
+//! leaves placeholders, and each replica fills in the write's stamp, which grows with the log, when it applies the
+//! entry.
 //!
-//! Always true: the row keeps its length and the order of its elements; what has a place keeps it. Left out: rows that are malformed; they stay as they are.
+//! Always true: the row keeps its length and the order of its elements; an element with a path keeps it. Left out:
+//! malformed rows, which stay as they are.
 
 use super::path::{UNPLACED_APPEND, UNPLACED_PREPEND, list_path_append, list_path_prepend};
 use super::{Content, RowReader};
 use diorite_base::bytes::Malformed;
 
-/// Fills in the paths of elements that were added to lists by the write with this timestamp; the row is its `nth`.
+/// Replaces the placeholders in a row, which is the `nth` of the write with this stamp.
 pub fn place_lists(row: &mut [u8], stamp_us: i64, nth: u32) {
     let Ok(paths) = unplaced_paths(row) else { return };
     for (at, path) in paths {
@@ -38,7 +40,7 @@ impl Unplaced {
     }
 }
 
-/// Where in a row paths are that have no place yet.
+/// Where the placeholders are in a row.
 fn unplaced_paths(row: &[u8]) -> Result<Vec<(usize, Unplaced)>, Malformed> {
     let mut paths = Vec::new();
     for cell in RowReader::new(row)?.cells() {

@@ -98,22 +98,23 @@ pub struct Cell<'a> {
     pub column: ColumnId,
     /// Microseconds; of a multi-cell column the row's base, without meaning.
     pub timestamp_us: i64,
-    /// What it holds.
+    /// Its content.
     pub content: Content<'a>,
     /// Its encoded form.
     pub(super) encoded: &'a [u8],
 }
 
-/// What a stored cell holds. Elements hold only values and tombstones.
+/// The content of a stored cell. Elements hold only values and tombstones.
 #[derive(Debug, Clone, Copy)]
 pub enum Content<'a> {
     /// Wire bytes, perhaps expiring (or expired).
     Value(&'a [u8], Option<Expiry>),
     /// Deleted, at this second.
     Tombstone(u32),
-    /// A value that had expired when compaction came by. It stands where the value stood against all others, and nobody sees it.
+    /// A value that had expired when compaction rewrote it. It competes with other cells as the value did, and no
+    /// reader sees it.
     Expired(Expiry),
-    /// A counter's sum, and whether it stands for the whole: what came before is gone.
+    /// A counter's sum, and whether it is absolute: earlier sums are discarded.
     Counter(i64, bool),
     /// A multi-cell column.
     Complex(Complex<'a>),
@@ -194,7 +195,7 @@ impl<'a> Iterator for Cells<'a> {
 /// A stored multi-cell column.
 #[derive(Debug, Clone, Copy)]
 pub struct Complex<'a> {
-    /// What deletes older elements.
+    /// Deletes elements that are older.
     pub deletion: Option<Deletion>,
     elements: &'a [u8],
     base_us: i64,

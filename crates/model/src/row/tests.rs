@@ -17,7 +17,7 @@ mod horizons;
 mod placing;
 mod reference;
 
-/// What the real read side shows, in the reference's terms.
+/// The view of the real reader, in the reference's terms.
 fn view(value: &[u8], now_s: u32, deleted_us: i64) -> View {
     let row = LiveRow::new(value, now_s, deleted_us).unwrap();
     let mut cells = Vec::new();
@@ -48,7 +48,7 @@ fn merged(older: &[u8], newer: &[u8]) -> Vec<u8> {
     out
 }
 
-/// As many rows as one key may gather; timestamps are multiples of `step` plus `offset`.
+/// A number of rows that one key may gather; timestamps are multiples of `step` plus `offset`.
 fn rows(step: i64, offset: i64) -> impl Strategy<Value = Vec<Input>> {
     prop::collection::vec(reference::input(step, offset), 1..5)
 }
@@ -101,7 +101,7 @@ proptest! {
         };
         let shown = |row: Option<&[u8]>| row.map_or(View::default(), |row| view(row, seen_at, NOTHING_DELETED));
         prop_assert_eq!(shown(compacted(purge_before_s).as_deref()), shown(Some(&row)));
-        // Without purging, writes that arrive later find what they would have found, of whatever timestamp they are.
+        // Without purging, later writes of any timestamp merge to the same as without compaction.
         let late = late.encode();
         let after = compacted(0).map_or(late.clone(), |row| merged(&row, &late));
         prop_assert_eq!(shown(Some(&after)), shown(Some(&merged(&row, &late))));
@@ -122,7 +122,7 @@ proptest! {
 
     #[test]
     fn the_stamp_slot_dates_everything_at_the_base(input in reference::input(1, 0), stamp_us in 100i64..200) {
-        // Whatever was at the old base is, once stamped, at the new one.
+        // After stamping, the cells of the old base have the new one.
         let mut unstamped = input.clone();
         unstamped.move_base(UNSTAMPED);
         let mut bytes = unstamped.encode();

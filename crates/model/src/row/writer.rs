@@ -14,7 +14,7 @@ use diorite_base::bytes::{put_slice, put_varint};
 pub struct RowWriter<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
-    /// Where what the row holds begins.
+    /// Where the content of the row begins.
     body_at: usize,
     base_us: i64,
     next_column: u64,
@@ -30,7 +30,7 @@ struct OpenComplex {
 }
 
 impl<'a> RowWriter<'a> {
-    /// Begins a row at the end of `out`. What carries the timestamp `base_us` stores none of its own.
+    /// Begins a row at the end of `out`. Cells with the timestamp `base_us` store no timestamp of their own.
     #[inline]
     pub fn new(out: &'a mut Vec<u8>, base_us: i64) -> Self {
         let start = out.len();
@@ -40,7 +40,7 @@ impl<'a> RowWriter<'a> {
         Self { out, start, body_at, base_us, next_column: 0, complex: OpenComplex::default() }
     }
 
-    /// As [`Self::new`], of a row that says up to which horizon what came before it is gone, if it does.
+    /// As [`Self::new`], for a row with a horizon, if one is given.
     pub(super) fn bounded(out: &'a mut Vec<u8>, base_us: i64, horizon: Option<Horizon>) -> Self {
         let mut writer = Self::new(out, base_us);
         if let Some(horizon) = horizon {
@@ -136,7 +136,7 @@ impl<'a> RowWriter<'a> {
         self.push_counter(column, timestamp_us, delta, false);
     }
 
-    /// Adds a counter; `reset`: what was summed before it is gone.
+    /// Adds a counter. `reset`: earlier sums are discarded.
     pub(super) fn push_counter(&mut self, column: ColumnId, timestamp_us: i64, sum: i64, reset: bool) {
         self.push_column(column);
         self.raise(row_flag::COUNTER);

@@ -102,7 +102,7 @@ mod tests {
         let hour = Span { months: 0, days: 0, nanoseconds: 3_600_000_000_000 };
         assert_eq!(floor(ms(2024, 5, 17) + 5_400_000, hour, 0), Some(ms(2024, 5, 17) + 3_600_000));
         assert_eq!(floor(-1, hour, 0), None);
-        // Further apart than there are milliseconds to count.
+        // The distance is more milliseconds than an `i64` holds.
         assert_eq!(floor(i64::MAX, hour, i64::MIN), None);
         assert_eq!(floor(i64::MAX, months(1), -1_000_000), None);
     }

@@ -27,7 +27,7 @@ fn is_sorted(data_type: &CqlType) -> bool {
     matches!(data_type, CqlType::Set(..) | CqlType::Map(..) | CqlType::Jsonb)
 }
 
-/// Whether a type is, or has in it, one of which `is` holds.
+/// Whether `is` holds for a type or for any type within it.
 fn holds(data_type: &CqlType, is: fn(&CqlType) -> bool) -> bool {
     is(data_type)
         || match data_type {
@@ -39,14 +39,14 @@ fn holds(data_type: &CqlType, is: fn(&CqlType) -> bool) -> bool {
         }
 }
 
-/// A type, and what has to be known of it for each of its values: found out once, as a value may have very many elements.
+/// A type, and the properties that sorting its values needs: computed once, as a value may have very many elements.
 struct Shape<'t> {
     data_type: &'t CqlType,
-    /// A set, a map or a document is in it.
+    /// Whether it contains a set, a map or a document.
     is_sorted: bool,
-    /// A decimal is in it, so that comparing two values may take long.
+    /// Whether it contains a decimal, so that comparing two values may take long.
     holds_decimal: bool,
-    /// Of elements, key and value, or fields; of types that have something sorted in them.
+    /// The shapes of elements, of key and value, or of fields; empty for types without anything to sort.
     parts: Vec<Shape<'t>>,
 }
 
@@ -67,14 +67,14 @@ impl<'t> Shape<'t> {
         Self { data_type, is_sorted, holds_decimal, parts }
     }
 
-    /// Sorts what has this type in it; what is equal keeps its order.
+    /// Sorts elements by their values of this type; the sort is stable.
     fn sort<T>(&self, all: &mut [T], value: impl Fn(&T) -> &[u8]) {
         if !self.holds_decimal {
             return all.sort_by(|one, other| compare(self.data_type, value(one), value(other)));
         }
         all.sort_by_cached_key(|one| {
             let mut key = Vec::new();
-            // What is no value was refused when it was validated.
+            // Malformed values were refused when they were validated.
             let _ = push_component(self.data_type, value(one), &mut key);
             key
         });

@@ -25,7 +25,7 @@ fn read_count(wire: &[u8]) -> Result<(usize, &[u8]), ValueError> {
         wire.split_first_chunk::<4>().ok_or_else(|| unexpected("not enough bytes to read a collection"))?;
     let count = i32::from_be_bytes(*head);
     match usize::try_from(count) {
-        // Each element has at least its length, so a count past that is a lie and must not size a buffer.
+        // Each element takes at least its length, so a count beyond that is false and must not size a buffer.
         Ok(count) if count <= rest.len() / 4 => Ok((count, rest)),
         _ => Err(unexpected("not enough bytes to read a collection")),
     }

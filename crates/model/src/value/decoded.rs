@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use uuid::Uuid;
 
 impl Value {
-    /// Decodes wire bytes, which are checked before. What is stored may hold longer numbers than clients may send.
+    /// Decodes and validates wire bytes. Stored numbers may be longer than clients may send.
     pub fn decode(data_type: &CqlType, wire: &[u8]) -> Result<Value, ValueError> {
         data_type.check(wire, usize::MAX)?;
         decode_checked(data_type, wire)

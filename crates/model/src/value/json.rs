@@ -28,7 +28,7 @@ pub fn write_json(data_type: &CqlType, wire: &[u8], out: &mut String) -> Result<
                 out.push_str(std::mem::replace(&mut separator, ", "));
                 let mut name = String::new();
                 write_json(key_type, key?, &mut name)?;
-                // A key that is a string already stands as it is, anything else as a string of its JSON.
+                // A key that is a JSON string is used as it is; any other key becomes a string of its JSON.
                 if name.starts_with('"') {
                     out.push_str(&name)
                 } else {
@@ -126,7 +126,7 @@ fn write_scalar(data_type: &CqlType, wire: &[u8], out: &mut String) -> Result<()
             let mut text = String::new();
             literal_text(data_type, wire, &mut text)?;
             match value {
-                // Shown as a string constant, which JSON does not need.
+                // Rendered as a string constant, which JSON does not need.
                 Value::Jsonb(document) => out.push_str(&document),
                 _ => out.push_str(&text),
             }
@@ -144,7 +144,7 @@ fn refuse<T>(message: String) -> Result<T, ValueError> {
     Err(ValueError(message))
 }
 
-/// What a JSON value is, as messages say it.
+/// The kind of a JSON value, for messages.
 fn kind(json: &Json) -> &'static str {
     match json {
         Json::Null => "null",
@@ -174,7 +174,7 @@ fn read(data_type: &CqlType, json: &Json, out: &mut Vec<u8>) -> Result<(), Value
     let expected =
         |what: &str| refuse(format!("Expected {what}, but got a {}: {}", kind(json), literal::shown(&json.text())));
     if data_type.native_name().is_none() {
-        // As the key of a map a collection is a string of JSON.
+        // A collection as the key of a map is a string of JSON.
         return match json {
             Json::String(text) => read_nested(data_type, &Json::parse(text)?, out),
             other => read_nested(data_type, other, out),

@@ -215,7 +215,7 @@ pub(crate) fn shown(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Refuses more digits than a number may have; what is no number is refused by others.
+/// Refuses more digits than a number may have. Text that is no number is refused elsewhere.
 fn check_digits(data_type: &CqlType, text: &str) -> Result<(), ValueError> {
     let mantissa = text.find(['e', 'E']).map_or(text, |at| &text[..at]);
     let digits = mantissa.bytes().filter(u8::is_ascii_digit).count();

@@ -147,7 +147,7 @@ fn scalar(value: &Value, out: &mut String) {
     debug_assert!(written.is_ok(), "writing to a string does not fail");
 }
 
-/// Rust's shortest form that reads back the same, with CQL's names for what is no number.
+/// Rust's shortest form that reads back the same, with CQL's names for infinities and NaN.
 fn floating(text: String) -> String {
     match text.as_str() {
         "inf" => "Infinity".to_owned(),

@@ -154,7 +154,7 @@ pub(super) fn parse_time(text: &str) -> Option<i64> {
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// A unit of durations, and what is in one.
+/// A unit of durations, and its length.
 #[derive(Clone, Copy)]
 struct Unit {
     name: &'static str,

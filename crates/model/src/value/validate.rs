@@ -1,8 +1,9 @@
 //! Whether bytes from a client are a value of a type.
 //!
-//! Always true: accepts what Cassandra's serializers accept, with its error messages, and nothing that a later step would stumble over
-//! (Cassandra lets some malformed decimals and durations through and fails on reading them; here they are refused at once, and so are
-//! numbers over [`MAX_NUMBER_BYTES`], of which stored ones from before there was that limit stay readable).
+//! Always true: accepts what Cassandra's serializers accept, with its error messages, except for values that a later
+//! step could not read: Cassandra accepts some malformed decimals and durations and fails when it reads them; they are
+//! refused here. So are numbers over [`MAX_NUMBER_BYTES`]; numbers that were stored before there was that limit stay
+//! readable.
 
 use super::ValueError;
 use super::collection::{elements, entries, fields, vector_elements};
@@ -64,7 +65,7 @@ impl CqlType {
         self.check(wire, MAX_NUMBER_BYTES)
     }
 
-    /// Checks the wire bytes of a value, in which numbers of any length are `varint` and `decimal` with at most `number_bytes` bytes.
+    /// Checks the wire bytes of a value in which `varint` and `decimal` take at most `number_bytes` bytes.
     pub(super) fn check(&self, wire: &[u8], number_bytes: usize) -> Result<(), ValueError> {
         if wire.is_empty() && self.allows_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What clients are told of changes of the schema, and of who the nodes are.
+//! Events for clients: changes of the schema and of the nodes.
 
 use diorite_cluster::catalog::{SchemaChangeKind, SchemaEvent, SchemaTarget as CatalogTarget};
 use diorite_control::follower::ClientNotice;

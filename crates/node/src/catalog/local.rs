@@ -1,4 +1,4 @@
-//! This node's replicas, as decisions look at them.
+//! This node's replicas, as inputs of decisions.
 
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Split;
@@ -13,7 +13,7 @@ pub(crate) struct LocalReplicas<'a> {
 }
 
 impl<'a> LocalReplicas<'a> {
-    /// Those of node `node`.
+    /// The replicas of node `node`.
     pub(crate) fn new(node: NodeId, store: &'a Store) -> Self {
         Self { node, store }
     }

@@ -1,4 +1,4 @@
-//! What clients are told of nodes that are up and down.
+//! Notices to clients of nodes that are up and down.
 
 use super::CatalogFollower;
 use diorite_base::NodeId;
@@ -7,7 +7,7 @@ use diorite_control::peers::{DOWN_AFTER, Notice};
 use diorite_cql::protocol::Event;
 
 impl CatalogFollower {
-    /// Does what is to be done about a node whose status changed.
+    /// Carries out the action after a change of a node's status.
     pub(super) fn heed(&self, node: NodeId, notice: Notice) {
         match notice {
             Notice::Nothing => {}
@@ -25,7 +25,7 @@ impl CatalogFollower {
         }
     }
 
-    /// Tells clients that a node is up or down.
+    /// Notifies clients that a node is up or down.
     fn tell_status(&self, node: NodeId, is_up: bool) {
         let Some(address) = cql_address(&self.served.load(), node) else { return };
         tracing::info!(event = "node", %node, %address, is_up, "clients are told of a node's status");

@@ -1,4 +1,4 @@
-//! Decisions about replicas in the terms of the node's store: how the catalog's replica and those of tables are opened.
+//! Translates decisions about replicas for the node's store: how the catalog's replica and those of tables are opened.
 
 use crate::table_options;
 use arc_swap::ArcSwap;
@@ -25,15 +25,15 @@ pub(super) fn split_at(split: &CatalogSplit) -> Split {
     Split { boundary, children: split.children }
 }
 
-/// What evaluates the catalog's commands from now on.
+/// The newest snapshot of the evaluator in use.
 pub(super) type Current = Arc<ArcSwap<CatalogEvaluator>>;
 
-/// How the catalog's replica is opened: what evaluates its commands wakes `wake` with every change, and becomes `current` once it has what is stored, not before, as the replica
-/// need not be opened.
+/// How the catalog's replica is opened. Its evaluator wakes `wake` with every change, and becomes `current` once it has
+/// loaded the stored catalog, not before, as the replica may fail to open.
 pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted, current: Current) -> OpenTablet {
     let woken = wake.clone();
     let listener = move |_: &Arc<Catalog>| {
-        // If it is full the follower is woken already; it is gone only when the node shuts down.
+        // If the channel is full, the follower is woken already; it is closed only when the node shuts down.
         let _ = wake.try_send(());
     };
     let evaluator = Arc::new(CatalogEvaluator::new(Catalog::default(), listener));
@@ -55,7 +55,7 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted, current: Curren
             loading.reload(entries).map_err(|error| diorite_storage::StorageError::Corrupt(error.to_string()))?;
         }
         current.store(Arc::clone(&loading));
-        // Whoever was woken by the reload may have looked too early.
+        // The follower may have been woken before the reload was complete.
         let _ = woken.try_send(());
         Ok(())
     };

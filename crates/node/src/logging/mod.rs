@@ -1,7 +1,8 @@
-//! Log output: standard error, as text or JSON, and the newest lines in memory for whoever asks.
+//! Log output: standard error, as text or JSON, and the newest lines in memory.
 //!
-//! Always true: what is kept in memory is bounded; levels may be changed while the node runs; directives that cannot be read change nothing. What is
-//! secret is not here but where it is logged: statements go to the log without their values (`diorite_cql::language::redacted`).
+//! Always true: the lines in memory are bounded; levels may be changed while the node runs; invalid directives change
+//! nothing. Callers remove secrets before they log: statements are logged without their values
+//! (`diorite_cql::language::redacted`).
 
 mod recent;
 mod slow;
@@ -20,14 +21,14 @@ use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
 /// The log engine reports the zeros behind the last record of a crashed log as a broken batch: expected, and not an operator's concern.
 const ALWAYS: &str = "raft_engine=error";
-/// What holds if the given directives cannot be read.
+/// The level if the given directives are invalid.
 const DEFAULT_LEVELS: &str = "info";
 
 /// The process's logger, as far as it can be looked at and changed.
 pub(crate) struct Logging {
     /// The newest lines.
     pub(crate) recent: Arc<Recent>,
-    /// What takes long.
+    /// The log of slow requests.
     pub(crate) slow: SlowQueries,
     format: LogFormat,
     filter: reload::Handle<EnvFilter, Registry>,
@@ -50,7 +51,7 @@ fn filter_of(levels: &str) -> Result<EnvFilter, ParseError> {
 }
 
 impl Logging {
-    /// Installs the process's logger. Directives that cannot be read fall back to `info`, which is said.
+    /// Installs the process's logger. Invalid directives fall back to `info`, with a warning.
     pub(crate) fn install(options: &StartOptions) -> Arc<Self> {
         let (levels, filter, unreadable) = match filter_of(&options.log_level) {
             Ok(filter) => (options.log_level.clone(), filter, None),
@@ -75,7 +76,7 @@ impl Logging {
         Arc::new(Self { recent, slow, format: options.log_format, filter: handle, levels: Mutex::new(levels) })
     }
 
-    /// What is logged, as it was given.
+    /// The current directives, as they were given.
     pub(crate) fn levels(&self) -> String {
         self.levels.lock().clone()
     }
@@ -85,10 +86,10 @@ impl Logging {
         self.format
     }
 
-    /// Logs from now on what `levels` say.
+    /// Sets the directives from now on.
     pub(crate) fn set_levels(&self, levels: &str) -> Result<(), LevelsError> {
         let filter = filter_of(levels)?;
-        // One change at a time, so that what is shown is what holds.
+        // One change at a time, so that the text matches the directives in force.
         let mut shown = self.levels.lock();
         self.filter.reload(filter)?;
         tracing::info!(levels, before = %*shown, "log levels were changed");

@@ -1,6 +1,7 @@
 //! The newest lines of the log, in memory.
 //!
-//! Always true: at most [`MAX_LINES`] lines and [`MAX_BYTES`] bytes of text are kept; what is longer than [`MAX_TEXT_BYTES`] is cut.
+//! Always true: at most [`MAX_LINES`] lines and [`MAX_BYTES`] bytes of text are kept; longer texts than
+//! [`MAX_TEXT_BYTES`] are cut.
 
 use diorite_base::{Clock, SystemClock};
 use parking_lot::Mutex;
@@ -21,7 +22,7 @@ const MAX_BYTES: usize = 2 << 20;
 const MAX_TEXT_BYTES: usize = 4 << 10;
 /// Lines that are shown if nothing else is asked for.
 const SHOWN: usize = 500;
-/// What a line takes beside its text, about.
+/// About how many bytes a line takes beside its text.
 const LINE_BYTES: usize = 128;
 
 /// How grave a line is.
@@ -164,7 +165,7 @@ impl Found {
         }
         match field.name() {
             "message" => self.message = value,
-            // What other crates log by way of `log` carries its own source.
+            // Fields of records that other crates log through `log`.
             name if name.starts_with("log.") => {}
             name => self.fields.push((name, value)),
         }

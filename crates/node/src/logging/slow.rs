@@ -1,7 +1,8 @@
 //! Logs requests that took longer than a threshold.
 //!
-//! Always true: at most [`PER_SECOND`] lines a second are written, however many requests are slow; how many were passed over is told by the next line. A
-//! statement is shown without its values. While the threshold is off, nothing is compared but one number.
+//! Always true: at most [`PER_SECOND`] lines a second are written, however many requests are slow; the next line says
+//! how many were left out. A statement is shown without its values. While the threshold is off, the cost is one
+//! comparison.
 
 use parking_lot::Mutex;
 use std::net::SocketAddr;
@@ -39,14 +40,14 @@ pub(crate) struct SlowQuery<'a> {
 }
 
 impl SlowQueries {
-    /// From so many milliseconds on; none: never.
+    /// With this threshold, milliseconds; `None`: off.
     pub(crate) fn new(threshold_ms: Option<u64>) -> Self {
         let slow = Self { threshold_ns: AtomicU64::new(OFF), window: Mutex::default() };
         slow.set_threshold_ms(threshold_ms);
         slow
     }
 
-    /// From how long on requests are told of, milliseconds; none: never.
+    /// The threshold, milliseconds; `None`: off.
     pub(crate) fn threshold_ms(&self) -> Option<u64> {
         Some(self.threshold_ns.load(Ordering::Relaxed)).filter(|threshold| *threshold != OFF).map(|ns| ns / 1_000_000)
     }
@@ -57,7 +58,7 @@ impl SlowQueries {
         self.threshold_ns.store(threshold_ns, Ordering::Relaxed);
     }
 
-    /// Whether a request that took so long is to be told of.
+    /// Whether a request of this duration is slow.
     #[inline]
     pub(crate) fn is_slow(&self, elapsed_ns: u64) -> bool {
         elapsed_ns >= self.threshold_ns.load(Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! What the other members say when this node dials them, for all who wait for it; [`diorite_control::membership::Admission`] says what follows from it.
+//! The answers of the other members that this node dials, for all that wait for them;
+//! [`diorite_control::membership::Admission`] decides on them.
 
 use crate::error::StartError;
 use diorite_base::NodeId;
@@ -50,7 +51,7 @@ fn stopped((by, refusal): (NodeId, &Said)) -> StartError {
 }
 
 impl Admission {
-    /// Waits until each of `nodes` has let this node in, has refused it, or could not be reached.
+    /// Waits until each of `nodes` has admitted this node, has refused it, or could not be reached.
     pub(crate) async fn have_answered(&self, nodes: &[NodeId]) {
         let mut changes = self.changes.subscribe();
         while !self.decision.lock().have_answered(nodes) {
@@ -77,12 +78,12 @@ impl Admission {
         }
     }
 
-    /// The nodes that have let this one in.
+    /// The nodes that have admitted this one.
     pub(crate) fn met(&self) -> Vec<NodeId> {
         self.decision.lock().met()
     }
 
-    /// Waits until there is one more of them.
+    /// Waits until one more has admitted it.
     pub(crate) async fn someone_new(&self) {
         self.new_face.notified().await;
     }

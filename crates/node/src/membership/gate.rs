@@ -1,4 +1,4 @@
-//! The doors of this node: which other nodes are let in, what newcomers are answered, and where frames go.
+//! Admission of other nodes, answers to nodes that want to join, and dispatch of frames.
 
 use super::join::{Answer, Question};
 use crate::catalog::CatalogFollower;
@@ -26,7 +26,7 @@ use tokio::time::timeout;
 /// How long a newcomer's registration is tried; less than the node waits, and than the transport does for an answer.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// Hands frames to those who understand them.
+/// Dispatches frames to their receivers.
 pub(crate) struct Inbox {
     pub(crate) store: Arc<Store>,
     pub(crate) router: Arc<Router>,
@@ -43,7 +43,7 @@ impl Receiver for Inbox {
     }
 }
 
-/// Decides by what the catalog says.
+/// Decides by the catalog.
 #[derive(Clone)]
 pub(crate) struct Gatekeeper {
     pub(crate) node: NodeId,
@@ -100,8 +100,9 @@ fn not_yet(why: impl std::fmt::Display) -> Refusal {
 }
 
 impl Gatekeeper {
-    /// The guard of a node says that a life of the node has ended, and shows the key that proves that it is the guard: with the life's number it hashes to the incarnation in
-    /// the handshakes of the process that has connected last. Support is of a life, by its heartbeats, so that a notice that is late or comes twice changes nothing.
+    /// The guard of a node reports that a life of the node has ended, with the key as its proof: with the number of the
+    /// life it hashes to the incarnation in the handshakes of the process that connected last. Support is given to a
+    /// life, as its heartbeats name it, so a notice that is late or comes twice changes nothing.
     fn note_end(&self, node: NodeId, life: u64, key: &LifeKey) {
         if self.incarnations.of(node) == Some(key.incarnation(life)) && self.store.node_ended(node, life) {
             tracing::warn!(event = "node", %node, "the guard of a node reports that the node's process has ended");

@@ -22,20 +22,20 @@ pub(crate) const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one node may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What is asked of a member.
+/// A question to a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub(super) enum Question {
     /// To become a member.
     Join {
-        /// Who asks.
+        /// The node that asks.
         node: NodeDescription,
-        /// What the operator believes the cluster's to be.
+        /// The replication factor that the operator gave.
         replication_factor: Option<u32>,
         /// The version of the program that asks.
         program: String,
     },
-    /// Where the members are, asked by one of them.
+    /// The members' addresses, asked for by a member.
     Whereabouts {
         /// The cluster meant.
         cluster: Uuid,
@@ -44,9 +44,9 @@ pub(super) enum Question {
     Ended {
         /// The node.
         node: NodeId,
-        /// Which life of it, as its heartbeats say.
+        /// The life, by the number in its heartbeats.
         life: u64,
-        /// What nobody else knows.
+        /// The secret that proves it.
         key: LifeKey,
     },
 }
@@ -61,14 +61,14 @@ impl Question {
     }
 }
 
-/// What a member answers.
+/// The answer of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Answer {
     /// The cluster.
     pub(super) cluster: Uuid,
     /// The number of the newcomer.
     pub(super) node: Option<NodeId>,
-    /// The catalog's version that says so.
+    /// The catalog version with this membership.
     pub(super) version: u64,
     /// Where the members are dialled.
     pub(super) members: Vec<(NodeId, SocketAddr)>,
@@ -110,22 +110,22 @@ impl Joined {
     }
 }
 
-/// Who asks.
+/// The node that asks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Applicant {
-    /// The address that questions come from.
+    /// The local address of questions.
     pub(crate) bind: IpAddr,
     /// Where this node itself is dialled: there is no use in asking there.
     pub(crate) advertise: SocketAddr,
     /// How far the wall clocks of two nodes may be apart.
     pub(crate) max_clock_skew: Duration,
-    /// How long anyone is asked again who does not answer.
+    /// How long a member without an answer is asked again.
     pub(crate) timeout: Duration,
 }
 
 /// Why an attempt did not lead to an answer.
 enum Failure {
-    /// It is no use to ask again.
+    /// A retry cannot help.
     Final(String),
     /// It may be later.
     Passing(String),

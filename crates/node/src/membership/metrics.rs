@@ -1,4 +1,4 @@
-//! What the connections between nodes have carried, for the metrics page.
+//! Metrics of the connections between nodes.
 
 use diorite_rpc::tcp::{LaneStatistics, TcpTransport};
 use prometheus_client::collector::Collector;
@@ -19,7 +19,7 @@ impl fmt::Debug for LaneMetrics {
     }
 }
 
-/// Name, meaning, unit, and what is read.
+/// Name, help text, unit, and the value's source.
 type Kind = (&'static str, &'static str, Option<Unit>, fn(&LaneStatistics) -> u64);
 
 const COUNTERS: &[Kind] = &[

@@ -1,4 +1,4 @@
-//! Who the other nodes are: becoming a member of a cluster, being let in by the members, letting others in, and knowing where they are.
+//! Membership: joining a cluster, being admitted by the members, admitting others, and knowing their addresses.
 //!
 //! ```text
 //! new directory ──▶ join ──question──▶ a member: gate ──▶ catalog: RegisterNode
@@ -7,8 +7,8 @@
 //! catalog changes ──▶ follow ──▶ transport
 //! ```
 //!
-//! Always true: a directory is claimed only after the cluster has given the node its number; a node whose catalog is empty still trusts whoever
-//! is of its cluster, as it has nothing to compare with, and is told the rest by the catalog's group.
+//! Always true: a directory is claimed only after the cluster has given the node its id. A node whose catalog is empty
+//! trusts every node of its cluster, as it has nothing to compare with, and receives the rest from the catalog's group.
 //! Left out: leaving a cluster (`crate::operate` and the catalog), and encryption.
 
 mod address;
@@ -51,14 +51,14 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::time::timeout;
 
-/// How long a starting node waits for what the members say before it serves.
+/// How long a starting node waits for the members' answers before it serves.
 const ADMISSION_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long the catalog's leader is waited for when it is asked how far it is.
+/// How long to wait for the catalog's leader to answer with its version.
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a start waits until the catalog knows a changed address; after that it is told in the background.
+/// How long a start waits until the catalog has a changed address; after that it is registered in the background.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What this node says about itself.
+/// The description of this node.
 pub(crate) async fn describe(options: &StartOptions, host: uuid::Uuid) -> Result<NodeDescription, StartError> {
     let node_address = match &options.advertise_node_address {
         Some(address) => Some(resolve(address).await.map_err(|error| {
@@ -78,12 +78,12 @@ pub(crate) async fn describe(options: &StartOptions, host: uuid::Uuid) -> Result
     })
 }
 
-/// What the guard of a node says to the members once the node's process has ended.
+/// The notice that this node's guard sends to the members once the node's process has ended.
 pub(crate) fn end_notice(node: NodeId, life: u64, key: LifeKey) -> Vec<u8> {
     join::Question::Ended { node, life, key }.encode()
 }
 
-/// Writes to the catalog wherever it is led.
+/// Writes to the catalog, on whichever node it is led.
 pub(crate) struct RoutedWriter(pub(crate) Arc<Router>);
 
 impl CatalogWriter for RoutedWriter {
@@ -92,7 +92,7 @@ impl CatalogWriter for RoutedWriter {
     }
 }
 
-/// Passes on to all who want to know that nodes come and go.
+/// Passes changes of other nodes' status on to all that need them.
 pub(crate) struct Arrivals {
     pub(crate) router: Arc<Router>,
     pub(crate) catalog: Arc<CatalogFollower>,
@@ -113,7 +113,7 @@ impl PeerListener for Arrivals {
     }
 }
 
-/// What a running member needs of the others.
+/// The parts of a running member that deal with other nodes.
 pub(crate) struct Membership {
     pub(crate) transport: Arc<TcpTransport>,
     pub(crate) guard: Guard,
@@ -132,8 +132,8 @@ impl Membership {
         NodeId(self.identity.node)
     }
 
-    /// Lets others in from now on, and dials the members that are known: from the catalog's copy on disk, or from the answer of who let this
-    /// node join.
+    /// Accepts connections of other nodes from now on, and dials the known members: those in the catalog's copy on
+    /// disk, or in the answer of the node that let this one join.
     pub(crate) fn open_doors(&self, listener: TcpListener, joined: Option<&Joined>) {
         let inbox = Inbox {
             store: Arc::clone(&self.store),
@@ -151,7 +151,7 @@ impl Membership {
         self.keep_in_touch(&joined.iter().flat_map(|joined| joined.members()).collect());
     }
 
-    /// Keeps in touch with the members, as far as they are known. `named`: by whoever let this node join.
+    /// Keeps in contact with the members, as far as they are known. `named`: the members named when this node joined.
     fn keep_in_touch(&self, named: &BTreeMap<NodeId, SocketAddr>) {
         let met = self.admission.met();
         let contacts = Contacts::new(self.node(), &self.catalog.current(), named, &met, Planted::default());
@@ -163,7 +163,8 @@ impl Membership {
         }
     }
 
-    /// Waits until every member that can be reached has let this node in or not; fails if none has and one said that none will.
+    /// Waits until every member that can be reached has admitted this node or refused it; fails if none has admitted it
+    /// and one has refused it finally.
     pub(crate) async fn admitted(&self) -> Result<(), StartError> {
         let members = addresses(&self.catalog.current());
         let others: Vec<NodeId> = members.into_keys().filter(|node| *node != self.node()).collect();
@@ -171,8 +172,8 @@ impl Membership {
         self.admission.verdict()
     }
 
-    /// A copy of the catalog that was lost with a disk, and was not whole again when the process ended, says less than what this node's disks hold: nothing is done
-    /// by it. Waits until the others have sent as much as there was.
+    /// Waits until a copy of the catalog that was lost with a disk is complete again. Until then it knows less than
+    /// this node's disks hold, and no action is taken on it.
     pub(crate) async fn whole(&self) -> Result<(), StartError> {
         let mut is_logged = false;
         loop {
@@ -214,7 +215,8 @@ impl Membership {
         written.map_err(|error| StartError::Tablet { what: "the catalog".to_owned(), reason: error.to_string() })
     }
 
-    /// Tells the catalog where this node is, if it has another idea. What takes longer goes on in the background.
+    /// Registers this node's address with the catalog, unless the catalog has it. Continues in the background if it
+    /// takes long.
     pub(crate) async fn register(self: &Arc<Self>) -> Result<(), StartError> {
         let Some(command) = registering(&self.catalog.current(), self.node(), &self.description) else {
             return Ok(());
@@ -253,12 +255,13 @@ impl Membership {
         }
     }
 
-    /// A member that comes back is ready when its copy of the catalog has all that was acknowledged before.
+    /// A member that comes back is ready when its copy of the catalog includes everything that was acknowledged before.
     pub(crate) async fn caught_up(&self) -> Result<(), StartError> {
         self.ready(Readiness::returning(self.clock.monotonic_ns(), Planted::default())).await
     }
 
-    /// A node that has just joined is ready when its copy of the catalog knows it, and the catalog is where it is wanted.
+    /// A node that has just joined is ready when its copy of the catalog contains it, and the catalog's group has its
+    /// wanted voters.
     pub(crate) async fn joined(&self, joined: &Joined) -> Result<(), StartError> {
         self.ready(Readiness::joined(joined.version(), self.clock.monotonic_ns())).await
     }
@@ -318,8 +321,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Keeps heartbeats and the transport to the members that the catalog has. Runs as long as the node, and nobody else decides that meanwhile: of
-    /// two who do, the one with the older snapshot may be the last.
+    /// Keeps heartbeats and the transport in line with the members in the catalog. Runs as long as the node, and alone:
+    /// of two concurrent updates the one with the older snapshot might come last.
     pub(crate) async fn follow(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         loop {
@@ -345,7 +348,7 @@ impl Membership {
     }
 }
 
-/// Reads arbitrary bytes as a question of who wants to join.
+/// Reads arbitrary bytes as a question of a node that wants to join.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn check_question(input: &[u8]) {
     if let Ok(question) = join::Question::decode(input) {

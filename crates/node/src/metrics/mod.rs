@@ -1,7 +1,8 @@
-//! The node's metrics, read from their sources when somebody asks.
+//! The node's metrics, read from their sources at each scrape.
 //!
-//! Names and units follow the conventions of Prometheus; `docs/metrics.md` lists them. Always true: how many lines there are does not grow with the tablets; only
-//! tables, disks and other nodes have lines of their own, tables up to a bound (`tables`).
+//! Names and units follow the conventions of Prometheus; `docs/metrics.md` lists them. Always true: the number of lines
+//! does not grow with the tablets; only tables, disks and other nodes have lines of their own, tables up to a bound
+//! (`tables`).
 
 mod node;
 mod replicas;

@@ -27,7 +27,7 @@ impl Source {
         out.counter("memory_waits", "Times a store thread waited for a flush", None, read(&counters.memory_waits))
     }
 
-    /// Consensus: what was proposed and committed, who leads, and copies of replicas.
+    /// Consensus: proposals, commits, leaders, and copies of replicas.
     pub(super) fn raft(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let store = &self.shared.kv.store;
         let counters = store.counters();
@@ -136,7 +136,8 @@ impl Source {
         out.gauges("disk_failed", "1 where the disk has failed and is not used", None, "disk", &failed)
     }
 
-    /// What SSTables are made of, and what reading them takes. Missing as long as those of some tablet have not been looked into since they came.
+    /// The contents of SSTables, and the cost of reading them. Missing until the new files of all tablets have been
+    /// measured.
     fn contents(out: &mut Writer<'_, '_>, contents: Option<FileContents>, reader_bytes: u64) -> fmt::Result {
         let bytes = Some(&Unit::Bytes);
         let help = "Memory that readers of SSTables hold beside the block cache, estimated";

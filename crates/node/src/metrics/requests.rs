@@ -1,4 +1,4 @@
-//! Requests of clients, and what becomes of those that other nodes lead.
+//! Requests of clients, and requests between nodes.
 
 use super::source::{Source, read};
 use super::writer::Writer;
@@ -59,8 +59,10 @@ impl Source {
         out.counters("routed_frames", "Frames of requests and answers sent to other nodes", None, "kind", &frames)?;
         let sent = read(&counters.sent_bytes);
         out.counter("routed_sent", "Bytes of requests and answers sent to other nodes", Some(&Unit::Bytes), sent)?;
-        let folded = read(&counters.folded);
-        out.counter("routed_folded", "Partial aggregates computed here for other nodes", None, folded)?;
+        let aggregates = read(&counters.aggregates);
+        out.counter("routed_aggregates", "Partial aggregates computed here for other nodes", None, aggregates)?;
+        let help = "The former name of diorite_routed_aggregates_total, for one release";
+        out.counter("routed_folded", help, None, aggregates)?;
         let long = read(&counters.long_reads);
         out.counter("routed_long_reads", "Reads of large values, by threads of lower priority", None, long)?;
         let disk = router.disk_reads();

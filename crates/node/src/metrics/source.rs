@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What the metrics of the node are read from, beside the process itself.
+/// The sources of the node's metrics, beside the process itself.
 pub(super) struct Source {
     pub(super) shared: Arc<Shared>,
     pub(super) operations: Arc<Operations>,

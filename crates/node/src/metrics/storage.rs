@@ -1,4 +1,4 @@
-//! Caches, filters, memtables, flushes and compactions, and what the disks hold.
+//! Caches, filters, memtables, flushes and compactions, and disks.
 
 use super::source::{Source, read};
 use super::writer::Writer;
@@ -96,7 +96,7 @@ impl Source {
         out.counter("background_errors", "Errors of flushes and compactions", None, read(&counters.background_errors))
     }
 
-    /// What reading, writing and keeping a byte costs.
+    /// Read, write and space amplification.
     pub(super) fn amplification(&self, out: &mut Writer<'_, '_>, files_bytes: u64, live_bytes: u64) -> fmt::Result {
         let storage = self.shared.kv.store.shared();
         let ticker = |ticker| storage.ticker(ticker);

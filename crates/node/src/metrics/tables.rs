@@ -1,7 +1,8 @@
-//! What tablets do, by table.
+//! Load and size of tablets, by table.
 //!
-//! Always true: at most [`SHOWN`] tables have lines of their own, those made first, so that a table keeps its lines for as long as it lives; all others are one,
-//! without a name. What is shown as a counter never falls, though tablets, which count since they came, come and go.
+//! Always true: at most [`SHOWN`] tables have lines of their own, the oldest, so that a table keeps its lines as long
+//! as it lives; all others share one, with empty labels. A counter never falls, although tablets, whose counts begin
+//! when they are opened, come and go.
 
 use super::writer::Writer;
 use ahash::AHashMap;
@@ -15,10 +16,10 @@ use std::sync::Arc;
 
 /// Tables with lines of their own.
 const SHOWN: usize = 200;
-/// Stands for the tables that have none.
+/// Stands for the tables without lines of their own.
 const OTHERS: TableId = TableId(u64::MAX);
 
-/// A sum over things that come and go, shown so that it never falls.
+/// A sum over things that come and go, corrected so that it never falls.
 #[derive(Default)]
 struct Monotonic {
     gone: u64,
@@ -27,14 +28,14 @@ struct Monotonic {
 
 impl Monotonic {
     fn next(&mut self, sum: u64) -> u64 {
-        // Something has gone that had counted so much, at least.
+        // Something is gone that had contributed at least this much.
         self.gone += self.last.saturating_sub(sum);
         self.last = sum;
         self.gone + sum
     }
 }
 
-/// What was shown last.
+/// The values shown last.
 #[derive(Default)]
 pub(super) struct Shown {
     by_table: BTreeMap<TableId, [Monotonic; 2]>,

@@ -11,7 +11,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use std::fmt;
 
-/// Buckets of histograms are those of the powers of two from 2^4 = 16 µs to 2^24 µs, which are 16.8 s.
+/// Buckets of histograms are at the powers of two from 2^4 = 16 µs to 2^24 µs, which is 16.8 s.
 const FIRST_POWER: u32 = 4;
 const LAST_POWER: u32 = 24;
 
@@ -122,7 +122,7 @@ fn encode(mut metric: MetricEncoder<'_>, times: &Distribution) -> fmt::Result {
     let powers = times.by_powers(FIRST_POWER, LAST_POWER);
     let buckets: Vec<(f64, u64)> =
         powers.iter().map(|(bound, count)| (bound.unwrap_or(f64::INFINITY), *count)).collect();
-    // The sum of the buckets, also while somebody writes.
+    // The sum of the buckets, so that they are consistent even during a concurrent write.
     let count = buckets.iter().map(|(_, count)| count).sum();
     metric.encode_histogram::<NoLabelSet>(times.sum_seconds(), count, &buckets, None)
 }

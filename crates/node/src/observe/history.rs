@@ -1,7 +1,7 @@
-//! How a node was in the last hour, in steps of five seconds.
+//! The last hour of the node, in steps of five seconds.
 //!
-//! Always true: memory is fixed; steps are at multiples of five seconds of Unix time, so that those of different nodes stand beside each other; a step
-//! that was missed, and what was not known in one, is absent. Left out: keeping it over a restart (Prometheus does).
+//! Always true: memory is fixed; steps are at multiples of five seconds of Unix time, so that those of different nodes
+//! coincide; a missed step, or an unknown value, is absent. Left out: keeping it over a restart (Prometheus does).
 
 use diorite_admin::api::Activity;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ const POINTS: usize = 720;
 
 macro_rules! series {
     ($($(#[$doc:meta])* $name:ident,)+) => {
-        /// What is known about one step; what is not is NaN.
+        /// The values of one step; unknown ones are NaN.
         #[derive(Clone, Copy, Debug)]
         pub(crate) struct Point {
             $($(#[$doc])* pub(crate) $name: f32,)+
@@ -26,7 +26,7 @@ macro_rules! series {
             pub(crate) const UNKNOWN: Self = Self { $($name: f32::NAN,)+ };
         }
 
-        /// The names, and what is to be read of a point.
+        /// The names of the series, and their values in a point.
         const SERIES: &[(&str, fn(&Point) -> f32)] = &[$((stringify!($name), |point| point.$name),)+];
     };
 }
@@ -47,7 +47,7 @@ series! {
     /// Processors that the process kept busy.
     cpu_cores,
     resident_bytes,
-    /// Of the devices under the data directories, whoever asked them.
+    /// Of the devices under the data directories, for all processes.
     disk_reads_per_second,
     disk_writes_per_second,
     disk_read_bytes_per_second,
@@ -74,7 +74,7 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// Takes in what is known about a step, counted from the Unix epoch. One that is not newer than the last is left out.
+    /// Adds the values of a step, numbered from the Unix epoch. A step that is not newer than the last one is ignored.
     pub(crate) fn push(&self, step: u64, point: Point) {
         let mut past = self.past.lock();
         if !past.points.is_empty() {

@@ -1,7 +1,7 @@
-//! What the node's memory is used for.
+//! The node's memory by component.
 //!
-//! Always true: the components add up to what the process uses, as far as the system and the allocator say that: what nobody accounts for is a
-//! component of its own.
+//! Always true: the components add up to the process's memory, as far as the system and the allocator report it: memory
+//! without an account is a component of its own.
 
 use super::process;
 use crate::shared::Shared;
@@ -20,7 +20,7 @@ pub(crate) fn look(
     let mut add = |name: &str, bytes: u64| components.push(MemoryComponent::new(name, bytes, None));
     match (allocator, resident_bytes) {
         (Some(allocator), resident_bytes) => {
-            // What the allocator takes for resident may not have been touched yet.
+            // Memory that the allocator counts as resident may not have been touched yet.
             let resident = allocator.resident.min(resident_bytes.unwrap_or(u64::MAX));
             add("other allocations", allocator.allocated.saturating_sub(known));
             add("allocator: unused parts of pages and bookkeeping", resident.saturating_sub(allocator.allocated));
@@ -32,7 +32,7 @@ pub(crate) fn look(
     MemoryStatus { resident_bytes, limit_bytes, components, allocator }
 }
 
-/// What somebody keeps account of.
+/// Components with accounts.
 fn accounted(shared: &Shared, lanes_bytes: u64) -> Vec<MemoryComponent> {
     let store = &shared.kv.store;
     let (storage, options) = (store.shared(), store.shared().options());

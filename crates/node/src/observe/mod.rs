@@ -1,7 +1,8 @@
-//! What a node observes about itself: how long requests take, what the process uses, and how that was in the last hour.
+//! Self-observation of a node: durations of requests, resources of the process, and both over the last hour.
 //!
-//! Always true: what is kept is bounded, whatever the load; observing a request costs a few additions to memory that no other thread writes, and
-//! one look at the clock for all requests that are answered together. Left out: how it is shown (`metrics`, `diorite_admin`).
+//! Always true: memory is bounded, whatever the load; observing a request costs a few additions to memory that no other
+//! thread writes, and one clock read for all requests that are answered together. Left out: the presentation
+//! (`metrics`, `diorite_admin`).
 
 pub(crate) mod history;
 pub(crate) mod memory;
@@ -15,7 +16,7 @@ use diorite_base::measure::{Distribution, Histogram};
 use diorite_query::Operation;
 use std::array;
 
-/// What a node asks of the allocator of its process.
+/// Statistics of the process's allocator.
 #[derive(Debug, Clone, Copy)]
 pub struct Allocator {
     /// Its own account, if it keeps one.
@@ -36,7 +37,7 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// Takes in `count` requests that took `elapsed_ns` each.
+    /// Records `count` requests that took `elapsed_ns` each.
     #[inline]
     pub(crate) fn record(&self, operation: Operation, elapsed_ns: u64, count: u64) {
         self.operations[operation as usize].record_many(elapsed_ns, count);

@@ -1,4 +1,4 @@
-//! What this node answers to questions about itself, whichever node they were put to.
+//! This node's answers to questions about itself, whichever node was asked.
 
 use super::{Allocator, memory, queries};
 use crate::config::SlowQueryOption;

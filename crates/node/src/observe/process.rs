@@ -1,7 +1,8 @@
-//! What the process and its disks use, as Linux counts it.
+//! Resources of the process and activity of its disks, as Linux counts them.
 //!
-//! Always true: what the system does not say is absent, never guessed. Not the crate `procfs`: these are a few numbers of a few files. The benchmark
-//! (`workload::process`) has a reader of its own, as it links nothing of the server.
+//! Always true: a value that the system does not report is absent, never guessed. Not the crate `procfs`: these are a
+//! few numbers from a few files. The benchmark (`workload::process`) has a reader of its own, as it links nothing of
+//! the server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +29,7 @@ fn memory(field: usize) -> Option<u64> {
 /// A field of `/proc/self/stat`, counted from the one after the name of the process.
 fn stat(field: usize) -> Option<u64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name of the process may hold spaces; what follows its closing parenthesis does not.
+    // The name of the process may contain spaces; the fields after its closing parenthesis do not.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)?.parse().ok()
 }
 
@@ -59,7 +60,7 @@ pub(crate) fn file_descriptors() -> Option<(u64, Option<u64>)> {
     Some((open.saturating_sub(1), limit))
 }
 
-/// What disks have done since the machine was started.
+/// The activity of disks since the machine was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DiskActivity {
     pub(crate) reads: u64,
@@ -75,7 +76,7 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Those under `directories`.
+    /// The disks under `directories`.
     pub(crate) fn under(directories: &[String]) -> Self {
         let mut counts: Vec<PathBuf> = Vec::new();
         for directory in directories {
@@ -92,7 +93,7 @@ impl Devices {
         Self { counts: Some(counts) }
     }
 
-    /// What they have done together, for whatever process.
+    /// Their total activity, of all processes.
     pub(crate) fn activity(&self) -> Option<DiskActivity> {
         let mut all = DiskActivity::default();
         for path in self.counts.as_ref()? {
@@ -110,7 +111,7 @@ fn read_device(path: &Path) -> Option<DiskActivity> {
     parse_device(&fs::read_to_string(path).ok()?)
 }
 
-/// `Documentation/block/stat.rst` of the kernel: read requests, merged, sectors, ms; the same for writes.
+/// `Documentation/block/stat.rst` of the kernel: read requests, merged, sectors, ms; then the same for writes.
 fn parse_device(text: &str) -> Option<DiskActivity> {
     let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
     Some(DiskActivity {

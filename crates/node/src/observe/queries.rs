@@ -1,4 +1,4 @@
-//! What statements cost, and which run.
+//! The cost of statements, and the running ones.
 
 use crate::shared::Shared;
 use diorite_admin::api::{QueryActivity, QueryStatus, RunningQuery};

@@ -1,6 +1,7 @@
-//! Looks at the node every few seconds and writes down what has happened since.
+//! Samples the node every few seconds and records the changes.
 //!
-//! Always true: it looks at sums that are kept anyway, so that its cost depends neither on the load nor on how many tablets there are.
+//! Always true: it reads sums that are kept anyway, so that its cost depends neither on the load nor on the number of
+//! tablets.
 
 use super::history::{Point, STEP_S};
 use super::process::{self, Devices, DiskActivity};
@@ -32,7 +33,7 @@ pub(crate) async fn run(shared: Arc<Shared>, operations: Arc<Operations>) {
     let clock = Arc::clone(&shared.kv.clock);
     let directories: Vec<String> = shared.kv.store.disks().into_iter().map(|disk| disk.path).collect();
     let devices = Devices::under(&directories);
-    // The wall clock may be set meanwhile: it is asked once.
+    // The wall clock may be set meanwhile: it is read once.
     let unix_ns = u64::try_from(clock.wall_us()).unwrap_or(0) * 1_000;
     let started_ns = clock.monotonic_ns();
     let mut before = sums(&shared, &devices);

@@ -1,4 +1,4 @@
-//! What operators are told of the cluster, its nodes, its tables and what moves: the catalog and what the nodes have reported, put together.
+//! Answers about the cluster, its nodes, its tables and its moves, from the catalog and the nodes' reports.
 
 use super::Operations;
 use super::report::{Report, SetAside};
@@ -24,12 +24,13 @@ use std::time::Duration;
 
 /// Replicas of a node that are set aside are named in warnings up to this many.
 const NAMED_REPLICAS: usize = 10;
-/// How long a node has to say what it has set aside, and how many nodes are asked at a time.
+/// How long a node may take to list its set-aside replicas, and how many nodes are asked at a time.
 const SET_ASIDE_TIMEOUT: Duration = Duration::from_secs(1);
 const ASKED_AT_A_TIME: usize = 32;
 
 impl Operations {
-    /// The answer to a question that changes nothing. Looking at a large cluster takes a while, so it is done where that holds up no requests.
+    /// Answers a question that changes nothing. That takes a while for a large cluster, so it runs where it delays no
+    /// requests.
     pub(super) async fn look_up(&self, ask: Ask) -> Answer {
         let set_aside = match ask {
             Ask::Status => self.set_aside_everywhere().await,
@@ -40,8 +41,9 @@ impl Operations {
         looking.await.unwrap_or_else(|error| Err(unavailable(error.to_string())))
     }
 
-    /// What the nodes have set aside by now: reports are a few seconds old, and whoever asks whether the cluster is well must not be told that it was. Of a node that is
-    /// down, or does not answer in time, the last report counts.
+    /// The set-aside replicas of all nodes, now: reports are a few seconds old, and an operator who asks whether the
+    /// cluster is healthy must not get an old answer. For a node that is down, or does not answer in time, the last
+    /// report counts.
     async fn set_aside_everywhere(&self) -> BTreeMap<NodeId, SetAside> {
         let catalog = self.catalog.current();
         let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| self.is_up(*node)).collect();
@@ -189,8 +191,8 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
     warnings
 }
 
-/// What is to be said of the nodes with a greater number that `node` exchanges no heartbeats with, though they are up. Both have to say so: one that has just started
-/// is not known to all at once.
+/// Warnings about nodes with a greater id that `node` exchanges no heartbeats with, though they are up. Both nodes must
+/// report it: a node that has just started is not known to all at once.
 fn out_of_touch(sight: &Sight, node: &Node) -> Option<String> {
     let lacks = |one: NodeId, other: &NodeId| {
         sight.is_up(one)
@@ -309,7 +311,8 @@ fn table_status(sight: &Sight, entry: &TableEntry) -> TableStatus {
     }
 }
 
-/// What SSTables hold before it was compressed: of those that were not asked since they changed as much, byte for byte, as of the others.
+/// The uncompressed size of SSTables. Those that were not measured since they changed count with the average ratio of
+/// the others.
 fn estimated_contents(files: impl Iterator<Item = Files>) -> Option<u64> {
     let (mut all_bytes, mut asked_bytes, mut contents) = (0u64, 0u64, 0u64);
     for files in files {

@@ -1,4 +1,4 @@
-//! What operators change: their requests, put to [`diorite_control::changes`], and what became of them.
+//! Operators' changes: their requests, judged by [`diorite_control::changes`], and the outcomes.
 
 use super::{Answer, Operations, unavailable};
 use crate::catalog::CATALOG_TABLET;
@@ -16,7 +16,7 @@ fn refused(message: String) -> Failure {
 }
 
 impl Operations {
-    /// Changes what an operator asks for.
+    /// Carries out a change.
     pub(super) async fn carry_out(&self, change: Change) -> Answer {
         let catalog = self.catalog.current();
         let (command, message) = self.command_of(&catalog, change)?;
@@ -64,12 +64,12 @@ impl Operations {
     }
 }
 
-/// Refuses what an operator sets if it is beyond the limits.
+/// Refuses a setting beyond its limits.
 pub(super) fn check_set(limits: &SettingLimits, found: u64) -> Result<(), Failure> {
     limits::check_setting(limits, found).map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))
 }
 
-/// A change that depends on how the cluster is; otherwise it is a setting.
+/// The request for a change that depends on the state of the cluster; other changes are settings.
 fn request_of(change: Change) -> Result<Request, Change> {
     Ok(match change {
         Change::Drain { node } => Request::Drain { node },

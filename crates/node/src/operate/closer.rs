@@ -1,6 +1,7 @@
-//! A closer look at one tablet: what each of its replicas says of itself.
+//! Details of one tablet: each of its replicas describes itself.
 //!
-//! Always true: a node answers for its own replica without asking anybody; a node that does not answer in time is left out.
+//! Always true: a node describes its own replica without asking others; a node that does not answer in time is left
+//! out.
 
 use super::{Answer, Operations, in_json, unavailable};
 use diorite_admin::api::{
@@ -11,7 +12,7 @@ use diorite_replica::{SetAside, Store};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a node is given to say how its replica is.
+/// How long a node may take to describe its replica.
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Events that are shown of a tablet, of all its replicas.
 const EVENTS: usize = 100;
@@ -67,7 +68,7 @@ impl Operations {
         in_json(&found.ok_or_else(missing)?)
     }
 
-    /// How a tablet is, from this node, which leads the catalog, and from those that hold replicas of it.
+    /// The state of a tablet, from this node, which leads the catalog, and from those that hold its replicas.
     pub(super) async fn tablet_everywhere(&self, tablet: TabletId) -> Answer {
         let filter = TabletFilter { tablet: Some(tablet.0), ..TabletFilter::default() };
         let page = self.look_up(Ask::Tablets(filter)).await?;
@@ -89,7 +90,7 @@ impl Operations {
     }
 }
 
-/// What is known of a replica that could not be opened.
+/// The description of a replica that could not be opened.
 fn unopened(store: &Store, node: NodeId, aside: &SetAside) -> ReplicaDetail {
     ReplicaDetail {
         node,
@@ -121,7 +122,7 @@ fn unopened(store: &Store, node: NodeId, aside: &SetAside) -> ReplicaDetail {
     }
 }
 
-/// What is wrong with the replicas of a tablet that can be told, and how to get out of it.
+/// Known problems of a tablet's replicas, and advice for each.
 pub(super) fn advice(tablet: TabletId, holders: usize, replicas: &[ReplicaDetail]) -> Vec<String> {
     let failed: Vec<&ReplicaDetail> = replicas.iter().filter(|replica| replica.failure.is_some()).collect();
     let mut advice: Vec<String> = failed

@@ -1,6 +1,7 @@
-//! Compactions that are ordered, and what they may write: through whichever node leads the catalog, on all nodes.
+//! Compactions on request, and their rate limit: for all nodes, through the node that leads the catalog.
 //!
-//! Always true: each node compacts what it holds itself, and goes on though nobody looks; a node that does not answer is named with the reason.
+//! Always true: each node compacts its own data, and continues when the operator no longer waits; a node that does not
+//! answer is named with the reason.
 
 use super::changes::check_set;
 use super::{Answer, Operations, in_json};
@@ -12,7 +13,7 @@ use std::time::Duration;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Operations {
-    /// Does what was ordered on this node.
+    /// Carries out an order on this node.
     pub(super) fn compaction_here(&self, order: CompactionOrder) -> Answer {
         match order {
             CompactionOrder::Look => {}

@@ -1,5 +1,5 @@
-//! Splits what is to be split, and tells the catalog that groups have become what it wants, so that replicas which are no longer needed go
-//! ([`diorite_control::splitting`]).
+//! Carries out due splits, and reports to the catalog that groups have become as it wants them, so that replicas which
+//! are no longer needed are removed ([`diorite_control::splitting`]).
 
 use super::Operations;
 use super::growth;
@@ -9,7 +9,7 @@ use diorite_control::load::Loads;
 use diorite_control::splitting::INTERVAL;
 use std::sync::Arc;
 
-/// Every how many looks sizes and loads are looked at.
+/// Sizes and loads are checked once in this many rounds.
 const GROWTH_ROUNDS: u64 = 8;
 
 impl Operations {
@@ -47,7 +47,7 @@ impl Operations {
         }
     }
 
-    /// Asks for a tablet that has grown too large, or has too much to do, to be split. Returns what is known of loads now.
+    /// Proposes the split of a tablet that is too large or too loaded. Returns the loads as known now.
     async fn split_grown(&self, mut loads: Loads) -> Loads {
         let settings = self.catalog.served().identity().settings.clone();
         if settings.balancing_is_paused {

@@ -1,7 +1,7 @@
-//! The last hour of the whole cluster, put together from what its nodes remember of theirs.
+//! The last hour of the whole cluster, merged from those of its nodes.
 //!
-//! Always true: however many pages are open, nodes are asked no more often than [`kept_ns`] says, and each sends a few kilobytes; nodes that do not answer in
-//! time are left out. Rates add up; latencies do not, so that theirs are the slowest node's.
+//! Always true: however many pages are open, nodes are asked at most once in [`kept_ns`], and each sends a few
+//! kilobytes; nodes that do not answer in time are left out. Rates are summed; for latencies the slowest node counts.
 
 use super::{Answer, Operations, in_json, unavailable};
 use diorite_admin::api::{Ask, History, NodeQuestion};
@@ -10,7 +10,7 @@ use futures::StreamExt;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The series that a cluster has. Those of latencies end in [`LATENCY`].
+/// The series of a cluster. Those of latencies end in [`LATENCY`].
 const SERIES: [&str; 8] = [
     "reads_per_second",
     "writes_per_second",
@@ -29,7 +29,7 @@ const STEP_S: u64 = 20;
 const TIMEOUT: Duration = Duration::from_secs(2);
 const AT_A_TIME: usize = 32;
 
-/// For how long what was put together is good enough. Large clusters are asked less often.
+/// How long a merged history is used. Large clusters are asked less often.
 fn kept_ns(nodes: usize) -> u64 {
     (5_000 + 50 * nodes as u64) * 1_000_000
 }
@@ -37,7 +37,7 @@ fn kept_ns(nodes: usize) -> u64 {
 impl Operations {
     /// See the top of this module.
     pub(super) async fn cluster_history(&self) -> Answer {
-        // Whoever comes meanwhile waits and finds what was put together.
+        // Concurrent requests wait for this one and use its result.
         let mut kept = self.history.lock().await;
         let catalog = self.catalog.current();
         let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| self.is_up(*node)).collect();
@@ -56,7 +56,7 @@ impl Operations {
         Ok(history)
     }
 
-    /// What this node sends of its last hour to whoever puts the cluster's together.
+    /// This node's last hour, for the node that merges them.
     pub(super) fn outline_here(&self) -> Answer {
         let strange = |error: serde_json::Error| unavailable(error.to_string());
         let history: History =
@@ -75,7 +75,7 @@ fn together(name: &str, values: impl Iterator<Item = f64>) -> Option<f64> {
     (!known.is_empty()).then(|| sum / known.len() as f64)
 }
 
-/// A history in longer steps, which begin and end at the same times on all nodes, and of it only what a cluster has.
+/// A history in longer steps, which begin and end at the same times on all nodes, with the series of a cluster only.
 fn outline(history: &History) -> History {
     let step_s = history.step_seconds.max(1);
     let end = history.end_unix_seconds.div_ceil(STEP_S) * STEP_S;
@@ -102,7 +102,7 @@ fn round(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-/// The history of all, from their outlines; those that end earlier than the others are moved to where they belong.
+/// The merged history; outlines that end earlier than others are shifted into place.
 fn merged(outlines: &[History]) -> History {
     let end = outlines.iter().map(|outline| outline.end_unix_seconds).max().unwrap_or(0);
     let mut series = BTreeMap::new();
@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn an_outline_has_steps_at_round_times() {
-        // The last value is of 1010, the one before of 1005, then 1000 and 995: the step that ends at 1020 has two of them.
+        // The last value is of 1010, the one before of 1005, then 1000 and 995: the step that ends at 1020 includes two
+        // of them.
         let known = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
         let outline = outline(&history(1_010, known(&[8.0, 4.0, 1.0, 3.0]), known(&[0.5, 0.1, 0.2, 0.1])));
         assert_eq!((outline.step_seconds, outline.end_unix_seconds), (20, 1_020));

@@ -1,6 +1,6 @@
-//! What was put together of the whole cluster's last hour.
+//! The last merged history of the cluster.
 
 use serde_json::Value;
 
-/// What was put together last, and when, nanoseconds on the monotonic clock.
+/// The last merged history, and its time, nanoseconds on the monotonic clock.
 pub(super) type Kept = tokio::sync::Mutex<Option<(u64, Value)>>;

@@ -1,4 +1,4 @@
-//! Merges tablets into their neighbours: does what [`diorite_control::merging`] and [`MergeDriver`] decide.
+//! The shell of merges: carries out the decisions of [`diorite_control::merging`] and the steps of [`MergeDriver`].
 
 use super::Operations;
 use crate::pause::pause;
@@ -70,7 +70,7 @@ impl Operations {
         };
         tracing::info!(%tablet, %into, %error, "a merge was interrupted");
         let why = match error {
-            // Others may be driving it, or it is over.
+            // Another node may be driving it, or it is over.
             Broken::Superseded(_) | Broken::Gone | Broken::Refused(_) => merging::Broken::Elsewhere,
             Broken::Write(_) | Broken::Read(_) => merging::Broken::Here(error.to_string()),
         };
@@ -82,7 +82,8 @@ impl Operations {
         }
     }
 
-    /// Does what is next to undo a merge that was cancelled. Every node that holds the tablet tries, and whoever leads it succeeds.
+    /// Carries out the next step of undoing a cancelled merge. Every node that holds the tablet tries, and the one that
+    /// leads it succeeds.
     async fn undo(&self, merge: Asked) -> Result<(), Broken> {
         let Asked { tablet, into, number, .. } = merge;
         let Some(handle) = self.store.handle(tablet) else { return Ok(()) };
@@ -97,7 +98,7 @@ impl Operations {
             Some(Undo::Remove { range }) => range,
             None => return Err(Broken::Gone),
         };
-        // What it replies does not matter: it has removed it, now or before.
+        // The reply does not matter: the rows are removed, now or before.
         self.write_step(into, &MergeStep::undo(tablet, number, range)).await?;
         let outcome = self.catalog.propose(&end_cancelled(merge)).await?;
         self.catalog.wait_until_served(outcome.version()).await?;
@@ -160,7 +161,7 @@ impl Operations {
             }
             match self.write_step(handle.id(), &close).await {
                 Ok(MergeReply::Superseded) => return Err(Superseded.into()),
-                // Closed before, or by this; it is seen here as soon as it is applied here.
+                // It was closed before, or by this; that is seen here as soon as it is applied here.
                 Ok(_) | Err(Broken::Write(KvError::NoSuchTablet(_))) => {}
                 Err(error) => return Err(error),
             }

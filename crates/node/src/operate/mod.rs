@@ -1,4 +1,4 @@
-//! Operating the cluster: what nodes report, what operators ask and change, and the balancer at work.
+//! Operations: nodes' reports, operators' questions and changes, and the balancer.
 //!
 //! ```text
 //! every node ──report──▶ the node that leads the catalog ◀──ask── any node ◀──HTTP── operator
@@ -8,10 +8,12 @@
 //! every node that leads a tablet on the move ──FinishMoves──▶ catalog
 //! ```
 //!
-//! Always true: only the node that leads the catalog answers and balances, by its newest snapshot; what it knows beside that (sizes, leaders, who
-//! is up) it has been told since it leads, and until all live nodes have reported nothing is moved. Everything that is decided is a command
-//! of the catalog that names the state it was decided on, so that two nodes that both believe to lead do no harm.
-//! Left out: what is decided (`diorite_control`), what is wise (`diorite_cluster::balance`), and carrying data (`diorite_replica`).
+//! Always true: only the node that leads the catalog answers and balances, by its newest snapshot; the rest of its
+//! knowledge (sizes, leaders, which nodes are up) is from reports received since it leads, and nothing is moved until
+//! all live nodes have reported. Every decision is a command to the catalog that names the state it was decided on, so
+//! that two nodes that both believe to lead do no harm.
+//! Left out: the decisions (`diorite_control`), the placement policy (`diorite_cluster::balance`), and moving data
+//! (`diorite_replica`).
 
 mod answers;
 mod changes;
@@ -68,11 +70,11 @@ const AT_A_TIME: usize = 64;
 type Answer = Result<Value, Failure>;
 type Known = diorite_control::knowledge::Known<report::Details>;
 
-/// Knows what this node, and no other, can say of itself.
+/// Information that only this node has about itself.
 pub(crate) trait Own: Send + Sync + 'static {
     /// The answer. Must not wait.
     fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
-    /// What the node has done in the last seconds.
+    /// The node's activity in the last seconds.
     fn activity(&self) -> Activity;
 }
 
@@ -85,7 +87,7 @@ pub(crate) struct Operations {
     catalog: Arc<CatalogFollower>,
     transport: Arc<dyn Transport>,
     clock: Arc<dyn Clock>,
-    /// Tells runs of this process apart.
+    /// Distinguishes runs of this process.
     incarnation: u64,
     started_ns: u64,
     options: ReportOptions,
@@ -93,7 +95,7 @@ pub(crate) struct Operations {
     /// Questions that wait for their answers.
     asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
     answering: Arc<Semaphore>,
-    /// What nodes have reported, and what follows from it.
+    /// The nodes' reports, and the decisions from them.
     steering: Mutex<Steering<report::Details>>,
     /// The last hour of the cluster, as it was put together last.
     history: kept::Kept,
@@ -137,7 +139,7 @@ impl Operations {
         })
     }
 
-    /// Names who answers questions about this node alone. Once; before, nobody does.
+    /// Sets the source of answers about this node alone. Once; without it, there are none.
     pub(crate) fn set_own(&self, own: Arc<dyn Own>) {
         if self.own.set(own).is_err() {
             tracing::error!("questions about this node are answered already");
@@ -149,7 +151,7 @@ impl Operations {
         self.summary.lock().clone()
     }
 
-    /// What the balancer has decided on this node, by reason.
+    /// The number of the balancer's decisions on this node, by reason.
     pub(crate) fn decided(&self) -> BTreeMap<String, u64> {
         self.steering.lock().decided().clone()
     }
@@ -169,7 +171,8 @@ impl Operations {
         self.sst_bytes.load(Ordering::Relaxed)
     }
 
-    /// Reports, tells the catalog of groups that are as wanted, and balances when this node leads the catalog. Runs as long as the node.
+    /// Reports, tells the catalog which groups are as wanted, and balances while this node leads the catalog. Runs as
+    /// long as the node.
     pub(crate) async fn run(self: Arc<Self>) {
         futures::join!(self.keep_reporting(), self.keep_finishing(), self.keep_merging(), self.keep_steering());
     }
@@ -188,7 +191,7 @@ impl Operations {
             let uptime_s = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000_000;
             self.measure_contents().await;
             let activity = self.own.get().map_or_else(Activity::default, |own| own.activity());
-            // Before it is looked which tablets are here.
+            // Read before the list of tablets here.
             let catalog = self.catalog.served();
             let report = report::make(self.node, &self.store, &catalog, uptime_s, &self.options, activity);
             let pause = report.pause_after();
@@ -232,7 +235,7 @@ impl Operations {
                     true => Err(serde_json::from_slice(answer).unwrap_or_else(strange)),
                     false => serde_json::from_slice(answer).map_err(strange),
                 };
-                // Whoever asked may have given up.
+                // The asking task may have given up.
                 let _ = waiting.send(answer);
             }
             Ok(Frame::Answer { .. }) => {}
@@ -257,12 +260,12 @@ impl Operations {
                 Err(failure) => (true, serde_json::to_string(failure).expect("failures have string keys")),
             };
             let frame = Frame::Answer { incarnation, id, has_failed, answer: text.as_bytes() }.encode();
-            // Whoever asked notices that no answer comes.
+            // If sending fails, the node that asked runs into its timeout.
             let _ = operations.transport.send(from, Lane::Operations, &frame);
         });
     }
 
-    /// The answer of this node, which should lead the catalog unless it is asked about itself.
+    /// This node's answer. It should lead the catalog, unless it is asked about itself.
     async fn answer_here(&self, ask: Ask) -> Answer {
         match ask {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
@@ -309,7 +312,8 @@ impl Operations {
         let mut refused_by = None;
         let mut attempt = 0;
         loop {
-            // Whoever has just refused is passed over once: so every other attempt goes to a node that is not thought to lead, each time another.
+            // A node that has just refused is skipped once: so every other attempt goes to a node that is not thought
+            // to lead, each time another.
             let leader = self.router.other_leader(CATALOG_TABLET, attempt / 2, refused_by);
             let failure = match self.ask_as_leader(leader, ask.clone()).await {
                 Err(failure) if may_be_asked_again(&ask, failure.kind) => failure,
@@ -335,7 +339,7 @@ impl Operations {
     /// Asks a node, which may be this one, about itself.
     async fn ask_any(&self, node: NodeId, ask: Ask, timeout: Duration) -> Answer {
         if node == self.node {
-            // Boxed: some of what a node answers for itself it puts together from others' answers.
+            // Boxed because of recursion: some answers of a node are made from others' answers.
             return Box::pin(self.answer_here(ask)).await;
         }
         self.ask_node(node, &ask, timeout).await
@@ -382,12 +386,12 @@ fn unavailable(message: impl Into<String>) -> Failure {
     Failure::new(FailureKind::Unavailable, message)
 }
 
-/// An answer as it is sent.
+/// An answer in its encoded form.
 fn in_json(found: &impl Serialize) -> Answer {
     serde_json::to_value(found).map_err(|error| unavailable(error.to_string()))
 }
 
-/// Answers operators who ask this node, whoever leads the catalog, and whichever node knows.
+/// Answers operators on any node, by asking the node that can answer.
 pub(crate) struct AnyNode(pub(crate) Arc<Operations>);
 
 impl Operator for AnyNode {

@@ -1,4 +1,4 @@
-//! The questions that one look at the cluster answers.
+//! The questions that one view of the cluster answers.
 
 use super::sight::Sight;
 use super::{Answer, answers, tablets, unavailable};

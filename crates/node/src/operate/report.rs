@@ -1,6 +1,7 @@
-//! What every node tells the one that leads the catalog about itself, now and then.
+//! Each node's periodic report to the node that leads the catalog.
 //!
-//! Always true: what is said is as of one moment; what decisions depend on is `diorite_control::report`'s, the rest is for operators.
+//! Always true: a report is of one moment; the part that decisions depend on is `diorite_control::report`'s, the rest
+//! is for operators.
 
 use crate::catalog::CATALOG_TABLET;
 use crate::machine;
@@ -14,10 +15,10 @@ use diorite_storage::TabletFiles;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// Tablets whose SSTables are asked what they hold, with each report.
+/// The number of tablets whose SSTables are measured with each report.
 const MEASURED_AT_A_TIME: usize = 4;
 
-/// What a node knows of itself from its start.
+/// Facts about a node that are fixed at its start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReportOptions {
     /// Share of a disk that moves leave free.
@@ -26,10 +27,10 @@ pub(crate) struct ReportOptions {
     pub(crate) memory_limit_bytes: u64,
 }
 
-/// What a node says about itself.
+/// A node's report.
 pub(super) type Report = diorite_control::report::Report<Details>;
 
-/// What operators want to see, beside what decisions depend on.
+/// The part for operators, beside the part for decisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Details {
     /// Since when its process runs, seconds.
@@ -46,7 +47,7 @@ pub(super) struct Details {
     /// Processors that it may use.
     #[serde(default)]
     pub(super) processors: Option<u64>,
-    /// What it has done in the last seconds.
+    /// Its activity in the last seconds.
     #[serde(default)]
     pub(super) activity: Activity,
     /// Bytes of SSTable files.
@@ -87,7 +88,7 @@ fn files_of(files: &TabletFiles) -> Files {
     Files { files: files.files, bytes: files.bytes, content_bytes }
 }
 
-/// Asks the SSTables of a few tablets what they hold, of those whose files have changed. Reads files: for a thread that may wait.
+/// Measures the SSTables of a few tablets whose files have changed. Reads files: for a thread that may wait.
 pub(super) fn measure_contents(store: &Store) {
     let handles: Vec<_> = store.tablets().values().cloned().collect();
     let mut asked = 0;
@@ -102,7 +103,7 @@ pub(super) fn measure_contents(store: &Store) {
 /// Tablets whose replica a node cannot use, and why; ascending.
 pub(super) type SetAside = Vec<(TabletId, String)>;
 
-/// Those of this node.
+/// The set-aside replicas of this node.
 pub(super) fn set_aside(store: &Store) -> SetAside {
     store.set_aside().into_iter().map(|aside| (aside.tablet, aside.reason)).collect()
 }

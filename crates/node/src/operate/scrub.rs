@@ -1,6 +1,7 @@
-//! Reading everything once, on all nodes: begun, stopped and looked at through whichever node leads the catalog.
+//! Scrubs on all nodes: started, stopped and watched through the node that leads the catalog.
 //!
-//! Always true: each node reads what it holds itself, at the rate that it was given, and goes on though nobody looks; a node that does not answer is named with the reason.
+//! Always true: each node reads its own data, at the given rate, and continues when the operator no longer waits; a
+//! node that does not answer is named with the reason.
 
 use super::changes::check_set;
 use super::{Answer, Operations, in_json};
@@ -12,7 +13,7 @@ use std::time::Duration;
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Operations {
-    /// Does what was ordered on this node.
+    /// Carries out an order on this node.
     pub(super) fn scrub_here(&self, order: ScrubOrder) -> Answer {
         match order {
             ScrubOrder::Look => {}

@@ -1,7 +1,7 @@
-//! Everything that answers to operators are made of, as of one moment: the catalog, what nodes have reported, and who is up.
+//! The inputs of answers to operators, as of one moment: the catalog, the nodes' reports, and which nodes are up.
 //!
-//! Always true: looking does no I/O and takes no lock, so that it can be done on any thread that has time; clusters that do not exist can be looked
-//! at in tests.
+//! Always true: reading them does no I/O and takes no lock, so it can be done on any thread; tests use imagined
+//! clusters.
 
 use super::Known;
 use super::report::{Report, SetAside};
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// See the top of this module.
 pub(super) struct Sight {
-    /// The node that looks.
+    /// The node that answers.
     pub(super) me: NodeId,
     pub(super) catalog: Arc<Catalog>,
     pub(super) known: Known,
@@ -22,7 +22,7 @@ pub(super) struct Sight {
     pub(super) last: BTreeMap<NodeId, Arc<Report>>,
     /// How long ago heartbeats of other nodes have arrived, nanoseconds.
     pub(super) silence_ns: BTreeMap<NodeId, u64>,
-    /// The replicas that nodes have set aside, by their reports or as they have said since.
+    /// The set-aside replicas of nodes, by their reports or by later answers.
     pub(super) set_aside: BTreeMap<NodeId, SetAside>,
     replicas: HashMap<TabletId, Vec<(NodeId, TabletReport)>>,
     pub(super) leaders: HashMap<TabletId, NodeId>,
@@ -50,7 +50,7 @@ impl Sight {
         Self { me, catalog, known, last, silence_ns, set_aside, replicas, leaders }
     }
 
-    /// What nodes have said since their reports.
+    /// Adds answers that nodes have given since their reports.
     pub(super) fn with_set_aside(mut self, fresh: BTreeMap<NodeId, SetAside>) -> Self {
         self.set_aside.extend(fresh);
         self
@@ -60,18 +60,18 @@ impl Sight {
         self.known.up.get(&node).copied().unwrap_or(false)
     }
 
-    /// What is reported of the replicas of a tablet.
+    /// The reported replicas of a tablet.
     pub(super) fn replicas(&self, tablet: TabletId) -> &[(NodeId, TabletReport)] {
         self.replicas.get(&tablet).map_or(&[], Vec::as_slice)
     }
 
-    /// What is reported of one replica.
+    /// The report on one replica.
     pub(super) fn replica(&self, tablet: TabletId, node: NodeId) -> Option<&TabletReport> {
         self.replicas(tablet).iter().find(|(on, _)| *on == node).map(|(_, report)| report)
     }
 
-    /// The replicas that vote: those that are up and hold all data, and all. One that leaves does so until those that arrive have taken its
-    /// place: a move puts nothing at risk.
+    /// The voters: those that are up and hold all data, and all of them. A leaving replica counts until the arriving
+    /// ones have replaced it: a move puts nothing at risk.
     fn voters(&self, tablet: TabletId, placement: &Placement) -> (usize, usize) {
         let voters = || placement.holders().filter(|node| !placement.arriving.contains(node));
         let lacks_data =
@@ -85,7 +85,8 @@ impl Sight {
         up <= all / 2
     }
 
-    /// Whether nobody leads it, as far as is known: of a tablet that is newer than the last reports of those who hold it nothing is.
+    /// Whether it has no leader, as far as is known. A tablet that is newer than its holders' last reports is unknown
+    /// and does not count.
     pub(super) fn is_leaderless(&self, tablet: TabletId, placement: &Placement) -> bool {
         let has_received = |report: &Arc<Report>| report.next_tablet.is_none_or(|next| tablet.0 < next);
         let mut reports = placement

@@ -1,4 +1,4 @@
-//! The shell of [`diorite_control::steering`]: its ticks, its proposals, and threads for what takes its time.
+//! The shell of [`diorite_control::steering`]: its ticks, its proposals, and threads for long decisions.
 
 use super::{Known, Operations};
 use crate::pause::pause;
@@ -31,7 +31,7 @@ impl Operations {
         self.steering.lock().on(event, &moment)
     }
 
-    /// Does what is to be done; gives what that has led to, or nothing until the next tick.
+    /// Carries out a task; returns the resulting event, or nothing until the next tick.
     async fn carry_out_task(self: &Arc<Self>, task: Task<super::report::Details>) -> Option<Event> {
         match task {
             Task::Rest => None,
@@ -82,7 +82,7 @@ impl Operations {
         }
     }
 
-    /// What is known now.
+    /// The known state of the cluster.
     pub(super) fn known(&self, catalog: &Catalog) -> Known {
         let is_up = |node| self.is_up(node);
         self.steering.lock().known(catalog, self.clock.monotonic_ns(), &is_up)

@@ -1,7 +1,8 @@
-//! Lists of tablets: filtered, in the order that is wanted, page by page.
+//! Lists of tablets: filtered, sorted, page by page.
 //!
-//! Always true: what is worked out for a tablet before it is known to be on the page is only what the filter and the order need, so that a page of ten
-//! thousand tablets costs little more than one of a hundred; equal tablets stand in the order of their ids, so that pages do not overlap.
+//! Always true: before a tablet is known to be on the page, only the values that filter and order need are computed, so
+//! that a page of ten thousand tablets costs little more than one of a hundred; equal tablets are in the order of their
+//! ids, so that pages do not overlap.
 
 use super::sight::Sight;
 use diorite_admin::api::{ReplicaStatus, TabletFilter, TabletOrder, TabletPage, TabletState, TabletStatus};
@@ -112,18 +113,18 @@ fn status(sight: &Sight, found: &Found<'_>) -> TabletStatus {
     }
 }
 
-/// What becomes of a tablet, in words, if something does.
+/// The state of a tablet's split or merge, as the predicate of a sentence; `None` if there is none.
 fn reshaping(placement: &Placement) -> Option<String> {
     let why = placement.cancelled_merge.as_ref().map_or("", |cancelled| &cancelled.reason);
     match (placement.split, placement.merge) {
         (Some(split), _) if split.is_committed => Some("is being split".to_owned()),
-        (Some(_), _) => Some("is being split, which can be cancelled".to_owned()),
+        (Some(_), _) => Some("is being split; this can still be cancelled".to_owned()),
         (None, Some(Merge::Into(into))) if placement.is_merge_cancelled => {
-            Some(format!("stays: its merge into tablet {} was cancelled and is being undone: {why}", into.0))
+            Some(format!("is serving again: its merge into tablet {} was cancelled and is being undone: {why}", into.0))
         }
         (None, Some(Merge::Into(into))) => Some(format!("is being merged into tablet {}", into.0)),
-        (None, Some(Merge::Of(goes))) => Some(format!("is to take in tablet {}", goes.0)),
-        (None, None) if placement.cancelled_merge.is_some() => Some(format!("its last merge was cancelled: {why}")),
+        (None, Some(Merge::Of(goes))) => Some(format!("is taking over the rows of tablet {}", goes.0)),
+        (None, None) if placement.cancelled_merge.is_some() => Some(format!("had its last merge cancelled: {why}")),
         (None, None) => None,
     }
 }

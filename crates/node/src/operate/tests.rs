@@ -1,5 +1,5 @@
-//! Every page and every list of the interface on a cluster of 200 nodes and 10,000 tablets that does not exist: the catalog is a real one, what nodes
-//! report is made up, and answers and pages are made of both as on a node.
+//! Every page and every list of the interface on an imagined cluster of 200 nodes and 10,000 tablets: the catalog is a
+//! real one, the nodes' reports are made up, and answers and pages are made from both as on a node.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
@@ -93,7 +93,7 @@ fn catalog() -> Catalog {
     catalog
 }
 
-/// What a node would say of itself.
+/// The report of a node.
 fn report(catalog: &Catalog, node: NodeId) -> Report {
     let tablets = catalog.tablets_on(node).map(|(tablet, placement)| TabletReport {
         tablet,
@@ -147,7 +147,7 @@ fn sight() -> Sight {
     Sight::new(NodeId(1), catalog, Known { reports, up }, last, silence_ns)
 }
 
-/// What one node would say of itself.
+/// The answer of one node.
 fn of_one_node(question: &NodeQuestion) -> Value {
     let hostile = "SELECT * FROM t WHERE k = '<script>alert(1)</script>'";
     match question {
@@ -287,7 +287,7 @@ async fn every_page_of_a_large_cluster_is_small_and_complete() {
             ("/?sort=replicas", "Node"),
             ("/nodes", "1–100 of 200"),
             ("/nodes?page=2&sort=sst_bytes&desc=1", "101–200 of 200"),
-            ("/nodes?q=zone-3+down", "Nothing here"),
+            ("/nodes?q=zone-3+down", "No entries"),
             ("/nodes?q=zone-2+down", "1 in all"),
             ("/nodes/7", "down"),
             ("/nodes/150", "p99.9"),

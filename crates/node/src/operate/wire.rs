@@ -1,5 +1,5 @@
-//! The bytes on the operations lane (`docs/formats/operations.md`): a byte each for the format and the kind, then what the kind says. Integers are
-//! little-endian, texts are JSON to the end.
+//! The bytes on the operations lane (`docs/formats/operations.md`): a byte each for the format and the kind, then the
+//! content. Integers are little-endian; texts are JSON and extend to the end.
 //!
 //! ```text
 //! report (1): JSON
@@ -19,7 +19,7 @@ const ANSWER: u8 = 3;
 pub(super) enum Frame<'a> {
     /// How the sender is.
     Report(&'a [u8]),
-    /// A question. The incarnation tells runs of the asking process apart.
+    /// A question. The incarnation distinguishes runs of the asking process.
     Ask { incarnation: u64, id: u64, question: &'a [u8] },
     /// The answer to it.
     Answer { incarnation: u64, id: u64, has_failed: bool, answer: &'a [u8] },

@@ -2,7 +2,7 @@
 
 use super::checked::target_of;
 use super::counters::RouteCounters;
-use super::read::{self, Folding, Look, Until};
+use super::read::{self, Aggregation, Look, Until};
 use super::request::{Work, Write};
 use super::router::Router;
 use super::wire::FetchRef;
@@ -26,7 +26,7 @@ impl Router {
     #[inline]
     pub(crate) fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<PinnedValue>>, KvError> {
         let tablets = self.store.tablets();
-        // What is not here may be elsewhere.
+        // The tablet may be on another node.
         let Some(handle) = tablets.get(&tablet) else { return Ok(Now::WouldBlock) };
         match handle.get_cached(Permit::Lease, key) {
             Ok(Some(found)) => {
@@ -82,7 +82,7 @@ impl Router {
         answered.await.unwrap_or(Err(KvError::Unavailable(tablet)))
     }
 
-    /// What permits a read of this node's replica, if anything does.
+    /// The permit for a read of this node's replica, if there is one.
     fn permit(&self, handle: Arc<TabletHandle>, fetch: &Fetch) -> Option<(Arc<TabletHandle>, Permit)> {
         if handle.leadership() == Leadership::Here {
             return Some((handle, Permit::Lease));
@@ -94,29 +94,30 @@ impl Router {
 
     async fn fetch_here(&self, handle: Arc<TabletHandle>, permit: Permit, fetch: &Fetch) -> Result<Fetched, KvError> {
         let look = self.look_until(fetch.deadline_ns);
-        // Whether memory has it is known only of what is led here.
+        // Only a leader's replica says whether memory has the data.
         if !fetch.needs_disk || permit != Permit::Lease {
-            match read::read(&handle, permit, &FetchRef::from(fetch), &Look::Memory, &self.folding)? {
+            match read::read(&handle, permit, &FetchRef::from(fetch), &Look::Memory, &self.aggregation)? {
                 read::Outcome::Found(parts) => return Ok(parts.into_fetched()),
                 read::Outcome::Long => {
                     RouteCounters::add(&self.counters.long_reads, 1);
-                    let work = move || fetch_anywhere(&handle, permit, fetch, &look, &self.folding);
+                    let work = move || fetch_anywhere(&handle, permit, fetch, &look, &self.aggregation);
                     return self.threads.aside.compute(work).await?;
                 }
                 read::Outcome::NotInMemory => {}
             }
         }
-        let (fetch, folding) = (fetch.clone(), Arc::clone(&self.folding));
+        let (fetch, aggregation) = (fetch.clone(), Arc::clone(&self.aggregation));
         let disk = handle.disk();
-        self.threads.disk.read(disk, move || fetch_anywhere(&handle, permit, &fetch, &look, &folding)).await?
+        self.threads.disk.read(disk, move || fetch_anywhere(&handle, permit, &fetch, &look, &aggregation)).await?
     }
 
-    /// A look on disk that ends at `deadline_ns`, if that is given.
+    /// A read from disk that ends at `deadline_ns`, if that is given.
     pub(super) fn look_until(&self, deadline_ns: Option<u64>) -> Look {
         Look::Anywhere(Until::new(&self.clock, deadline_ns, &self.options.account))
     }
 
-    /// Submits a write, wherever the tablet is led; its outcome goes to `sink` with `tag`. [`Router::kick`] sends it on its way.
+    /// Submits a write, on whichever node the tablet is led; its outcome goes to `sink` with `tag`. [`Router::kick`]
+    /// sends it.
     pub(crate) fn submit(
         &self,
         tablet: TabletId,
@@ -129,7 +130,7 @@ impl Router {
         self.submit_until(tablet, mutation, sink, tag, deadline_ns)
     }
 
-    /// The same, of a request that ends at `deadline_ns`, if that is given.
+    /// As [`Self::submit`], for a request that ends at `deadline_ns`, if that is given.
     fn submit_until(
         &self,
         tablet: TabletId,
@@ -147,7 +148,8 @@ impl Router {
         self.ask(tablet, Work::Write(Write { mutation, sink: Arc::clone(sink), tag }), deadline_ns)
     }
 
-    /// When the store ends a write of a request that ends at `deadline_ns`: a fifth of the time earlier, so that it can still say how many replicas hold it.
+    /// The deadline of the store for a write whose request ends at `deadline_ns`: a fifth of the time earlier, so that
+    /// the store can still report how many replicas hold it.
     pub(super) fn store_deadline(&self, deadline_ns: u64) -> u64 {
         deadline_ns - deadline_ns.saturating_sub(self.clock.monotonic_ns()) / 5
     }
@@ -159,8 +161,8 @@ impl Router {
         writing.await
     }
 
-    /// Writes and waits. A write for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]). It ends at `deadline_ns`, if that is given, wherever
-    /// it is carried out.
+    /// Writes and waits. A write for another node is sent with the next [`Router::send_gathered`] (or
+    /// [`Router::kick`]). It ends at `deadline_ns`, if that is given, on whichever node it is carried out.
     pub(crate) fn gather_write(
         &self,
         tablet: TabletId,
@@ -171,12 +173,13 @@ impl Router {
         self.submit_until(tablet, mutation, &sink, 0, deadline_ns)?;
         self.store.kick();
         drop(sink);
-        // Unanswered only if the store's worker is gone. A store that stops may have logged the write: the outcome is unknown.
+        // There is no answer only if the store thread is gone. A store that stops may have logged the write: the
+        // outcome is unknown.
         let timeout_ms = self.options.timeouts.write.as_millis() as u64;
         Ok(async move { outcome.await.unwrap_or(Err(KvError::Timeout(Waited::in_vain(timeout_ms)))) })
     }
 
-    /// Sends a new request, or has it wait for a leader. An error ends it: it is for the caller to report.
+    /// Sends a new request, or parks it. An error ends it: the caller reports it.
     fn ask(&self, tablet: TabletId, work: Work, until_ns: Option<u64>) -> Result<(), KvError> {
         let now_ns = self.clock.monotonic_ns();
         let target = self.routing.read().direct(tablet, &self.view(), now_ns)?;
@@ -195,9 +198,9 @@ pub(super) fn fetch_anywhere(
     permit: Permit,
     fetch: &Fetch,
     look: &Look,
-    folding: &Folding,
+    aggregation: &Aggregation,
 ) -> Result<Fetched, KvError> {
-    Ok(match read::read(handle, permit, &FetchRef::from(fetch), look, folding)? {
+    Ok(match read::read(handle, permit, &FetchRef::from(fetch), look, aggregation)? {
         read::Outcome::Found(parts) => {
             let mut fetched = parts.into_fetched();
             fetched.kept = look.kept(fetched.size_bytes());

@@ -8,12 +8,13 @@ use diorite_cluster::catalog::Command;
 use diorite_query::program::Program;
 use diorite_replica::MergeStep;
 
-/// Which replicas evaluate what is written to a tablet.
+/// The kind of replicas that evaluate writes to a tablet.
 pub(super) fn target_of(tablet: TabletId) -> Target {
     if tablet.0 == GroupId::CATALOG.0 { Target::Catalog } else { Target::Rows }
 }
 
-/// A write that came from another node, if the tablet's replicas can apply it. What cannot be applied must not reach the log: replicas stop at it.
+/// Decodes a write from another node, if the tablet's replicas can apply it. A write that cannot be applied must not
+/// reach the log: replicas would stop at it.
 pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvError> {
     let target = target_of(tablet);
     let prove = |program: &[u8]| match target {
@@ -51,7 +52,7 @@ mod tests {
         // A step with something behind it.
         let longer = [begin.as_bytes(), b"?"].concat();
         assert!(checked(tablet, &longer).is_err());
-        // What the catalog evaluates, and it alone.
+        // A program that only the catalog evaluates.
         let catalog = TabletId(GroupId::CATALOG.0);
         let command = Command::RemoveNode { node: NodeId(1) };
         let command = Mutation::evaluated(None, &ProvenProgram::new(&command).expect("a small command"));

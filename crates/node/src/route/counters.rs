@@ -1,4 +1,4 @@
-//! What routing counts.
+//! Counters of routing.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,8 +23,8 @@ pub(crate) struct RouteCounters {
     pub(crate) refused_not_leader: AtomicU64,
     /// Bytes of frames of requests and answers that left.
     pub(crate) sent_bytes: AtomicU64,
-    /// Reads of other nodes that were folded here, so that their rows did not travel.
-    pub(crate) folded: AtomicU64,
+    /// Partial aggregates that were computed here for other nodes, so that no rows were sent.
+    pub(crate) aggregates: AtomicU64,
     /// Reads from memory that were carried out by the threads for long work.
     pub(crate) long_reads: AtomicU64,
     /// Requests that were not answered by their deadline.

@@ -8,10 +8,10 @@
 //!  └─ here: the store         Outcomes ◀── one frame ◀───────┘ with its own requests
 //! ```
 //!
-//! Where a request goes, first and again, is decided by [`diorite_control::routing`], which has the rules; this folder is its shell: sockets, the
-//! store, locks and one coarse timer, which runs only while requests wait. `ask` takes requests, `steps` carries out what is decided about them, `serve`
-//! answers those of other nodes.
-//! Left out: who is up (`diorite_replica::Liveness` knows), and carrying bytes (`diorite_rpc`).
+//! [`diorite_control::routing`] decides where a request goes; this folder is its shell: sockets, the store, locks and
+//! one coarse timer, which runs only while requests wait. `ask` takes requests, `steps` carries out decisions about
+//! them, `serve` answers those of other nodes.
+//! Left out: which nodes are up (`diorite_replica::Liveness`), and sending bytes (`diorite_rpc`).
 
 mod ask;
 mod checked;

@@ -1,4 +1,4 @@
-//! What can be set about routing, and where it finds the catalog.
+//! Options of routing, and the interface to the catalog.
 
 use diorite_base::account::Account;
 use diorite_cluster::catalog::Catalog;
@@ -6,7 +6,7 @@ use diorite_control::routing::{Limits, Timeouts};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bounds of what waits for (or is worked on for) one other node.
+/// Bounds on the requests that wait for, or are served for, one other node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RouteLimits {
     /// Requests.
@@ -18,13 +18,13 @@ pub(crate) struct RouteLimits {
 }
 
 impl RouteLimits {
-    /// Those that are decided by ([`diorite_control::routing`]).
+    /// The bounds that [`diorite_control::routing`] enforces.
     pub(super) fn of_requests(self) -> Limits {
         Limits { requests: self.requests, bytes: self.bytes }
     }
 }
 
-/// What can be set about routing.
+/// Options of routing.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteOptions {
     /// How long requests wait.
@@ -35,7 +35,7 @@ pub(crate) struct RouteOptions {
     pub(crate) tick: Duration,
     /// For each other node.
     pub(crate) limits: RouteLimits,
-    /// What requests may hold: those of other nodes together with those of clients.
+    /// The account for requests of other nodes and of clients together.
     pub(crate) account: Arc<Account>,
 }
 

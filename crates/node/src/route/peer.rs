@@ -1,7 +1,7 @@
-//! What is on its way to one other node: the frame that is being gathered, and the requests that are not answered yet.
+//! The traffic to one other node: the frame that is being gathered, and the requests without an answer.
 //!
-//! Always true: a request is in the table ([`InFlight`]) from before its bytes can leave until it is answered, or taken out; the lock is never held while
-//! something is sent or somebody notified.
+//! Always true: a request is in the table ([`InFlight`]) from before its bytes can be sent until it is answered, or
+//! removed; the lock is never held while something is sent or a client is notified.
 
 use super::options::RouteLimits;
 use super::request::{Request, Sent, Work, Write};
@@ -106,7 +106,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Takes what is not waited for any longer.
+    /// Removes and returns the requests that have waited long enough.
     pub(super) fn take_due(&self, now_ns: u64) -> Due<Work> {
         self.state.lock().in_flight.take_due(now_ns)
     }
@@ -116,7 +116,7 @@ impl Peer {
         self.state.lock().in_flight.take_reads()
     }
 
-    /// Takes all that waits: nobody answers it any more.
+    /// Removes and returns all waiting requests: no answer will come.
     pub(super) fn take_lost(&self) -> Vec<Sent> {
         self.state.lock().in_flight.take_lost()
     }

@@ -1,9 +1,10 @@
-//! Reads of a tablet replica, in memory or on disk: of one that leads, or of a follower for those who ask for that.
+//! Reads of a tablet replica, in memory or on disk: of the leader, or of a follower if the request allows that.
 //!
-//! Always true: header, static row and all keys and ranges of one request are of one moment of one replica, whatever is written meanwhile; what permits
-//! the read (a lease, or a bound on its age) is looked at before and after. A key or a range alone is of one moment by itself, and is read without
-//! ado. What is to be folded is folded after it was read and permitted. A read on disk ends when whoever asked has no more use for it ([`Until`]), and what it
-//! copies is charged to the node's account of requests before.
+//! Always true: header, static row and all keys and ranges of one request are of one moment of one replica, whatever is
+//! written meanwhile; the permit of the read (a lease, or a bound on its age) is checked before and after. A single key
+//! or range is of one moment by itself and needs no snapshot. Aggregation follows the read and the check of its permit.
+//! A read on disk ends when its client no longer waits ([`Until`]), and its copies are charged to the node's account of
+//! requests beforehand.
 //! Left out: one moment for several requests.
 
 use super::options::CatalogSource;
@@ -22,9 +23,10 @@ use std::sync::Arc;
 const INLINE_SCAN_BYTES: usize = 64 << 10;
 /// Rows up to this size are copied there.
 const INLINE_ROW_BYTES: usize = 1 << 20;
-/// What is read is folded there if its bytes, times what is done with each, are not more than this.
-const INLINE_FOLD_BYTES: usize = 256 << 10;
-/// So much of a task asks for one more look at each byte, about; and longer tasks are planned elsewhere.
+/// Rows are aggregated there if their bytes, times the steps of the task, are not more than this.
+const INLINE_AGGREGATE_BYTES: usize = 256 << 10;
+/// About how many bytes of a task stand for one more step for each byte of the rows. Longer tasks than the next constant
+/// run elsewhere.
 const TASK_BYTES_PER_STEP: usize = 64;
 const INLINE_TASK_BYTES: usize = 16 << 10;
 /// Keys of up to this size in all are first looked up in memory there, too.
@@ -54,7 +56,7 @@ impl Look {
         }
     }
 
-    /// Charges what is about to be copied. Reads in memory copy little.
+    /// Charges bytes that are about to be copied. Reads in memory copy little, and are not charged.
     fn hold(&self, bytes: usize) -> Result<(), KvError> {
         match self {
             Self::Memory => Ok(()),
@@ -62,7 +64,7 @@ impl Look {
         }
     }
 
-    /// What has been charged, for what is kept of it.
+    /// The charge for the bytes that are kept.
     pub(super) fn kept(&self, bytes: usize) -> Kept {
         let Self::Anywhere(until) = self else { return Kept::default() };
         let mut charge = until.held.take().charge;
@@ -73,14 +75,14 @@ impl Look {
     }
 }
 
-/// What a read on disk has copied.
+/// The bytes that a read from disk has copied.
 #[derive(Default)]
 struct HeldBytes {
     bytes: usize,
     charge: Option<Charge>,
 }
 
-/// When a read ends that whoever asked for it has no more use for.
+/// The end of a read whose client no longer waits.
 pub(super) struct Until {
     clock: Arc<dyn Clock>,
     deadline_ns: u64,
@@ -91,10 +93,11 @@ pub(super) struct Until {
     held: RefCell<HeldBytes>,
 }
 
-/// What a read copies beyond this is charged, in blocks of this size, so that short reads cost no look at an account that all threads share.
+/// The copies of a read beyond this are charged, in blocks of this size, so that short reads do not touch an account
+/// that all threads share.
 const HELD_BLOCK_BYTES: usize = 64 << 10;
 
-/// Keys and entries between two looks at the clock.
+/// Keys and entries between two clock reads.
 const STEPS_PER_LOOK: u32 = 32;
 
 impl Until {
@@ -148,7 +151,7 @@ impl Until {
     }
 }
 
-/// What a read has come to.
+/// The outcome of a read.
 pub(super) enum Outcome {
     Found(Parts<PinnedValue>),
     /// It cannot be carried out without the disk.
@@ -163,7 +166,7 @@ pub(super) fn read(
     permit: Permit,
     request: &FetchRef<'_>,
     look: &Look,
-    folding: &Folding,
+    aggregation: &Aggregation,
 ) -> Result<Outcome, KvError> {
     let parts = match read_one(handle, permit, request, look)? {
         One::Found(parts) => Some(parts),
@@ -176,30 +179,30 @@ pub(super) fn read(
         }
     };
     if let Some(parts) = &parts {
-        // What was read and its copy are there at once.
+        // The pinned values and their copies are held at the same time.
         look.hold(parts.value_bytes().saturating_mul(2))?;
     }
     Ok(match parts {
         Some(parts) if look.is_in_memory() && is_much(request, &parts) => Outcome::Long,
-        Some(parts) => Outcome::Found(folding.apply(request, parts)),
+        Some(parts) => Outcome::Found(aggregation.apply(request, parts)),
         None if was_declined() => Outcome::Long,
         None => Outcome::NotInMemory,
     })
 }
 
-/// Whether copying or folding what was read would hold up the other requests of the task.
+/// Whether copying or aggregating the rows would delay the other requests of the task.
 fn is_much(request: &FetchRef<'_>, parts: &Parts<PinnedValue>) -> bool {
     let bytes = parts.value_bytes() + parts.chunk.as_ref().map_or(0, ScanChunk::size_bytes);
-    match request.fold {
+    match request.aggregate {
         None => bytes > INLINE_ROW_BYTES,
         Some(task) => {
             let steps = 1 + task.len() / TASK_BYTES_PER_STEP;
-            task.len() > INLINE_TASK_BYTES || bytes.saturating_mul(steps) > INLINE_FOLD_BYTES
+            task.len() > INLINE_TASK_BYTES || bytes.saturating_mul(steps) > INLINE_AGGREGATE_BYTES
         }
     }
 }
 
-/// What a single look at the data gives.
+/// The result of a single read of the data.
 enum One {
     Found(Parts<PinnedValue>),
     NotInMemory,
@@ -207,13 +210,13 @@ enum One {
     More,
 }
 
-/// Reads what a single look brings, which is of one moment by itself: a key, or a range.
+/// A single read, which is of one moment by itself: a key, or a range.
 fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look: &Look) -> Result<One, KvError> {
     let needs_header = || request.header.as_ref().is_some_and(|(flags, _)| handle.flags() & flags != 0);
     if request.static_row.is_some() || needs_header() {
         return Ok(One::More);
     }
-    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, folded: None };
+    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None };
     match &request.rows {
         RowsRef::Nothing => handle.check(permit)?,
         RowsRef::One(key) => {
@@ -240,13 +243,13 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
         }
         RowsRef::Several(_) => return Ok(One::More),
     }
-    // A header that has come since is not over what was read, but may be over what was read after it.
+    // A header that was written since does not apply to earlier reads, but may apply to later ones.
     if needs_header() { Ok(One::More) } else { Ok(One::Found(parts)) }
 }
 
 /// Reads all parts at the moment of a visit.
 fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: &Look) -> Result<Option<Parts<PinnedValue>>, KvError> {
-    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, folded: None };
+    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None };
     let mut scratch = Vec::new();
     if let Some((flags, key)) = &request.header
         && visit.flags() & flags != 0
@@ -279,18 +282,18 @@ fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: &Look) -> Result<Op
     Ok(Some(parts))
 }
 
-/// What folds rows, and the catalog that says what they mean.
-pub(super) struct Folding {
-    pub(super) folder: PartialAggregator,
+/// Computes partial aggregates, by the definitions in the catalog.
+pub(super) struct Aggregation {
+    pub(super) aggregator: PartialAggregator,
     pub(super) catalogs: Arc<dyn CatalogSource>,
 }
 
-impl Folding {
-    /// Folds what was read, if that is asked for.
+impl Aggregation {
+    /// Replaces rows by their partial aggregate, if the request asks for one.
     fn apply(&self, request: &FetchRef<'_>, parts: Parts<PinnedValue>) -> Parts<PinnedValue> {
-        let Some(task) = request.fold else { return parts };
-        let folded = Some(self.folder.aggregate(&self.catalogs.catalog(), task, &parts.into_fetched()));
-        Parts { header: None, static_row: None, row: None, chunk: None, folded }
+        let Some(task) = request.aggregate else { return parts };
+        let partial = Some(self.aggregator.aggregate(&self.catalogs.catalog(), task, &parts.into_fetched()));
+        Parts { header: None, static_row: None, row: None, chunk: None, partial }
     }
 }
 
@@ -305,7 +308,8 @@ fn get(visit: &Visit<'_>, key: &[u8], look: &Look) -> Result<Option<Option<Pinne
 /// Takes an entry of a range; whether more are wanted.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
-/// Calls the second argument with each entry of a range; whether that was all of it, or nothing if the disk would have to be asked.
+/// Calls the second argument with each entry of a range. Returns whether that was all of it, or `None` if the read needs
+/// the disk.
 type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 's;
 
 fn scanning<'v>(
@@ -318,7 +322,7 @@ fn scanning<'v>(
     }
 }
 
-/// Appends a range to a chunk, and says in it whether that was all of the range; false if it cannot be done without the disk.
+/// Appends a range to a chunk, with a flag whether that was all of the range; false if the read needs the disk.
 fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut ScanChunk) -> Result<bool, KvError> {
     let max_bytes = request.max_bytes.min(MAX_CHUNK_BYTES);
     let max_entries = request.max_entries.clamp(1, MAX_CHUNK_ENTRIES);
@@ -346,7 +350,7 @@ fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut 
 
 /// Reads spans one after the other, until there is enough; `None` if it cannot be done without the disk.
 fn read_several(visit: &Visit<'_>, request: &SeveralRef<'_>, look: &Look) -> Result<Option<ScanChunk>, KvError> {
-    // Many look-ups would hold up the other requests of the task.
+    // Many look-ups would delay the other requests of the task.
     if look.is_in_memory() && request.spans.len() > INLINE_SPANS_BYTES {
         return Ok(None);
     }

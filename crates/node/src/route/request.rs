@@ -1,4 +1,4 @@
-//! What requests ask for, who waits for them, and how these receive the outcomes.
+//! The work of requests, and the delivery of outcomes to their clients.
 
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
@@ -7,20 +7,20 @@ use diorite_query::kv::{Fetch, FetchRows, Fetched};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// What a request costs beside its keys and values.
+/// The memory of a request beside its keys and values.
 const OVERHEAD_BYTES: usize = 256;
 
-/// What is asked, and who waits.
+/// The work, with the receiver of the outcome.
 pub(super) enum Work {
     Fetch { fetch: Fetch, answer: oneshot::Sender<Result<Fetched, KvError>> },
     Write(Write),
 }
 
-/// A write, and where its outcome goes.
+/// A write, with the sink for its outcome.
 pub(super) struct Write {
     pub(super) mutation: Mutation,
     pub(super) sink: Arc<dyn WriteSink>,
-    /// Tells the sink which of its writes this is.
+    /// Identifies the write in the sink.
     pub(super) tag: u64,
 }
 
@@ -53,7 +53,7 @@ impl routing::Work for Work {
     }
 }
 
-/// Outcomes on their way to those who wait: each sink is notified once, whatever the number of its outcomes.
+/// Outcomes to be delivered: each sink is notified once, whatever the number of its outcomes.
 #[derive(Default)]
 pub(super) struct Outcomes {
     writes: Vec<(Arc<dyn WriteSink>, Vec<Completion>)>,
@@ -63,7 +63,7 @@ impl Outcomes {
     /// Ends a request with an error.
     pub(super) fn fail(&mut self, work: Work, error: KvError) {
         match work {
-            // Who asked may be gone: then nobody has to be notified.
+            // The receiver may be gone: then nothing has to be notified.
             Work::Fetch { answer, .. } => drop(answer.send(Err(error))),
             Work::Write(Write { sink, tag, .. }) => self.written(sink, tag, Err(error)),
         }

@@ -4,7 +4,7 @@ use super::counters::RouteCounters;
 use super::gathering::Gathering;
 use super::options::{CatalogSource, RouteOptions};
 use super::peer::Peer;
-use super::read::Folding;
+use super::read::Aggregation;
 use super::request::Work;
 use super::served::{Served, Serving};
 use super::view::NodeView;
@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
-/// What a [`Router`] is made of.
+/// The parts of a [`Router`].
 pub(crate) struct RouterParts {
     pub(crate) node: NodeId,
     pub(crate) store: Arc<Store>,
@@ -36,22 +36,22 @@ pub(crate) struct RouterParts {
     pub(crate) options: RouteOptions,
     /// Where reads run that wait for the disk.
     pub(crate) disk: Arc<DiskReads>,
-    /// Where those reads run that take long.
+    /// Threads for long reads.
     pub(crate) aside: Arc<Aside>,
 }
 
-/// Threads that take work from those that serve.
+/// Threads that take work off the serving threads.
 pub(super) struct Threads {
     pub(super) disk: Arc<DiskReads>,
     pub(super) aside: Arc<Aside>,
 }
 
-/// What is exchanged with the other nodes.
+/// The traffic with other nodes.
 pub(super) struct Nodes {
-    /// Those that are asked.
+    /// Nodes that are asked.
     pub(super) peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
     pub(super) serving: Arc<Serving>,
-    /// Those that ask.
+    /// Nodes that ask.
     pub(super) served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
     pub(super) gathering: Arc<Gathering>,
 }
@@ -63,13 +63,14 @@ pub(crate) struct Router {
     pub(super) store: Arc<Store>,
     pub(super) transport: Arc<dyn Transport>,
     pub(super) catalogs: Arc<dyn CatalogSource>,
-    pub(super) folding: Arc<Folding>,
+    pub(super) aggregation: Arc<Aggregation>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) options: RouteOptions,
-    /// Tells this run of the process from others.
+    /// Distinguishes this run of the process.
     incarnation: u64,
     pub(super) threads: Threads,
-    /// Who leads, and the requests that wait for a leader. Held for one decision, never while a request is sent, carried out or ended.
+    /// Known leaders, and parked requests. Locked for one decision, never while a request is sent, carried out or
+    /// ended.
     pub(super) routing: RwLock<Routing<Work>>,
     pub(super) nodes: Nodes,
     /// The timer runs.
@@ -82,7 +83,7 @@ impl Router {
     /// [`Router::run_timer`] and [`Router::run_sender`] have to be spawned, and frames of `Lane::Requests` given to [`Router::receive`].
     pub(crate) fn new(parts: RouterParts) -> Arc<Self> {
         let RouterParts { node, store, transport, catalogs, clock, options, disk, aside } = parts;
-        let folder = PartialAggregator::limited(Arc::clone(&options.account), Arc::clone(&clock));
+        let aggregator = PartialAggregator::limited(Arc::clone(&options.account), Arc::clone(&clock));
         let counters: Arc<RouteCounters> = Arc::default();
         let serving = Serving {
             transport: Arc::clone(&transport),
@@ -95,7 +96,7 @@ impl Router {
             node,
             store,
             transport,
-            folding: Arc::new(Folding { folder, catalogs: Arc::clone(&catalogs) }),
+            aggregation: Arc::new(Aggregation { aggregator, catalogs: Arc::clone(&catalogs) }),
             catalogs,
             clock,
             incarnation: SplitMix64::from_entropy().next_u64(),
@@ -114,7 +115,7 @@ impl Router {
         })
     }
 
-    /// What requests may hold.
+    /// The account for requests.
     pub(crate) fn account(&self) -> &Arc<Account> {
         &self.options.account
     }
@@ -124,28 +125,29 @@ impl Router {
         &self.counters
     }
 
-    /// What the threads that wait for disks are doing.
+    /// The state of the threads that wait for disks.
     pub(crate) fn disk_reads(&self) -> DiskReadState {
         self.threads.disk.state()
     }
 
-    /// Requests of this node that wait for another's answer, and those that wait for a leader.
+    /// The numbers of this node's requests that wait for another's answer, and of parked ones.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         (self.nodes.peers.load().values().map(|peer| peer.pending()).sum(), self.routing.read().parked())
     }
 
-    /// What routing asks about this node.
+    /// This node's state, for routing.
     #[inline]
     pub(super) fn view(&self) -> NodeView<'_> {
         NodeView { store: &self.store, catalogs: &*self.catalogs }
     }
 
-    /// Who leads a tablet, as far as is known without asking.
+    /// The tablet's leader, as far as is known without asking.
     pub(crate) fn leader(&self, tablet: TabletId) -> Option<NodeId> {
         self.other_leader(tablet, 0, None)
     }
 
-    /// Who may lead a tablet that `refused_by` says it does not lead; among nodes of which no more is known, another one with each attempt.
+    /// A possible leader of a tablet that `refused_by` does not lead; if nothing else is known, another node with each
+    /// attempt.
     pub(crate) fn other_leader(&self, tablet: TabletId, attempts: usize, refused_by: Option<NodeId>) -> Option<NodeId> {
         let now_ns = self.clock.monotonic_ns();
         match self.routing.read().way(tablet, attempts, refused_by, &self.view(), now_ns) {
@@ -192,7 +194,8 @@ impl Router {
         self.store.kick();
     }
 
-    /// Sends the requests and answers for other nodes that have been gathered, those for one node together. If there are none it costs one load.
+    /// Sends the requests and answers for other nodes that have been gathered, those for one node together. If there
+    /// are none, it costs one load.
     pub(crate) fn send_gathered(&self) {
         if !self.nodes.gathering.take() {
             return;
@@ -207,12 +210,13 @@ impl Router {
         }
     }
 
-    /// What has been gathered leaves once every task that can run has run, together with what these gather.
+    /// Sends the gathered messages once every task that can run has run, together with theirs.
     pub(crate) fn send_soon(&self) {
         self.nodes.gathering.leave_soon();
     }
 
-    /// Never ready; has sent what was gathered whenever it is polled. As the last branch of a `select!` it sees what the others have gathered.
+    /// Never ready; sends the gathered messages whenever it is polled. As the last branch of a `select!` it includes those
+    /// of the other branches.
     pub(crate) async fn gathered(&self) {
         std::future::poll_fn(|_| {
             self.send_soon();
@@ -221,7 +225,7 @@ impl Router {
         .await
     }
 
-    /// Sends what [`Router::send_soon`] was called for, for as long as the runtime runs: to be spawned.
+    /// Sends after calls of [`Router::send_soon`], for as long as the runtime runs: to be spawned.
     pub(crate) async fn run_sender(self: Arc<Self>) {
         loop {
             self.nodes.gathering.leave().await;
@@ -230,7 +234,7 @@ impl Router {
         }
     }
 
-    /// Sends what is gathered for one node: requests, and answers to its own if it is `served`.
+    /// Sends the gathered messages for one node: requests, and answers to its own if it is `served`.
     pub(super) fn flush(&self, peer: &Peer, served: Option<&Served>) {
         let mut answers = served.map(Served::take_gathered).unwrap_or_default();
         let Some(outgoing) = peer.take_frame() else {
@@ -283,7 +287,7 @@ impl Router {
         loop {
             if self.waiting() == (0, 0) {
                 self.is_armed.store(false, Ordering::SeqCst);
-                // What came in before it was disarmed did not wake it.
+                // Requests that came in before the timer was disarmed did not start it.
                 if self.waiting() == (0, 0) {
                     self.arm.notified().await;
                 }

@@ -29,7 +29,7 @@ fn expected_bytes(fetch: &Fetch) -> usize {
     }
 }
 
-/// What a piece of a range takes until it is known: most are shorter than they may be.
+/// The memory charged for a piece of a range until its size is known: most are shorter than they may be.
 const EXPECTED_PIECE_BYTES: usize = 64 << 10;
 
 /// A write as it came from another node.
@@ -46,7 +46,7 @@ impl Router {
             return Arc::clone(served);
         }
         let fresh = Arc::new(Served::new(from, incarnation, Arc::clone(&self.nodes.serving)));
-        // Frames of one node arrive one after the other, so nobody else makes another for it now.
+        // Frames of one node arrive one after the other, so no other thread adds it now.
         self.nodes.served.rcu(|served| {
             let mut served = AHashMap::clone(served);
             served.insert(from, Arc::clone(&fresh));
@@ -118,11 +118,11 @@ impl Router {
         frame: &mut Vec<u8>,
     ) -> Result<(), KvError> {
         let handle = self.replica(request.tablet)?;
-        if fetch.fold.is_some() {
-            RouteCounters::add(&self.counters().folded, 1);
+        if fetch.aggregate.is_some() {
+            RouteCounters::add(&self.counters().aggregates, 1);
         }
         let refusal = |error| as_refusal(&handle, error, self.counters());
-        let found = read::read(&handle, Permit::Lease, fetch, &Look::Memory, &self.folding).map_err(refusal)?;
+        let found = read::read(&handle, Permit::Lease, fetch, &Look::Memory, &self.aggregation).map_err(refusal)?;
         let is_long = match found {
             read::Outcome::Found(parts) => {
                 let id = request.id;
@@ -132,14 +132,14 @@ impl Router {
             read::Outcome::Long => true,
             read::Outcome::NotInMemory => false,
         };
-        // Nobody waits for it any longer than that.
+        // The asking node does not wait any longer than that.
         let most_ms = self.options.timeouts.read.as_millis() as u64;
         let left_ns = fetch.left_ms.unwrap_or(most_ms).min(most_ms).saturating_mul(1_000_000);
         let look = self.look_until(Some(self.clock.monotonic_ns().saturating_add(left_ns)));
         let fetch = fetch.to_fetch();
         let tag = served.begin(request.id, expected_bytes(&fetch)).ok_or(KvError::Overloaded(""))?;
         let (served, gathering) = (Arc::clone(served), Arc::clone(&self.nodes.gathering));
-        let disk_read = DiskRead { served, gathering, folding: Arc::clone(&self.folding), tag: Some(tag) };
+        let disk_read = DiskRead { served, gathering, aggregation: Arc::clone(&self.aggregation), tag: Some(tag) };
         let disk = handle.disk();
         let asker = Caller { client: Client::Node(disk_read.served.node), connection: disk_read.served.incarnation };
         let work = move |begun| disk_read.answer(begun, &handle, &FetchRef::from(&fetch), &look);
@@ -164,7 +164,7 @@ impl Router {
         }
         let mutation = checked(tablet, write.mutation)?;
         let tag = served.begin(request.id, mutation.size_bytes()).ok_or(KvError::Overloaded(""))?;
-        // Nobody waits for it any longer than that.
+        // The asking node does not wait any longer than that.
         let deadline_ns = write.left_ms.map_or(NO_DEADLINE, |left_ms| {
             self.store_deadline(self.clock.monotonic_ns().saturating_add(left_ms.saturating_mul(1_000_000)))
         });

@@ -1,11 +1,12 @@
-//! One asking process: the requests of it that are worked on here, and the answers that are gathered for it.
+//! One asking process: its requests in progress here, and the answers that are gathered for it.
 //!
-//! Always true: requests in flight are bounded by count and bytes, and charged to the node's account of requests before they are begun; a slot is free again once its request is answered, or has panicked.
+//! Always true: requests in progress are bounded by count and bytes, and charged to the node's account of requests
+//! before they begin; a slot is free again once its request is answered, or has panicked.
 
 use super::counters::RouteCounters;
 use super::gathering::Gathering;
 use super::options::RouteLimits;
-use super::read::{self, Folding, Look};
+use super::read::{self, Aggregation, Look};
 use super::wire::{self, FetchRef, FrameKind};
 use diorite_base::NodeId;
 use diorite_base::account::{Account, Charge};
@@ -16,13 +17,14 @@ use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// What a request costs beside its bytes while it is worked on.
+/// The memory of a request in progress, beside its bytes.
 const OVERHEAD_BYTES: usize = 256;
 /// Longer answers leave in frames of their own.
 const MAX_JOINED_BYTES: usize = 16 << 10;
 /// Longer requests are refused if the node's account of requests is full. Shorter ones are not: requests that hold memory elsewhere wait for them.
 const MAX_SHORT_BYTES: usize = 4 << 10;
-/// In blocks of this size the short ones are charged, so that few of them change what connections and all nodes' requests share.
+/// Short requests are charged in blocks of this size, so that few of them change the account that all connections and
+/// nodes share.
 const SHORT_BLOCK_BYTES: usize = 64 << 10;
 
 /// A request that is being worked on.
@@ -30,9 +32,9 @@ const SHORT_BLOCK_BYTES: usize = 64 << 10;
 struct Slot {
     /// The id that the asker gave.
     id: u64,
-    /// What counts for it.
+    /// Its counted bytes.
     bytes: usize,
-    /// What a long one is charged to.
+    /// The charge of a long request.
     charge: Option<Charge>,
 }
 
@@ -53,7 +55,7 @@ impl Slots {
         Self { slots, free, bytes: 0, short_bytes: 0, short_charge: account.charge(0).ok(), account }
     }
 
-    /// Charges what short requests hold by now.
+    /// Charges the bytes that short requests hold by now.
     #[inline]
     fn record_short(&mut self) {
         let blocks = self.short_bytes.next_multiple_of(SHORT_BLOCK_BYTES);
@@ -94,7 +96,7 @@ impl Slots {
     }
 }
 
-/// What all asking processes share.
+/// State that all asking processes share.
 pub(super) struct Serving {
     pub(super) transport: Arc<dyn Transport>,
     pub(super) counters: Arc<RouteCounters>,
@@ -134,7 +136,7 @@ impl Served {
         }
     }
 
-    /// Adds a frame of answers to those that are being gathered, which then leave together.
+    /// Adds a frame of answers to the gathered ones; they are sent together.
     fn join(&self, mut frame: Vec<u8>) {
         if frame.is_empty() {
             return;
@@ -178,8 +180,8 @@ impl Served {
         frame.clear();
     }
 
-    /// Appends an answer that holds about so many bytes. A long one leaves in a frame of its own, so that those beside it arrive whatever becomes of it; what
-    /// no frame can hold is refused.
+    /// Appends an answer of about this many bytes. A long one is sent in a frame of its own, so that its failure does
+    /// not affect others; one that no frame can hold is refused.
     pub(super) fn put(&self, frame: &mut Vec<u8>, id: u64, bytes: usize, put: impl FnOnce(&mut Vec<u8>)) {
         if bytes <= MAX_JOINED_BYTES {
             return put(self.answers(frame));
@@ -189,7 +191,7 @@ impl Served {
             put(self.answers(&mut own));
             check_answer(own.len())
         }) {
-            // Nothing was changed: of writes only those that were refused have long answers.
+            // Nothing was changed: of the writes only refused ones have long answers.
             return wire::put_failed(self.answers(frame), id, &KvError::TooLarge(exceeded.to_string()));
         }
         self.send(&mut own);
@@ -237,7 +239,7 @@ fn check_answer(bytes: usize) -> Result<(), Exceeded> {
 pub(super) struct DiskRead {
     pub(super) served: Arc<Served>,
     pub(super) gathering: Arc<Gathering>,
-    pub(super) folding: Arc<Folding>,
+    pub(super) aggregation: Arc<Aggregation>,
     pub(super) tag: Option<u64>,
 }
 
@@ -250,7 +252,7 @@ impl DiskRead {
         request: &FetchRef<'_>,
         look: &Look,
     ) {
-        let outcome = begun.and_then(|()| read::read(handle, Permit::Lease, request, look, &self.folding));
+        let outcome = begun.and_then(|()| read::read(handle, Permit::Lease, request, look, &self.aggregation));
         let Some(tag) = self.tag.take() else { return };
         let id = self.served.end(tag);
         let mut frame = Vec::new();
@@ -282,7 +284,7 @@ impl Drop for DiskRead {
     }
 }
 
-/// A replica that may not serve says who does.
+/// The refusal of a replica that does not lead, with the leader's name.
 pub(super) fn as_refusal(handle: &TabletHandle, error: KvError, counters: &RouteCounters) -> KvError {
     match error {
         KvError::Unavailable(_) | KvError::NotLeader { .. } => {

@@ -1,4 +1,5 @@
-//! Carries out what is decided about requests, and takes in what becomes of them: answers, refusals, nodes that go down or come up, and time.
+//! Carries out decisions about requests, and passes on events: answers, refusals, nodes that go down or come up, and
+//! time.
 
 use super::ask::{fetch_anywhere, is_refusal};
 use super::counters::RouteCounters;
@@ -60,7 +61,7 @@ impl Router {
         }
     }
 
-    /// Adds a request to what goes to a node; gives it back if too much does already.
+    /// Adds a request to those for a node; returns it if too many wait already.
     fn send(&self, node: NodeId, request: Request) -> Result<(), Request> {
         let peer = self.peer(node);
         let is_large = peer.add(request)?;
@@ -72,7 +73,7 @@ impl Router {
         Ok(())
     }
 
-    /// Sends requests again, by what is known now.
+    /// Sends requests again, by the current knowledge.
     fn again(&self, requests: Vec<Request>, outcomes: &mut Outcomes) {
         RouteCounters::add(&self.counters.retried, requests.len() as u64);
         for request in requests {
@@ -81,7 +82,7 @@ impl Router {
         }
     }
 
-    /// Carries out here what was to be sent elsewhere.
+    /// Carries out a request here.
     fn carry_out(&self, request: Request, outcomes: &mut Outcomes) {
         let Some(handle) = self.store.handle(request.tablet) else {
             let step = self.routing.write().not_open_here(request, &self.view());
@@ -89,9 +90,9 @@ impl Router {
         };
         RouteCounters::add(&self.counters.local, 1);
         if request.work.is_read() {
-            // Without a router the node has stopped, and nobody waits.
+            // Without a router the node has stopped, and no client waits.
             let Some(router) = self.me.upgrade() else { return };
-            // A request that finds no place here is dropped, and whoever asked is told that it was: a read changes nothing.
+            // A request that is not accepted is dropped, and its client is notified: a read changes nothing.
             if self.threads.disk.begin(handle.disk(), move || router.carry_out_fetch(&handle, request)).is_err() {
                 RouteCounters::add(&self.counters.overloaded, 1);
             }
@@ -109,7 +110,7 @@ impl Router {
         let Work::Fetch { fetch, .. } = &request.work else { return };
         let mut outcomes = Outcomes::default();
         let look = self.look_until(Some(request.deadline_ns));
-        match fetch_anywhere(handle, Permit::Lease, fetch, &look, &self.folding) {
+        match fetch_anywhere(handle, Permit::Lease, fetch, &look, &self.aggregation) {
             Err(error) if is_refusal(&error) => {
                 RouteCounters::add(&self.counters.retried, 1);
                 let now_ns = self.clock.monotonic_ns();
@@ -118,7 +119,7 @@ impl Router {
             }
             outcome => {
                 if let Work::Fetch { answer, .. } = request.work {
-                    // Who asked may be gone.
+                    // The receiver may be gone.
                     let _ = answer.send(outcome);
                 }
             }
@@ -164,7 +165,7 @@ impl Router {
         let (tablet, is_probe) = (sent.asked().tablet, sent.is_probe());
         match (sent.into_work(), outcome) {
             (Work::Fetch { answer, .. }, Outcome::Fetched(fetched)) => {
-                // Who asked may be gone.
+                // The receiver may be gone.
                 let _ = answer.send(Ok(fetched));
             }
             (Work::Write(Write { sink, tag, .. }), Outcome::Written(reply)) => outcomes.written(sink, tag, Ok(reply)),
@@ -179,7 +180,8 @@ impl Router {
         }
     }
 
-    /// A node is down: what it was asked and others may answer is sent to them, without waiting for the next tick.
+    /// A node is down: the requests that it was sent and that others may answer are sent to them, without waiting for
+    /// the next tick.
     pub(crate) fn node_down(&self, node: NodeId) {
         self.routing.write().node_down(node);
         let peer = self.nodes.peers.load().get(&node).cloned();
@@ -189,7 +191,7 @@ impl Router {
         self.send_gathered();
     }
 
-    /// The process of a node has ended: what it was asked and only it could answer is not waited for. To be called once the node is down.
+    /// The process of a node has ended: requests that only it could answer end. To be called once the node is down.
     pub(crate) fn node_ended(&self, node: NodeId) {
         let peer = self.nodes.peers.load().get(&node).cloned();
         let mut outcomes = Outcomes::default();
@@ -199,7 +201,7 @@ impl Router {
         outcomes.deliver();
     }
 
-    /// A node is up (again): what waits for a leader may find it there.
+    /// A node is up (again): parked requests may find a leader there.
     pub(crate) fn node_up(&self, _node: NodeId) {
         if self.routing.read().parked() > 0 {
             let mut outcomes = Outcomes::default();
@@ -209,7 +211,7 @@ impl Router {
         }
     }
 
-    /// Ends what has expired, asks again what is not answered, and looks whether leaders are known that are waited for.
+    /// Ends expired requests, repeats reads without an answer, and checks for leaders of parked requests.
     pub(crate) fn tick(&self) {
         self.kick();
         let now_ns = self.clock.monotonic_ns();
@@ -232,7 +234,7 @@ impl Router {
         self.kick();
     }
 
-    /// Sends what waits for leaders that are known by now, and a probe for each that is not.
+    /// Sends parked requests whose leader is known by now, and a probe for each tablet without one.
     fn look_for_leaders(&self, outcomes: &mut Outcomes) {
         let tablets = self.routing.read().parked_tablets();
         for tablet in tablets {

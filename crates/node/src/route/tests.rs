@@ -31,11 +31,11 @@ use uuid::Uuid;
 
 const KEYSPACE: &str = "ks";
 
-/// Where frames go, and what happens to them.
+/// The network of the test, with its faults.
 #[derive(Default)]
 struct Hub {
     members: RwLock<BTreeMap<u64, Listener>>,
-    /// Nobody reaches them, they reach nobody.
+    /// Nodes that are cut off from all others.
     cut: RwLock<BTreeSet<u64>>,
     /// Requests and answers to them are lost on the way.
     losing: RwLock<BTreeSet<u64>>,
@@ -43,7 +43,7 @@ struct Hub {
     full_of_answers: RwLock<BTreeSet<u64>>,
 }
 
-/// Who receives frames at a node, and is notified of others there.
+/// The receiver of frames at a node, and the listener for changes of others.
 #[derive(Clone)]
 struct Listener {
     store: Weak<Store>,
@@ -86,7 +86,7 @@ impl Transport for Port {
     }
 }
 
-/// What one node serves of the catalog; tests let it fall behind.
+/// The catalog that one node serves; tests let it fall behind.
 #[derive(Default)]
 struct Served(ArcSwap<Catalog>);
 
@@ -242,7 +242,7 @@ impl Cluster {
         handle.is_some_and(|handle| handle.leadership() == Leadership::Here)
     }
 
-    /// The first tablet whose replicas `is_wanted` says are right.
+    /// The first tablet whose replicas `is_wanted` accepts.
     fn tablet(&self, is_wanted: impl Fn(&[NodeId]) -> bool) -> TabletId {
         let found = self.catalog.tablets().find(|(_, placement)| is_wanted(&placement.replicas));
         found.map(|(tablet, _)| tablet).unwrap()
@@ -267,7 +267,7 @@ impl Cluster {
     }
 }
 
-/// Runs a request as a connection does: what it asks of other nodes leaves when it waits.
+/// Runs a request as a connection does: its requests to other nodes are sent when it waits.
 async fn sent<T>(router: &Router, request: impl Future<Output = T>) -> T {
     tokio::select! {
         biased;

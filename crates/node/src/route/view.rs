@@ -1,4 +1,4 @@
-//! What routing asks about this node: its replicas, its catalog, and who is up.
+//! This node's state for routing: its replicas, its catalog, and which nodes are up.
 
 use super::options::CatalogSource;
 use super::request::Work;
@@ -47,7 +47,8 @@ impl View<Work> for NodeView<'_> {
         self.catalogs.catalog().placement(tablet).is_some_and(|placement| placement.origin.is_some())
     }
 
-    /// By the tokens of what is written, if they are all of one tablet. What was planned for several partitions has to be planned again.
+    /// By the tokens of the written keys, if they are all of one tablet. A write that was planned for several
+    /// partitions has to be planned again.
     fn successor(&self, tablet: TabletId, work: &Work) -> Option<TabletId> {
         let Work::Write(write) = work else { return None };
         let catalog = self.catalogs.catalog();

@@ -1,7 +1,7 @@
 //! The bytes of requests between nodes, and of their answers (`docs/formats/requests.md`).
 //!
-//! Always true: no bytes make decoding panic or allocate more than they hold; what one side encodes the other decodes to the same. Left out:
-//! what a key, a value or a program means.
+//! Always true: no bytes make decoding panic or allocate more than they hold; decoding returns what was encoded. Left
+//! out: the meaning of a key, a value or a program.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::write::{KvError, Waited};
@@ -15,7 +15,7 @@ const HAS_HEADER: u8 = 1;
 const HAS_STATIC: u8 = 2;
 const HAS_ROW: u8 = 4;
 const HAS_RANGE: u8 = 8;
-const HAS_FOLD: u8 = 16;
+const HAS_AGGREGATE: u8 = 16;
 const HAS_SEVERAL: u8 = 32;
 const HAS_LIMIT: u8 = 64;
 const FETCH: u8 = 1;
@@ -25,14 +25,15 @@ const FETCHED: u8 = 0;
 const WRITTEN: u8 = 1;
 const FAILED: u8 = 2;
 
-/// What a frame holds.
+/// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FrameKind {
     Requests,
     Answers,
 }
 
-/// Begins a frame. `incarnation` tells runs of the asking process apart, so that an answer to a former run is known as such.
+/// Begins a frame. `incarnation` distinguishes runs of the asking process, so that an answer to a former run is
+/// recognised.
 pub(super) fn put_frame(out: &mut Vec<u8>, kind: FrameKind, incarnation: u64) {
     out.push(VERSION);
     out.push(match kind {
@@ -129,8 +130,8 @@ pub(super) struct FetchRef<'a> {
     pub(super) header: Option<(u64, SplitKey<'a>)>,
     pub(super) static_row: Option<SplitKey<'a>>,
     pub(super) rows: RowsRef<'a>,
-    /// The task that folds what is read.
-    pub(super) fold: Option<&'a [u8]>,
+    /// The task of an aggregate, which is answered in place of the rows.
+    pub(super) aggregate: Option<&'a [u8]>,
     /// How much longer it may take, milliseconds, if that is less than requests usually may.
     pub(super) left_ms: Option<u64>,
 }
@@ -157,7 +158,7 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
                     max_bytes: several.max_bytes,
                 }),
             },
-            fold: fetch.aggregate.as_deref(),
+            aggregate: fetch.aggregate.as_deref(),
             left_ms: None,
         }
     }
@@ -188,12 +189,12 @@ impl FetchRef<'_> {
                 }),
             },
             needs_disk: false,
-            aggregate: self.fold.map(<[u8]>::to_vec),
+            aggregate: self.aggregate.map(<[u8]>::to_vec),
         }
     }
 }
 
-/// What a request asks.
+/// The content of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OperationRef<'a> {
     Fetch(FetchRef<'a>),
@@ -209,7 +210,7 @@ pub(super) struct RequestRef<'a> {
     pub(super) operation: OperationRef<'a>,
 }
 
-/// Appends a read, and how much longer it may take, if that is to be said.
+/// Appends a read, with the time left, if that is given.
 pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fetch, left_ms: Option<u64>) {
     put_varint(out, id);
     put_varint(out, tablet.0);
@@ -222,7 +223,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         FetchRows::Several(_) => HAS_SEVERAL,
     };
     let has = flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC);
-    out.push(rows | has | flag(fetch.aggregate.is_some(), HAS_FOLD) | flag(left_ms.is_some(), HAS_LIMIT));
+    out.push(rows | has | flag(fetch.aggregate.is_some(), HAS_AGGREGATE) | flag(left_ms.is_some(), HAS_LIMIT));
     let base: &[u8] = match &fetch.rows {
         FetchRows::Nothing => &[],
         FetchRows::One(key) => {
@@ -258,7 +259,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
     left_ms.into_iter().for_each(|left_ms| put_varint(out, left_ms));
 }
 
-/// Appends a write, and how much longer it may take, if that is to be said.
+/// Appends a write, with the time left, if that is given.
 pub(super) fn put_write(out: &mut Vec<u8>, id: u64, tablet: TabletId, mutation: &[u8], left_ms: Option<u64>) {
     put_varint(out, id);
     put_varint(out, tablet.0);
@@ -291,7 +292,7 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
 fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     let size = |value: u64| usize::try_from(value).map_err(|_| Malformed);
     let parts = reader.u8()?;
-    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_FOLD | HAS_SEVERAL | HAS_LIMIT) != 0 {
+    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_AGGREGATE | HAS_SEVERAL | HAS_LIMIT) != 0 {
         return Err(Malformed);
     }
     let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE | HAS_SEVERAL) {
@@ -330,12 +331,12 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
         0 => None,
         _ => Some(SplitKey::read(reader, base)?),
     };
-    let fold = if parts & HAS_FOLD == 0 { None } else { Some(reader.slice()?) };
+    let aggregate = if parts & HAS_AGGREGATE == 0 { None } else { Some(reader.slice()?) };
     let left_ms = if parts & HAS_LIMIT == 0 { None } else { Some(reader.varint()?) };
-    Ok(FetchRef { header, static_row, rows, fold, left_ms })
+    Ok(FetchRef { header, static_row, rows, aggregate, left_ms })
 }
 
-/// What an answer says. The tablet of an error is not sent: the asker knows it.
+/// The content of an answer. The tablet of an error is not sent: the asking node knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Fetched(Fetched),
@@ -350,8 +351,8 @@ pub(super) struct Parts<V> {
     pub(super) static_row: Option<V>,
     pub(super) row: Option<V>,
     pub(super) chunk: Option<ScanChunk>,
-    /// What a task made of the others, which then are not there.
-    pub(super) folded: Option<Vec<u8>>,
+    /// The partial aggregate, in place of the other parts.
+    pub(super) partial: Option<Vec<u8>>,
 }
 
 impl<V: Deref<Target = [u8]>> Parts<V> {
@@ -360,10 +361,10 @@ impl<V: Deref<Target = [u8]>> Parts<V> {
         [&self.header, &self.static_row, &self.row].into_iter().flatten().map(|value| value.len()).sum()
     }
 
-    /// What is sent of it, about.
+    /// About how many bytes it takes in a frame.
     pub(super) fn size_bytes(&self) -> usize {
         let chunk_bytes = self.chunk.as_ref().map_or(0, |chunk| chunk.buffer.len());
-        self.value_bytes() + chunk_bytes + self.folded.as_ref().map_or(0, Vec::len)
+        self.value_bytes() + chunk_bytes + self.partial.as_ref().map_or(0, Vec::len)
     }
 
     pub(super) fn into_fetched(self) -> Fetched {
@@ -372,7 +373,7 @@ impl<V: Deref<Target = [u8]>> Parts<V> {
             static_row: self.static_row.map(|value| value.to_vec()),
             row: self.row.map(|value| value.to_vec()),
             chunk: self.chunk.unwrap_or_default(),
-            partial: self.folded,
+            partial: self.partial,
             kept: Kept::default(),
         }
     }
@@ -388,7 +389,7 @@ pub(super) fn put_fetched<V: Deref<Target = [u8]>>(out: &mut Vec<u8>, id: u64, p
             | flag(parts.static_row.is_some(), HAS_STATIC)
             | flag(parts.row.is_some(), HAS_ROW)
             | flag(parts.chunk.is_some(), HAS_RANGE)
-            | flag(parts.folded.is_some(), HAS_FOLD),
+            | flag(parts.partial.is_some(), HAS_AGGREGATE),
     );
     for value in [&parts.header, &parts.static_row, &parts.row].into_iter().flatten() {
         put_slice(out, value);
@@ -404,8 +405,8 @@ pub(super) fn put_fetched<V: Deref<Target = [u8]>>(out: &mut Vec<u8>, id: u64, p
         }
         put_slice(out, &chunk.buffer);
     }
-    if let Some(folded) = &parts.folded {
-        put_slice(out, folded);
+    if let Some(partial) = &parts.partial {
+        put_slice(out, partial);
     }
 }
 
@@ -474,8 +475,8 @@ fn read_fetched(reader: &mut Reader<'_>) -> Result<Fetched, Malformed> {
     let static_row = value(HAS_STATIC, reader)?;
     let row = value(HAS_ROW, reader)?;
     let chunk = if parts & HAS_RANGE == 0 { ScanChunk::default() } else { read_chunk(reader)? };
-    let folded = value(HAS_FOLD, reader)?;
-    Ok(Fetched { header, static_row, row, chunk, partial: folded, kept: Kept::default() })
+    let partial = value(HAS_AGGREGATE, reader)?;
+    Ok(Fetched { header, static_row, row, chunk, partial, kept: Kept::default() })
 }
 
 fn read_chunk(reader: &mut Reader<'_>) -> Result<ScanChunk, Malformed> {

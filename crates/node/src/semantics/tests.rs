@@ -32,7 +32,7 @@ trait Worked {
     fn flush(&self);
     /// Compacts; of an engine that can choose, one key in `every`.
     fn compact(&self, every: u8);
-    /// Leaves what has reached the disk.
+    /// Leaves the state that has reached the disk.
     fn crash(&mut self);
 }
 
@@ -68,7 +68,7 @@ struct OnDisk {
     shared: Arc<Shared>,
     style: CompactionStyle,
     path: PathBuf,
-    /// None only while it is opened.
+    /// `None` only while it is opened.
     tablet: Option<Arc<Tablet>>,
 }
 
@@ -89,7 +89,7 @@ impl Worked for OnDisk {
 
     fn flush(&self) {
         self.data().flush(true).unwrap();
-        // What upkeep asks after each flush.
+        // Upkeep reads this after each flush.
         self.data().flushed_state().unwrap();
     }
 
@@ -105,7 +105,7 @@ impl Worked for OnDisk {
     }
 }
 
-/// What differs from the tablet that was never compacted.
+/// A difference from the tablet that was never compacted.
 #[derive(Debug)]
 #[expect(dead_code, reason = "shown when a test fails")]
 enum Difference {
@@ -113,7 +113,7 @@ enum Difference {
     Content { after: Action, found: Content, expected: Content },
 }
 
-/// The log so far, and what became of it without compaction.
+/// The log so far, and its result without compaction.
 struct Reference {
     tablet: Arc<MemoryTablet>,
     entries: Vec<Vec<u8>>,
@@ -136,7 +136,7 @@ impl Reference {
         self.entries.push(entry);
     }
 
-    /// Applies to `data` what it lacks.
+    /// Applies to `data` the entries that it lacks.
     fn replay(&self, data: &Arc<impl TabletData>) -> Result<(), Difference> {
         let from = data.applied_state().unwrap().index as usize;
         for (at, entry) in self.entries.iter().enumerate().skip(from) {
@@ -151,7 +151,8 @@ impl Reference {
     }
 }
 
-/// Carries out actions on a tablet and on one that is left alone. `wall_s` is told the time, for those who look at it.
+/// Carries out actions on a tablet and on one that is left alone. `wall_s` receives the time, for semantics that read
+/// it.
 fn run(actions: &[Action], tablet: &mut impl Worked, wall_s: &AtomicU32) -> Result<(), Difference> {
     let mut reference = Reference::new();
     for action in actions {
@@ -225,7 +226,7 @@ proptest! {
     }
 }
 
-/// As compaction was: it looks at a clock.
+/// The former compaction, which read a clock.
 struct ByTheClock(Arc<AtomicU32>);
 
 impl ValueSemantics for ByTheClock {
@@ -256,7 +257,8 @@ fn a_compaction_that_looks_at_a_clock_is_found_out() {
     assert!(differs);
 }
 
-/// What a replica that lags answers to a conditional write, when it compacts after the value has expired by the clock and before it applies the write.
+/// The reply of a lagging replica to a conditional write, when it compacts after the value has expired by the clock and
+/// before it applies the write.
 fn lags_behind_a_condition(semantics: Arc<dyn ValueSemantics>, wall_s: &AtomicU32) -> content::Reply {
     let home = tempfile::tempdir().unwrap();
     let mut tablet = OnDisk::open(&shared(semantics), CompactionStyle::SizeTiered, home.path().join("1"));
@@ -353,7 +355,7 @@ fn deletions_go_where_clients_give_timestamps_once_all_files_are_merged_in_level
             tablet.flush();
         }
         assert!(tablet.data().get(&actions::key_of_first_row()).unwrap().is_some());
-        // What is a merge of several writes becomes one value first; and only what has changed is compacted.
+        // Several merged writes first become one value; and only changed keys are compacted.
         for index in 5..8 {
             let entry = time_passes(BEGIN_US + 60_000_000 + index as i64, 5);
             apply_alone(tablet.data(), &TabletEvaluator, LogPosition::new(index, 1), &entry).unwrap();

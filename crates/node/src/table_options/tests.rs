@@ -1,4 +1,4 @@
-//! What is said in CQL is how files are written.
+//! The CQL options decide how files are written.
 
 use super::*;
 use diorite_base::TableId;

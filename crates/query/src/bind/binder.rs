@@ -1,7 +1,7 @@
-//! What is known while a statement is bound: its table, its markers, and what binding has cost so far.
+//! The state of binding a statement: its table, its markers, and the cost so far.
 //!
-//! Always true: the table of a statement is resolved before anything in it; a marker has one type. Left out: what statements become, which
-//! the other modules of [`crate::bind`] say.
+//! Always true: the table of a statement is resolved before anything in it; a marker has one type. Left out: the plans
+//! of statements, which the other modules of [`crate::bind`] make.
 
 use super::fields::FieldPlaces;
 use super::known::Typing;
@@ -22,7 +22,7 @@ use diorite_model::types::{CqlType, UserType};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// What is known about a bind marker once it has been met in the statement.
+/// The facts about a bind marker that binding has found so far.
 #[derive(Debug, Clone)]
 struct MarkerSlot {
     keyspace: String,
@@ -31,7 +31,7 @@ struct MarkerSlot {
     data_type: CqlType,
 }
 
-/// What is known while one statement is bound.
+/// The state of binding one statement.
 pub(super) struct Binder<'a> {
     pub(super) catalog: &'a Catalog,
     pub(super) keyspace: Option<&'a str>,
@@ -77,7 +77,7 @@ impl<'a> Binder<'a> {
         self.table.as_deref().expect("a statement's table is resolved before anything in it")
     }
 
-    /// The same, shared.
+    /// As [`Self::context`], shared.
     pub(super) fn shared_context(&self) -> Arc<TableContext> {
         Arc::clone(self.table.as_ref().expect("a statement's table is resolved before anything in it"))
     }

@@ -102,7 +102,7 @@ fn column_conditions(binder: &mut Binder<'_>, relation: &Relation) -> Result<Vec
     }
 }
 
-/// What a condition looks at, resolved.
+/// The subject of a condition, resolved.
 struct Subject {
     column: Column,
     at: usize,

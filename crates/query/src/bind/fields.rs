@@ -1,4 +1,4 @@
-//! Where the fields of user-defined types are, for statements that name many of them.
+//! The positions of the fields of user-defined types, for statements that name many of them.
 //!
 //! Always true: the first question to a type walks its fields, as most statements ask once; from the second on there is an index, so that many
 //! questions to one type cost a logarithm each. Left out: values that are written with all their fields ([`super::term`]).
@@ -8,7 +8,7 @@ use diorite_model::types::UserType;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// What is known of one type.
+/// A type whose fields were asked for.
 struct Known {
     /// Keeps its address from being used for another type.
     user: Arc<UserType>,

@@ -1,4 +1,4 @@
-//! What is known of the types of expressions while the outermost one is bound.
+//! The types of expressions found so far while the outermost one is bound.
 //!
 //! Always true: the type of an expression is found once, from below upwards, and kept until the outermost expression is bound, so that
 //! nesting does not multiply the work. Left out: finding it ([`super::typing`]).
@@ -29,7 +29,7 @@ pub(super) struct Operand {
     pub is_flexible: bool,
 }
 
-/// What is known of the expressions within the outermost one, by their addresses, which do not change while it is bound.
+/// The types of the expressions within the outermost one, by their addresses, which do not change while it is bound.
 #[derive(Debug, Default)]
 pub(super) struct Typing {
     pub(super) operands: HashMap<usize, Operand>,
@@ -38,7 +38,7 @@ pub(super) struct Typing {
 }
 
 impl Typing {
-    /// An expression is being planned. Another outermost one may stand where the last stood.
+    /// An expression is being planned. Another outermost one may be at the address of the last.
     pub fn enter(&mut self) {
         if self.level == 0 {
             reset(&mut self.operands);

@@ -1,4 +1,4 @@
-//! What an expression is bound for: a column, an argument, a bound.
+//! The receiver of an expression: a column, an argument, a bound.
 //!
 //! Always true: the receiver names the place as Cassandra does, in error messages and to drivers. Left out: binding itself.
 
@@ -8,7 +8,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 use std::borrow::Cow;
 
-/// What a term is for: gives a marker its name and type, and messages theirs.
+/// The receiver of a term: gives a marker its name and type, and error messages theirs.
 #[derive(Debug, Clone)]
 pub struct Receiver<'a> {
     /// The column or the like, as Cassandra names it to drivers.

@@ -29,11 +29,11 @@ pub struct Rule {
     pub is_tuple: bool,
     /// About the token of the partition key.
     pub is_token: bool,
-    /// What is asked.
+    /// The kind of the rule.
     pub kind: RuleKind,
 }
 
-/// What a rule asks.
+/// The kinds of rules.
 #[derive(Debug, Clone)]
 pub enum RuleKind {
     /// `=`
@@ -57,7 +57,7 @@ pub enum RuleKind {
     ContainsKey(Vec<Term>),
     /// `column[key] = value`
     Entry(Vec<(Term, Term)>),
-    /// What only a look at each row can tell
+    /// A predicate that has to be evaluated for each row
     Predicate(RowPredicate),
 }
 
@@ -279,7 +279,7 @@ fn hash_rule(
     let hash = binder.term(right, &Receiver::new("partition_hash", &CqlType::Int))?;
     let columns = partition_key.len();
     let rule = |kind| Ok(Rule { first: 0, columns, is_tuple: false, is_token: true, kind });
-    // A hash stands for a range of tokens, from the first to the last that have it.
+    // A hash is a range of tokens: all tokens with that hash.
     let bound = |is_last: bool, is_inclusive: bool| {
         let function = Function::TokenOfHash(is_last);
         let token = Term::Call(Box::new(Call { function, arguments: vec![hash.clone()] }));

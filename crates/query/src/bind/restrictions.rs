@@ -352,7 +352,7 @@ impl Rules {
     }
 }
 
-/// Adds a rule to an earlier one on the same columns, or gives it back if it has to stand beside that.
+/// Adds a rule to an earlier one on the same columns, or returns it if it must stay a rule of its own.
 fn merge_rule(known: &mut Rule, rule: Rule, binder: &Binder<'_>) -> Result<Option<Rule>, CqlError> {
     let name = || match rule.is_token {
         true => "token".to_owned(),
@@ -389,7 +389,7 @@ fn merge_rule(known: &mut Rule, rule: Rule, binder: &Binder<'_>) -> Result<Optio
         (RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(_), kind)
         | (_, kind @ (RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(_))) => {
             let other = Rule { kind, ..rule };
-            // Different questions to one collection stand side by side.
+            // Different questions about one collection stay separate rules.
             let is_question =
                 |kind: &RuleKind| matches!(kind, RuleKind::Contains(_) | RuleKind::ContainsKey(_) | RuleKind::Entry(_));
             if !is_question(&known.kind) || !is_question(&other.kind) {

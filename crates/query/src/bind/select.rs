@@ -92,7 +92,7 @@ fn pushdown(binder: &mut Binder<'_>, select: &ast::Select) -> Result<Option<Push
     Ok(pushdown)
 }
 
-/// What `GROUP BY` groups by: columns of the primary key in their order, the last perhaps through a function.
+/// The selectors of `GROUP BY`: columns of the primary key in their order, the last one possibly through a function.
 fn grouping(
     binder: &mut Binder<'_>,
     group_by: &[Expression],
@@ -141,7 +141,7 @@ fn grouping(
     if is_distinct && next > context.partition_columns() {
         return Err(invalid("Grouping on clustering columns is not allowed for SELECT DISTINCT queries"));
     }
-    // All rows of a group are of one partition, whose columns need no second look.
+    // All rows of a group are of one partition, so its columns need not be compared.
     grouping.retain(|selector| !matches!(selector, Selector::Column(at) if *at < context.partition_columns()));
     Ok(Some(grouping))
 }

@@ -26,7 +26,7 @@ pub(super) struct Named {
 /// Binds selected expressions, and gathers their aggregates.
 pub(super) struct SelectorBinder<'b, 'a> {
     pub(super) binder: &'b mut Binder<'a>,
-    /// Those met so far; a selector names them by their place.
+    /// The aggregates found so far; selectors refer to them by their index.
     pub(super) aggregates: Vec<Aggregate>,
 }
 
@@ -36,7 +36,7 @@ impl<'b, 'a> SelectorBinder<'b, 'a> {
         Self { binder, aggregates: Vec::new() }
     }
 
-    /// Plans an expression that stands where `wanted` is expected, or anywhere.
+    /// Plans an expression in a place of type `wanted`, or of any type.
     pub(super) fn selector(&mut self, expression: &Expression, wanted: Option<&CqlType>) -> Result<Named, CqlError> {
         self.binder.budget.step()?;
         self.binder.typing.enter();

@@ -138,7 +138,7 @@ impl SelectorBinder<'_, '_> {
     }
 }
 
-/// What is built of parts.
+/// Combines parts into one value.
 fn together(data_type: CqlType, parts: Vec<Named>, shown: impl FnOnce(&[String]) -> String) -> Named {
     let (names, selectors): (Vec<String>, Vec<Selector>) =
         parts.into_iter().map(|part| (part.name, part.selector)).unzip();

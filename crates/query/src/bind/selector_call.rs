@@ -49,7 +49,7 @@ impl SelectorBinder<'_, '_> {
         }
     }
 
-    /// A function whose types depend on those of its arguments: what has a type of its own is planned first.
+    /// A function whose types depend on those of its arguments: arguments with types of their own are bound first.
     fn selected_generic(&mut self, name: &str, arguments: &[Expression]) -> Result<Named, CqlError> {
         let mut planned: Vec<Option<Named>> = Vec::with_capacity(arguments.len());
         for argument in arguments {

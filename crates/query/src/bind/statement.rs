@@ -27,7 +27,7 @@ pub fn plan(catalog: &Catalog, keyspace: Option<&str>, parsed: &Parsed) -> Resul
     plan_within(catalog, keyspace, parsed, Budget::default())
 }
 
-/// Plans `parsed` with no more steps and memory than that.
+/// Plans `parsed` within the given steps and memory.
 pub fn plan_within(
     catalog: &Catalog,
     keyspace: Option<&str>,
@@ -72,7 +72,7 @@ pub fn plan_within(
     let markers = binder.bind_markers(partition_key_indexes)?;
     let result = result.unwrap_or_else(|| Arc::new(ResultMetadata::empty()));
     let marker_count = parsed.markers.len();
-    // What has a time limit of its own goes the way where limits are kept.
+    // A statement with a time limit of its own takes the general path, which enforces limits.
     let point = point_plan(&plan, marker_count).filter(|_| timeout.is_none());
     Ok(Planned { plan, marker_count, markers, result, tables: binder.tables, point, timeout, cost: binder.budget })
 }

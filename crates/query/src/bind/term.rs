@@ -109,7 +109,7 @@ impl Binder<'_> {
                     elements.iter().map(|element| self.term(element, &element_receiver)).collect::<Result<_, _>>()?;
                 self.compound(&receiver.data_type, parts)
             }
-            // `{}` is parsed as a set and may stand for these as well.
+            // `{}` is parsed as a set, and may be one of these as well.
             CqlType::Map(..) | CqlType::UserDefined(..) if elements.is_empty() => {
                 self.compound(&receiver.data_type, Vec::new())
             }

@@ -1,4 +1,4 @@
-//! What planning costs: steps and bytes are linear in the statement, whatever is nested or repeated in it.
+//! The cost of planning: steps and bytes are linear in the statement, however it nests or repeats.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
@@ -13,7 +13,7 @@ use diorite_cql::language::parse;
 use diorite_cql::protocol::CqlError;
 use diorite_cql::protocol::error::ErrorCode;
 
-/// What a construct of the grammar costs that is not linear would be over this long before the end.
+/// A construct whose cost is not linear exceeds this long before the end.
 const MAX_STEPS: u64 = 200_000;
 
 fn database() -> Database {
@@ -40,7 +40,7 @@ fn planned(database: &Database, statement: &str) -> Result<Planned, CqlError> {
     plan_within(&database.kv.catalog(), Some("ks"), &parsed, Budget::new(MAX_STEPS, u64::MAX))
 }
 
-/// `open`, so many times, around `middle`.
+/// `open`, `n` times, around `middle`.
 fn nested(open: &str, middle: &str, close: &str, depth: usize) -> String {
     format!("{}{middle}{}", open.repeat(depth), close.repeat(depth))
 }
@@ -55,7 +55,7 @@ fn construct(name: &'static str, text: impl Fn(usize) -> String + 'static) -> Co
     (name, Box::new(text))
 }
 
-/// Of these, `n` stand within each other.
+/// Constructs of which `n` are nested.
 fn nesting() -> Vec<Construct> {
     let dates = |n| nested("totimestamp(todate(", "now()", "))", n);
     let spans = |n| nested("totimestamp(todate(", "totimestamp(now())", " + 1d))", n);
@@ -108,7 +108,7 @@ fn nesting() -> Vec<Construct> {
     ]
 }
 
-/// Of these, `n` stand beside each other.
+/// Constructs of which `n` are repeated.
 fn repetition() -> Vec<Construct> {
     let row = "WHERE k = 1 AND c = 1";
     vec![
@@ -191,7 +191,7 @@ fn assert_linear(database: &Database, (name, text): &Construct, sizes: [usize; 3
     for pair in costs.windows(2) {
         let (steps, bytes) = ((pair[0].steps(), pair[1].steps()), (pair[0].bytes(), pair[1].bytes()));
         assert!(steps.1 <= 2 * steps.0 + 16, "{name}: {} steps, doubled {}", steps.0, steps.1);
-        // A name of a result column grows with what is selected.
+        // The name of a result column grows with the selected expression.
         assert!(bytes.1 <= 2 * bytes.0 + 4_096, "{name}: {} bytes, doubled {}", bytes.0, bytes.1);
     }
 }
@@ -207,7 +207,7 @@ fn twice_as_much_of_a_construct_costs_twice_as_much() {
     }
 }
 
-/// What planning a text costs at most that the thread which serves its connection plans itself: some hundred nanoseconds each.
+/// The greatest cost of a text that the thread of its connection plans itself: some hundred nanoseconds for each step.
 const MAX_INLINE_STEPS: u64 = 4_096;
 
 #[test]
@@ -219,14 +219,14 @@ fn what_is_planned_where_others_wait_is_few_steps() {
         while is_inline(&(inline + inline / 4)) {
             inline += inline / 4;
         }
-        // Of some things there are only so many.
+        // The number of some constructs is limited.
         let planned = planned(&database, &text(inline)).or_else(|_| planned(&database, &text(480)));
         let steps = planned.unwrap().cost.steps();
         assert!(steps <= MAX_INLINE_STEPS, "{name}: {steps} steps for {inline}");
     }
 }
 
-/// A role that may do nothing is told so before anything is planned, also at PREPARE.
+/// A role without permissions gets that error before anything is planned, also at PREPARE.
 #[test]
 fn permissions_come_before_planning() {
     let mut database = Database::with_keyspace();
@@ -260,7 +260,7 @@ fn what_takes_too_much_is_refused_by_name() {
     assert!(refused(1_000, 10_000).is_ok());
     assert!(refused(5, 10_000).unwrap_err().contains("(PLAN_STEPS)"));
     assert!(refused(1_000, 100).unwrap_err().contains("(PLAN_BYTES)"));
-    // What is selected over and over again is refused as it is parsed.
+    // A selection that is repeated too often is refused by the parser.
     let many = format!("SELECT {} FROM t", listed(16_385, |_| "k".to_owned()));
     assert!(database.run(&many).unwrap_err().message.contains("(SELECTORS)"));
     let values = format!("SELECT k FROM t WHERE k IN ({})", listed(1 << 19, |_| "1".to_owned()));

@@ -13,7 +13,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 
 impl Binder<'_> {
-    /// What an expression is as an operand.
+    /// The type of an expression as an operand.
     pub(super) fn operand(&mut self, expression: &Expression) -> Result<Operand, CqlError> {
         let typed = |data_type| Operand { data_type: Some(data_type), is_flexible: false };
         match expression {
@@ -48,7 +48,7 @@ impl Binder<'_> {
                 Operand { data_type, is_flexible: left.is_flexible && right.is_flexible }
             }
             Expression::Function { name, arguments } if !is_from_json(&name.name) => {
-                // What a function gives depends on its overload only where that depends on the arguments' types.
+                // The result type of a function depends on its overload only if that depends on the arguments' types.
                 let mut overloads = self.candidates(name, arguments)?.into_iter().map(|overload| overload.returns);
                 let first = overloads.next();
                 let data_type = first.filter(|first| overloads.all(|other| other == *first));
@@ -58,7 +58,7 @@ impl Binder<'_> {
         })
     }
 
-    /// What is known of the type of an argument, where `wanted` is the type of the parameter.
+    /// The type of an argument, as far as it is known, for a parameter of type `wanted`.
     pub(super) fn known_type(&mut self, expression: &Expression, wanted: &CqlType) -> Result<Known, CqlError> {
         Ok(match expression {
             Expression::Marker(_) | Expression::Literal(Literal::Null) => Known::Anything,

@@ -1,4 +1,4 @@
-//! What a statement that defines the schema is judged against, and what it comes to.
+//! The inputs and the result of planning a statement that defines the schema.
 //!
 //! Always true: ids of new objects follow from the statement, the node and the version of the catalog. Left out: the rules of each statement.
 
@@ -9,14 +9,14 @@ use diorite_cql::protocol::{Response, SchemaChange, SchemaTarget};
 use md5::{Digest, Md5};
 use uuid::Uuid;
 
-/// What new tables get when their definition does not say it.
+/// The defaults of new tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Defaults {
     /// Tablets of a table per node.
     pub tablets_per_node: u32,
 }
 
-/// What a statement is judged against.
+/// The inputs of planning.
 #[derive(Clone, Copy, Debug)]
 pub struct Context<'a> {
     /// The catalog as this node knows it.
@@ -29,7 +29,7 @@ pub struct Context<'a> {
     pub nonce: u128,
 }
 
-/// What is to be done for a statement.
+/// The actions for a statement.
 #[derive(Debug)]
 pub enum Plan {
     /// Nothing but to answer.
@@ -40,7 +40,7 @@ pub enum Plan {
         command: Command,
         /// For the client.
         change: Option<SchemaChange>,
-        /// For people, if the change comes about.
+        /// Warnings for the client, if the change is applied.
         warnings: Vec<String>,
     },
 }

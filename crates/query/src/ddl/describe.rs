@@ -1,4 +1,4 @@
-//! `DESCRIBE`: the schema as statements that make it again.
+//! `DESCRIBE`: the schema as statements that create it again.
 //!
 //! Always true: a CREATE statement given here, run against an empty keyspace of the same name, makes an object that is described by the same
 //! text (user types come before what uses them). Column names and messages are those of Cassandra 4, whose cqlsh prints the rows.
@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// The snitch that is named to clients: they learn data centre and rack from the system tables.
 const SNITCH: &str = "SimpleSnitch";
 
-/// What there is to describe.
+/// The catalog and the keyspace that a DESCRIBE reads.
 #[derive(Debug)]
 pub struct Scope {
     /// The catalog.
@@ -33,7 +33,7 @@ pub struct Scope {
 /// A row of the answer: keyspace, kind, name, CREATE statement.
 type Element = (String, &'static str, String, String);
 
-/// What the answer holds, charged to the request as it grows: once here and once in the rows that are made of it.
+/// The rows of the answer, charged to the request as they grow: once here and once for the encoded rows.
 struct Elements<'b> {
     budget: &'b Budget,
     all: Vec<Element>,
@@ -128,7 +128,7 @@ pub fn table_schema(catalog: &Catalog, keyspace: &str, name: &str) -> Option<Str
     Some(statements.join("\n\n"))
 }
 
-/// The columns of the answer, which a prepared DESCRIBE is told.
+/// The columns of the answer, which a prepared DESCRIBE returns.
 pub fn result_columns(request: &Describe) -> ResultMetadata {
     metadata(match request.object {
         DescribedObject::Cluster => &["cluster", "partitioner", "snitch"],

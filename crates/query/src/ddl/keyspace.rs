@@ -54,7 +54,7 @@ fn propose(command: Command, change: SchemaChangeType, name: &str, warnings: Vec
     Plan::Propose { command, change: Some(change), warnings }
 }
 
-/// What a keyspace gets that does not say it.
+/// The replication factor of a keyspace that names none.
 fn default_factor(context: &Context<'_>) -> String {
     context.catalog.identity().replication_factor.to_string()
 }

@@ -9,7 +9,7 @@ use diorite_cql::protocol::CqlError;
 /// Cassandra's limit, which drivers and tools rely on.
 const MAX_NAME_CHARACTERS: usize = 48;
 
-/// Keyspaces that the server itself answers for; nobody creates or changes them.
+/// Keyspaces of the server itself; clients can neither create nor change them.
 pub const RESERVED_KEYSPACES: [&str; 8] = [
     "system",
     "system_schema",
@@ -60,7 +60,7 @@ pub(super) fn check_name(what: &str, name: &str) -> Result<(), CqlError> {
     Ok(())
 }
 
-/// Names of columns and fields are told to clients after a length of two bytes.
+/// The protocol sends names of columns and fields with a length of two bytes.
 pub(super) fn check_column_name(what: &str, name: &str) -> Result<(), CqlError> {
     if name.len() > MAX_KEY_BYTES {
         let shown: String = name.chars().take(MAX_NAME_CHARACTERS).collect();

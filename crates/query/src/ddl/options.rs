@@ -1,10 +1,11 @@
-//! The `WITH` options of tables: which there are, what they may say, what they say when a statement does not.
+//! The `WITH` options of tables: their names, allowed values, and defaults.
 //!
 //! Every option of Cassandra 4 and 5 and of YugabyteDB is accepted, checked and shown again by `DESCRIBE` and `system_schema`; most do not
 //! change what the server does. Those that do: `default_time_to_live`, `gc_grace_seconds`, `compaction` (its class and windows), `compression`,
 //! `bloom_filter_fp_chance`, `tablets`, `id`, `follower_read_staleness_ms`.
 //!
-//! Always true: an option is stored as a canonical CQL literal, so that the same meaning is the same text; what is not stored has its default.
+//! Always true: an option is stored as a canonical CQL literal, so that equal values have equal texts; an option that
+//! is not stored has its default.
 
 use super::text;
 use crate::table::FOLLOWER_STALENESS;
@@ -38,7 +39,7 @@ const MAX_ZSTD_LEVEL: i64 = 22;
 /// The longest chunk.
 const MAX_CHUNK_KIB: i64 = 1_024;
 
-/// What an option's value has to be.
+/// The kind of an option's value.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,
@@ -47,7 +48,7 @@ enum Kind {
     Integer(i64),
     /// Any number.
     Double,
-    /// Above 0 (if so said; else from 0), up to 1.
+    /// Up to 1, and above 0 or from 0, as the flag says.
     Fraction {
         above_zero: bool,
     },
@@ -61,7 +62,8 @@ enum Kind {
     Extensions,
 }
 
-/// Every option that is only remembered, with what `DESCRIBE` and `system_schema` show when it was not given (`None`: nothing).
+/// Every option that is only stored, with the value that `DESCRIBE` and `system_schema` show if it was not given
+/// (`None`: none).
 const OPTIONS: &[(&str, Kind, Option<&str>)] = &[
     ("additional_write_policy", Kind::Retry, Some("'99p'")),
     ("allow_auto_snapshot", Kind::Boolean, None),

@@ -62,7 +62,7 @@ pub async fn execute<K: Kv>(
                 return Ok((change.map_or(Response::Void, Response::SchemaChange), warnings));
             }
             Outcome::Unchanged { .. } => return Ok((Response::Void, Vec::new())),
-            // Another statement was faster: the newer catalog tells what this one means now.
+            // Another statement was applied first: plan again against the newer catalog.
             Outcome::Rejected { .. } if attempt < MAX_ATTEMPTS && kv.catalog().version() != catalog.version() => {}
             Outcome::Rejected { rejection, message, .. } => return Err(rejected(rejection, message)),
         }
@@ -70,7 +70,7 @@ pub async fn execute<K: Kv>(
     unreachable!("the loop is left by an answer")
 }
 
-/// How a rejection by the catalog is told when planning again does not explain it better.
+/// The error for a rejection by the catalog, if planning again gives no better one.
 pub(super) fn rejected(rejection: Rejection, message: String) -> CqlError {
     match rejection {
         Rejection::Conflict => CqlError::server(format!("{message}; too many concurrent schema changes, try again")),
@@ -93,7 +93,7 @@ pub fn plan(context: &Context<'_>, statement: &Statement) -> Result<Plan, CqlErr
             DroppedObject::Keyspace(name) => keyspace::drop(context, name, drop.if_exists),
             DroppedObject::Table(name) => table::drop(context, name, drop.if_exists),
             DroppedObject::Type(name) => user_type::drop(context, name, drop.if_exists),
-            // What cannot be made is not there.
+            // An object that cannot be created does not exist.
             _ if drop.if_exists => Ok(Plan::nothing()),
             _ => Err(not_supported(statement.kind())),
         },

@@ -36,7 +36,7 @@ pub(super) fn create(context: &Context<'_>, create: &CreateTable) -> Result<Plan
     Ok(Plan::propose(command, SchemaChangeType::Created, target))
 }
 
-/// The definition that a statement gives, and the number of tablets if it says one.
+/// The definition in a statement, and the number of tablets if it names one.
 pub(super) fn define(
     context: &Context<'_>,
     keyspace: &str,
@@ -107,7 +107,7 @@ fn declared_types<'a>(
     Ok(types)
 }
 
-/// What no column may be, whatever its part.
+/// Types that no column may have.
 pub(super) fn check_column_type(data_type: &CqlType) -> Result<(), CqlError> {
     if let CqlType::UserDefined(user_type, Frozen::No) = data_type
         && user_type.fields.iter().any(|(_, field)| field.is_multi_cell())

@@ -46,7 +46,7 @@ fn founded(replication_factor: u32, data_centers: &[&str]) -> Catalog {
 struct Database {
     catalog: Catalog,
     keyspace: Option<String>,
-    /// Those of the statements so far.
+    /// The warnings of the statements so far.
     warnings: Vec<String>,
 }
 
@@ -127,7 +127,7 @@ fn show(result: &Result<Response, CqlError>) -> String {
     }
 }
 
-/// Statements end with a semicolon at the end of a line; what the script says behind `-->` or `|` is the old answer.
+/// Statements end with a semicolon at the end of a line; lines with `-->` or `|` are the former answer.
 fn run_script(mut database: Database, script: &str) -> String {
     let (mut out, mut statement) = (String::new(), String::new());
     for line in script.lines() {
@@ -430,7 +430,7 @@ fn execution_can_move_between_threads() {
     assert_send(&execute(&kv, DEFAULTS, None, &statement, Budget::unlimited()));
 }
 
-/// A column's type that may stand anywhere, and one that may not be in a key.
+/// Types that any column may have, and types that a key column may not have.
 const KEY_TYPES: [&str; 6] =
     ["int", "text", "frozen<list<text>>", "frozen<map<int, uuid>>", "frozen<tuple<int, inet>>", "frozen<point>"];
 const VALUE_TYPES: [&str; 6] =
@@ -528,7 +528,7 @@ proptest! {
     fn any_schema_is_described_by_what_makes_it_again(statements in schema()) {
         let mut original = Database::new();
         for statement in &statements {
-            // Some changes cannot be: a name that is there or not there, a type that may not stand where it would.
+            // Some changes are impossible: the name exists or does not, or the type is not allowed there.
             let outcome = original.run(statement);
             prop_assert!(outcome.is_ok() || statement.starts_with("ALTER"), "{statement}: {outcome:?}");
         }

@@ -44,7 +44,7 @@ pub fn raw(literal: &Literal) -> String {
     }
 }
 
-/// A name as CQL text: in quotes where it would not be read back as it is.
+/// A name as CQL text: in quotes if it would not be read back unchanged.
 pub fn identifier(name: &str) -> String {
     quote_identifier(name).into_owned()
 }

@@ -12,8 +12,8 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::types::{CqlType, Frozen};
 use std::sync::Arc;
 
-/// How many types the types of one definition are made of so far, those of fields of user-defined types included. A definition of a few bytes may name large
-/// ones many times.
+/// The number of parts of the types of one definition so far, those of fields of user-defined types included. A
+/// definition of a few bytes may name large types many times.
 #[derive(Debug, Default)]
 pub struct Mentioned(usize);
 
@@ -33,7 +33,7 @@ pub fn resolve_type(catalog: &Catalog, keyspace: &str, name: &TypeName) -> Resul
     Mentioned::default().resolve(catalog, keyspace, name)
 }
 
-/// Adds how many types a type name stands for, before any is made; stops at the limits of a type.
+/// Adds the number of parts of a named type, before it is made; stops at the limits of a type.
 fn measure(
     catalog: &Catalog,
     keyspace: &str,
@@ -105,7 +105,7 @@ fn resolve(catalog: &Catalog, keyspace: &str, name: &TypeName) -> Result<CqlType
     })
 }
 
-/// What stands inside `frozen<…>`: everything in it is frozen too.
+/// A type inside `frozen<…>`: everything in it is frozen too.
 fn resolve_frozen(catalog: &Catalog, keyspace: &str, name: &TypeName) -> Result<CqlType, CqlError> {
     let resolve = |name: &TypeName| resolve_frozen(catalog, keyspace, name).map(Arc::new);
     let resolved = match name {

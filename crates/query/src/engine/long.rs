@@ -1,7 +1,8 @@
-//! Work that would delay the other connections of a thread is done, and its memory freed, on other threads.
+//! Long work runs on other threads, and its memory is freed there, so that it does not delay the other connections of a
+//! thread.
 //!
-//! Always true: the length of work is estimated from its size before it begins; a short statement costs one comparison. Left out: the threads,
-//! and how many of them work at a time ([`Kv::run_long`]).
+//! Always true: the length of work is estimated from its size before it begins; a short statement costs one comparison.
+//! Left out: the threads, and how many of them work at a time ([`Kv::run_long`]).
 
 use crate::budget::Budget;
 use crate::kv::Kv;
@@ -60,8 +61,8 @@ pub(super) async fn yield_now() {
     .await
 }
 
-/// The plans of a statement. To free those of a long statement takes as long as to make them, so another thread frees them; they stay charged
-/// to the request until then.
+/// The plans of a statement. Freeing those of a long statement takes as long as making them, so another thread does it;
+/// they stay charged to the request until then.
 pub(super) struct Discarded<'a, K: Kv, T: Send + 'static> {
     kv: &'a K,
     /// `Some` until it is dropped.

@@ -43,16 +43,16 @@ const MAX_PLAIN_ROW_BYTES: usize = 1 << 20;
 
 const MAX_ROW_BYTES: usize = 256 << 10;
 
-/// Where the answer to a request goes.
+/// The destination of the answer to a request.
 #[derive(Clone, Copy)]
 pub struct ReplyTo<'a> {
     /// The version of the connection
     pub version: Version,
     /// The stream of the request
     pub stream: i16,
-    /// Where the outcome of a submitted write goes
+    /// The sink for the outcome of a submitted write
     pub sink: &'a Arc<dyn WriteSink>,
-    /// What a submitted write is charged to before it is there; whoever takes its outcome gives [`held_bytes_of`] back
+    /// The meter that a submitted write is charged to in advance; the receiver of its outcome returns [`held_bytes_of`]
     pub meter: &'a Meter,
     /// Identifies the request at the sink; bits 16 to 31 belong to the engine, see [`slot_of`], [`write_type_of`] and [`held_bytes_of`]
     pub token: u64,
@@ -74,7 +74,7 @@ pub enum ExecuteNow {
     Submitted,
     /// Nothing was done: the request takes the general path.
     NeedsWait,
-    /// The same, because the row is not in memory: [`QueryEngine::answer`] reads it from disk at once.
+    /// Declined, because the row is not in memory: [`QueryEngine::answer`] reads it from disk at once.
     NeedsDisk,
 }
 
@@ -96,9 +96,9 @@ pub fn write_type_of(token: u64) -> WriteType {
 
 /// Where the size class of a write is in its token.
 const SIZE_SHIFT: u32 = 28;
-/// What a submitted write costs beside its key and values until it is answered.
+/// The memory of a submitted write beside its key and values, until it is answered.
 const WRITE_BYTES: usize = 512;
-/// What the smallest size class holds; each of the fifteen others holds twice as much as the one before.
+/// The capacity of the smallest size class; each of the fifteen others has twice that of the one before.
 const SMALLEST_CLASS_BYTES: usize = 1 << 10;
 
 /// The size class of a write whose key and values are this long, where its token has it.
@@ -107,7 +107,7 @@ fn size_class(content_bytes: usize) -> u64 {
     u64::from(classes.trailing_zeros().min(15)) << SIZE_SHIFT
 }
 
-/// What a submitted write is charged with, by the token that came back with its outcome.
+/// The bytes charged for a submitted write, by the tag that came back with its outcome.
 pub fn held_bytes_of(token: u64) -> usize {
     SMALLEST_CLASS_BYTES << (token >> SIZE_SHIFT & 0xF)
 }
@@ -215,7 +215,7 @@ struct Point<'a, K> {
 }
 
 impl<K: Kv> QueryEngine<K> {
-    /// Answers or submits EXECUTE, if that needs no waiting. What it appends to `out` is one whole message, or nothing.
+    /// Answers or submits EXECUTE, if that needs no waiting. It appends one whole message to `out`, or nothing.
     pub fn execute_now(
         &self,
         session: &Session,
@@ -274,7 +274,7 @@ impl<K: Kv> QueryEngine<K> {
         let current = statement.current.load_full();
         let (point, resolved) = (current.planned.point.as_ref()?, current.resolved.as_ref()?);
         let Plan::Select(plan) = &current.planned.plan else { return None };
-        // As before it was declined, but for what has changed since.
+        // The check from before, repeated only if the catalog has changed.
         let is_current = resolved.catalog_version == self.kv.catalog_version();
         let is_allowed =
             session.is_trusted(resolved.catalog_version) || is_approved(session, &current.planned, resolved);
@@ -317,7 +317,7 @@ impl<K: Kv> QueryEngine<K> {
         })
     }
 
-    /// Appends the cells of the row, if it is there.
+    /// Appends the cells of the row, if it exists.
     #[inline]
     fn put_row(
         &self,
@@ -503,13 +503,13 @@ impl<K: Kv> Point<'_, K> {
         let kind = if is_whole { OperationKind::Overwrite } else { OperationKind::Merge };
         let tablet = tablet_of(&self.resolved.entry.tablets, token);
         if self.session.learns_tablets() && engine.is_led_elsewhere(tablet) {
-            // The general path tells the driver which node leads the tablet.
+            // The general path sends the driver the node that leads the tablet.
             return Err(Declined);
         }
         let slot = u64::from(self.statement.activity.slot()) << SLOT_SHIFT;
         let class = size_class(scratch.key.len() + scratch.value.len());
         let tag = reply.token | slot | class | if is_counter { COUNTS } else { 0 };
-        // Before it is allocated.
+        // Charged before it is allocated.
         if let Err(error) = reply.meter.take(held_bytes_of(tag)) {
             encode_error(out, &ReplyHead::new(reply.version, reply.stream), &refused(error));
             return Ok(ExecuteNow::Refused);

@@ -1,9 +1,9 @@
-//! The answer to a write once all tablets have answered: what a refused condition shows above all.
+//! The answer to a write once all tablets have answered, in particular the rows that a refused condition shows.
 //!
-//! Always true: an answer is charged to its request before it is made, and made beside the threads that serve where it is long; whatever fails here, the
-//! write itself is decided. Replicas do not search for the first row of a partition, which conditions on static columns alone show: how far that is depends on
-//! what each of them has compacted. It is read here, as any other row, after the write was refused. Left out: which rows a refusal shows
-//! ([`crate::program`]).
+//! Always true: an answer is charged to its request before it is made, and a long one is made beside the serving
+//! threads. The write itself is decided, whatever fails here. Conditions on static columns alone show the first row of
+//! a partition. Replicas do not search for it, as the cost depends on what each of them has compacted; it is read here,
+//! like any other row, after the write was refused. Left out: which rows a refusal shows ([`crate::program`]).
 
 use super::write::{WriteAnswer, Writing};
 use crate::error::{corrupt, invalid};
@@ -23,7 +23,7 @@ use diorite_model::row::LiveRow;
 const FIRST_ENTRIES: usize = 4;
 
 impl<K: Kv> Writing<'_, K> {
-    /// The answer, by what the programs have replied.
+    /// The answer, from the programs' replies.
     pub(super) async fn answer(
         &self,
         replies: Vec<(TabletId, Vec<u8>)>,
@@ -98,7 +98,7 @@ impl<K: Kv> Writing<'_, K> {
         let table = &self.plans[0].table;
         let is_of_partition = |at: &usize| *at < table.partition_columns() || table.is_static(*at);
         let shows_keys = self.means.is_batch || self.plans[0].answer.status_row;
-        // If there is a static row, there is something to show; otherwise a row says that the partition is not empty.
+        // A static row can be shown; without one, a row shows that the partition is not empty.
         seen.static_row.is_none() || !outcome::shown_columns(self.plans, shows_keys).iter().all(is_of_partition)
     }
 

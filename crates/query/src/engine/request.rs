@@ -11,7 +11,7 @@ use diorite_cql::protocol::{CqlError, Envelope, Opcode, Response, Version};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// A request that is executed while its connection goes on reading.
+/// A request that is executed while its connection continues to read.
 #[derive(Debug, Clone)]
 pub struct OwnedRequest {
     /// Its kind: QUERY, PREPARE, EXECUTE or BATCH
@@ -28,7 +28,7 @@ pub struct OwnedRequest {
     pub client: Option<SocketAddr>,
     /// When it arrived, on the monotonic clock
     pub arrived_ns: u64,
-    /// What it may use
+    /// Its budget
     pub budget: Arc<Budget>,
 }
 
@@ -88,7 +88,7 @@ impl Reply {
         }
     }
 
-    /// Appends the RESULT. Warnings and payload go into `head` by the caller, who owns the other extras as well.
+    /// Appends the RESULT. The caller appends warnings and payload to `head`, as it has the other extras too.
     pub fn encode(&self, out: &mut Vec<u8>, head: &ReplyHead<'_>) {
         self.response.encode(out, head, self.skip_metadata, self.known_metadata_id.as_deref());
     }

@@ -1,4 +1,4 @@
-//! The engine's state: what all requests share.
+//! The engine's state, which all requests share.
 //!
 //! Always true: a request sees the newest catalog that this node has when it begins. Left out: the requests.
 
@@ -45,7 +45,8 @@ impl Default for EngineConfig {
     }
 }
 
-/// How often a statement is sent again because a tablet is gone. More than once, as the tablet that replaces it may be split or merged, too.
+/// How often a statement is planned again because a tablet does not exist any more. More than once, as the tablet that
+/// replaces it may be split or merged too.
 pub(super) const REPLANS: usize = 8;
 
 /// Takes requests of connections and answers them; see [`crate::engine`].
@@ -74,7 +75,7 @@ impl<K: Kv> QueryEngine<K> {
         Arc::new(Self { kv, config, prepared, uuids, activity: Activity::default(), node })
     }
 
-    /// What requests do, by statement. The caller of the engine records how long they took.
+    /// Statistics of requests by statement. The caller of the engine records their durations.
     pub fn activity(&self) -> &Activity {
         &self.activity
     }

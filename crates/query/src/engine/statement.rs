@@ -61,7 +61,7 @@ pub(super) struct Text<'a> {
     pub(super) budget: &'a Budget,
 }
 
-/// What QUERY and EXECUTE have in common once the values are in the order of the markers.
+/// The common part of QUERY and EXECUTE, once the values are in the order of the markers.
 struct Run<'a> {
     asked: Asked<'a>,
     keyspace: Option<&'a str>,
@@ -124,7 +124,7 @@ impl<K: Kv> QueryEngine<K> {
         let activity = self.activity.place_redacted(keyspace, redacted);
         let text = prepare.statement.to_owned();
         let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), text, activity, current);
-        // A client may have prepared it on another node before the table was changed; its requests look the same.
+        // A client may have prepared it on another node before the table was changed, which its requests do not show.
         statement.result_changed.store(had_others, Ordering::Relaxed);
         if let Some(known) = self.prepared.get(&id) {
             // Other clients still know the former columns.
@@ -337,7 +337,7 @@ impl<K: Kv> QueryEngine<K> {
                 (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms, budget));
             let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
             tries.next();
-            // The table has other tablets by now, or is gone. Nothing was sent to the client yet: read again.
+            // The table has other tablets by now, or was dropped. Nothing was sent to the client yet: read again.
             if tries.is_empty() || !source.met_missing_tablet() {
                 return outcome;
             }

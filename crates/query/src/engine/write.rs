@@ -65,7 +65,7 @@ struct Answers {
 }
 
 impl Answers {
-    /// Adds the answer to one part; returns the failure, if it is one.
+    /// Adds the answer to one part; returns its error, if it has failed.
     fn take<K: Kv>(&mut self, answer: Answer, kv: &K, means: Means<'_>) -> Option<Failure> {
         let (Answer { part, is_evaluated, outcome }, progress) = (answer, means.progress);
         match outcome {
@@ -136,7 +136,7 @@ impl<K: Kv> Writing<'_, K> {
         Ok(Reply { warnings, ..Reply::plain(answered.response) })
     }
 
-    /// Sends the parts; where tablets are gone, gathers the rest again for the current ones.
+    /// Sends the parts; if tablets do not exist any more, plans the rest again for the current ones.
     async fn write_gathered(
         &self,
         gathered: Gathered,
@@ -147,7 +147,8 @@ impl<K: Kv> Writing<'_, K> {
         progress.begin(is_conditional);
         let mut answers = Answers::default();
         let mut missing = self.send(gathered.parts, &mut answers).await?;
-        // A tablet is gone: the table has others by now, or is gone as well. Parts that took effect are not sent again.
+        // A tablet does not exist any more: the table has others by now, or was dropped. Parts that took effect are not
+        // sent again.
         for _ in 0..REPLANS {
             if missing.is_empty() {
                 break;
@@ -228,7 +229,7 @@ impl<K: Kv> Writing<'_, K> {
             let one = Writing { plans: &plans[at..=at], means: Means { is_batch: false, ..means }, ..*self };
             let written = one.write_gathered(gathered, again).await;
             let response = written.and_then(|WriteAnswer { response, .. }| {
-                // Reserved before the answer is final, so that a lack of memory does not hide what was done.
+                // Reserved before the answer is final, so that a lack of memory does not hide the effect of the write.
                 if let Response::Rows(one) = &response {
                     means.budget.reserve(&mut rows.body, one.body.len())?;
                 }

@@ -1,6 +1,6 @@
 //! The cells of a result row, encoded.
 //!
-//! Always true: what is encoded is charged to the request before it is appended.
+//! Always true: a cell is charged to the request before it is appended.
 
 use super::evaluate::Scope;
 use super::row::RowData;

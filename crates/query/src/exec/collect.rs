@@ -68,7 +68,7 @@ pub struct Collector<'p> {
     reads_partition: bool,
     reads_clustering: bool,
     reads_row: bool,
-    /// The most passes over each byte of a row, where decoding it is one.
+    /// The most passes over each byte of a row, the decoding included.
     steps_per_byte: usize,
     /// See [`Collector::is_short`].
     work_bytes: usize,
@@ -89,7 +89,7 @@ pub struct Collector<'p> {
     pub sortable: Vec<SortableRow>,
     /// The states of the aggregates.
     pub states: Vec<State>,
-    /// The first row, for what is selected beside aggregates.
+    /// The first row, for columns that are selected beside aggregates.
     pub first_row: Option<RowData>,
     group: Option<Group>,
 }
@@ -137,8 +137,8 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// Whether this many bytes of entries may be processed on the connection's thread: with those that were since the last time that they were not,
-    /// they are at most `most` bytes of work.
+    /// Whether this many bytes of entries may be processed on the connection's thread: together with those since it
+    /// last returned false, they are at most `most` bytes of work.
     pub fn is_short(&mut self, bytes: usize, most: usize) -> bool {
         let work = bytes.saturating_mul(self.steps_per_byte).saturating_add(self.work_bytes);
         let is_short = work <= most;
@@ -419,7 +419,7 @@ impl<'p> Collector<'p> {
         encoded.map(|()| Emitted::Counted)
     }
 
-    /// What the request may use.
+    /// The budget of the request.
     fn budget(&self) -> &'p Budget {
         self.scope.bound.environment.budget
     }

@@ -16,7 +16,7 @@ use diorite_model::types::CqlType;
 use diorite_model::value::{self, collection};
 use std::borrow::Cow;
 
-/// What selectors are evaluated with.
+/// The context in which selectors are evaluated.
 #[derive(Clone, Copy)]
 pub struct Scope<'a> {
     /// The table.
@@ -74,7 +74,7 @@ impl Scope<'_> {
                     }
                 }
                 let found = slice_of(data_type, &wire, bound[0].as_deref(), bound[1].as_deref())?;
-                // A collection that is stored by element has no empty value: it is null.
+                // A collection stored by element has no empty value: it is null.
                 Ok(Some(found).filter(|found| !data_type.is_multi_cell() || found[..4] != [0; 4]).map(Cow::Owned))
             }
             Selector::Field(of, index) => {
@@ -144,7 +144,7 @@ fn within<'r>(
 ) -> Result<Option<Cow<'r, [u8]>>, CqlError> {
     let range = match find(&wire)? {
         None => return Ok(None),
-        // The part lies within the value: its address tells where.
+        // The part is within the value: its address gives the position.
         Some(found) => {
             let start = found.as_ptr() as usize - wire.as_ptr() as usize;
             start..start + found.len()

@@ -70,7 +70,7 @@ pub(super) async fn finish<K: Kv>(
     Ok(rows)
 }
 
-/// Puts rows in order, and those that are wanted into the result.
+/// Sorts rows, and puts the wanted ones into the result.
 fn sorted<K: Kv>(
     read: &Read<'_, K>,
     mut sortable: Vec<SortableRow>,

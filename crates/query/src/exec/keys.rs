@@ -36,7 +36,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    /// The part of it after the key at which the former page ended.
+    /// The part of the range after the key at which the former page ended.
     pub fn beyond(&self, after: Option<&[u8]>, is_reversed: bool) -> Option<Self> {
         let Some(after) = after else { return Some(self.clone()) };
         let Some(end) = &self.end else {

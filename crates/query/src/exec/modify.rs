@@ -36,13 +36,13 @@ const MAX_SLACK_BYTES: usize = 64 << 10;
 pub struct Write {
     /// The tablet's part of the table.
     pub part: TablePart,
-    /// What is written.
+    /// The mutation.
     pub mutation: Mutation,
     /// Whether it is a program, which has a reply.
     pub is_evaluated: bool,
 }
 
-/// The write to one tablet while it is gathered.
+/// The write to one tablet while it is assembled.
 #[derive(Debug)]
 struct Pending {
     part: TablePart,
@@ -69,10 +69,10 @@ pub struct Writes {
     written: WrittenParts,
 }
 
-/// What applies to a statement that does not say otherwise.
+/// The defaults for statements that do not set these.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Defaults {
-    /// `USING TIMESTAMP` of the batch, or what the driver attached to the request (if that is honoured).
+    /// `USING TIMESTAMP` of the batch, or the timestamp that the driver attached to the request (if that is honoured).
     pub timestamp_us: Option<i64>,
 }
 
@@ -98,7 +98,7 @@ impl Writes {
         &mut self.pending[at]
     }
 
-    /// Adds what a statement writes.
+    /// Adds the writes of a statement.
     pub fn add(
         &mut self,
         plan: &ModifyPlan,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 const APPLIED: &str = "[applied]";
 
-/// What stands before each value of a row.
+/// The length before each value of a row.
 const CELL_BYTES: usize = 4;
 
 fn applied_column(table: &TableContext) -> ColumnSpec {
@@ -120,7 +120,7 @@ pub fn refused(table: &TableContext, shown: &[usize], seen: &Seen, budget: &Budg
     Ok(rows)
 }
 
-/// Adds a row to an answer, and charges it before it is there.
+/// Adds a row to an answer, and charges it beforehand.
 fn push<'a>(
     rows: &mut Rows,
     cells: impl Iterator<Item = Option<&'a [u8]>> + Clone,

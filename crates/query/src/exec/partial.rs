@@ -6,7 +6,7 @@
 use super::aggregate::State;
 use super::row::RowData;
 
-/// How many rows are wanted; `u64::MAX` stands for all.
+/// Limits on rows; `u64::MAX` is no limit.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// By `LIMIT`.
@@ -24,11 +24,11 @@ pub struct Limits {
 /// The rows of a group so far.
 #[derive(Debug, Clone)]
 pub struct Group {
-    /// What they have in common.
+    /// Their common grouping key.
     pub key: Vec<Option<Vec<u8>>>,
     /// The states of the aggregates.
     pub states: Vec<State>,
-    /// The first of them.
+    /// The first row of the group.
     pub first_row: RowData,
 }
 
@@ -44,9 +44,9 @@ impl Group {
 /// See the top of this module.
 #[derive(Debug, Clone)]
 pub struct Partial {
-    /// What is still wanted.
+    /// The remaining limits.
     pub limits: Limits,
-    /// Token and partition columns of the partition it is in, or has ended; empty before the first.
+    /// Token and partition columns of the present or last partition; empty before the first.
     pub partition: Vec<u8>,
     /// The partition had rows.
     pub has_rows: bool,
@@ -58,7 +58,7 @@ pub struct Partial {
     pub position: Vec<u8>,
     /// The states of the aggregates; none if rows are grouped.
     pub states: Vec<State>,
-    /// The first row, for what is selected beside aggregates.
+    /// The first row, for columns that are selected beside aggregates.
     pub first_row: Option<RowData>,
     /// The group that is open.
     pub group: Option<Group>,

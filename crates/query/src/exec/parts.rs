@@ -13,7 +13,7 @@ use diorite_cql::protocol::{Consistency, CqlError, ErrorKind, WriteType};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Why a write failed. The answer depends also on what took effect before.
+/// Why a write failed. The answer depends also on the parts that took effect before.
 #[derive(Debug)]
 pub enum Failure {
     /// A tablet has refused its part, or the outcome of the part is unknown.
@@ -28,20 +28,21 @@ impl From<CqlError> for Failure {
     }
 }
 
-/// What a write is carried out with.
+/// The means to carry out a write.
 #[derive(Clone, Copy)]
 pub struct Means<'a> {
     /// The work of making its mutations, in bytes.
     pub work: usize,
-    /// It is a batch.
+    /// Whether it is a batch.
     pub is_batch: bool,
-    /// What the request may use. What is sent to tablets ends when it does.
+    /// The budget of the request. Its parts end with it.
     pub budget: &'a Budget,
     /// How far it has got.
     pub progress: &'a Progress,
 }
 
-/// The progress of the parts of a write. Clones are of the same write: when a request is ended, one of them tells how far it had got.
+/// The progress of the parts of a write. Clones share it: when a request is ended, one of them shows how far it had
+/// got.
 #[derive(Debug, Clone, Default)]
 pub struct Progress(Arc<Mutex<Counts>>);
 
@@ -74,7 +75,7 @@ impl Progress {
         *self.0.lock() = Counts { write_type, ..Counts::default() };
     }
 
-    /// Begins a statement. Failures count as those of a conditional write (CAS) as long as nothing else has taken effect.
+    /// Begins a statement. Failures count as those of a conditional write (CAS) while nothing else has taken effect.
     pub fn begin(&self, is_conditional: bool) {
         let mut counts = self.0.lock();
         if is_conditional && counts.done == 0 {
@@ -92,7 +93,7 @@ impl Progress {
         self.0.lock().sent += 1;
     }
 
-    /// A tablet has answered: its part has taken effect, unless the answer is that of a program which says that it has not.
+    /// A tablet has answered: its part has taken effect, unless the answer is a program's refusal.
     pub fn answered(&self, is_refusal: bool) {
         let mut counts = self.0.lock();
         counts.answered += 1;
@@ -118,7 +119,7 @@ impl Progress {
         counts.fewest = counts.fewest.min(Some(known)).or(Some(known));
     }
 
-    /// A part was refused because its tablet is gone, and is about to be planned again.
+    /// A part was refused because its tablet does not exist any more, and is about to be planned again.
     pub fn replanned(&self) {
         let mut counts = self.0.lock();
         counts.parts -= 1;
@@ -146,7 +147,7 @@ impl Progress {
         let waiting = counts.sent.saturating_sub(counts.answered);
         counts.unknown += waiting;
         if waiting > 0 {
-            // Nothing is known of those that have not been answered.
+            // The outcomes of the parts without an answer are unknown.
             counts.fewest = counts.fewest.map(|(_, required)| (0, required));
         }
         (counts.done + counts.unknown > 0).then(|| counts.in_part(kv, &reason))

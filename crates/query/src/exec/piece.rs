@@ -29,7 +29,7 @@ pub(super) struct Piece<'p> {
     pub(super) is_resumed: bool,
 }
 
-/// What a fetch returned for a piece.
+/// The result of a fetch for a piece.
 pub(super) struct Fetched<'p> {
     pub(super) piece: Piece<'p>,
     /// Its memory.
@@ -86,7 +86,8 @@ impl<K: Kv> Read<'_, K> {
         Ok(Fetched { piece, _held: held, header: fetched.header, static_row: fetched.static_row, found })
     }
 
-    /// Feeds a piece to the collector, with the rest of its range. `remaining` is what the former page left of its partition's limit.
+    /// Feeds a piece to the collector, with the rest of its range. `remaining` is the rest of its partition's limit
+    /// after the former page.
     pub(super) async fn take_piece(
         &self,
         fetched: Fetched<'_>,

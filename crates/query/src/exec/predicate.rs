@@ -30,7 +30,7 @@ pub enum BoundPredicate<'a> {
         of: &'a Selector,
         /// Its type
         data_type: &'a CqlType,
-        /// What is looked for
+        /// The value to look for
         wanted: Option<Cow<'a, [u8]>>,
         /// Among keys
         is_key: bool,

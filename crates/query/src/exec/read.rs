@@ -22,7 +22,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
 
-/// How many partitions, or such parts of one, are read at a time.
+/// How many partitions, or parts of one, are read at a time.
 pub(super) const PARALLEL_PIECES: usize = 16;
 
 /// The most bytes of one chunk of a scan.
@@ -31,13 +31,14 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 /// The most entries of one chunk when it is not known how many are needed.
 pub const CHUNK_ENTRIES: usize = 8_192;
 
-/// What an entry costs beside its bytes, in the same measure.
+/// The fixed cost of an entry, as bytes.
 const ENTRY_BYTES: usize = 64;
 
-/// Entries are taken on the thread that serves the connection if their bytes, times what is done with each, are not more than this: a fraction of a millisecond.
+/// Entries are processed on the thread that serves the connection if their bytes, times the steps for each, are at most
+/// this: a fraction of a millisecond.
 pub(super) const INLINE_BYTES: usize = 256 << 10;
 
-/// What a client asks of the page.
+/// The client's request for a page.
 #[derive(Debug, Clone, Copy)]
 pub struct PageRequest<'a> {
     /// The most rows; `None`: all.
@@ -48,7 +49,7 @@ pub struct PageRequest<'a> {
     pub max_bytes: usize,
 }
 
-/// What a page is made with.
+/// The inputs of one page of a read.
 pub(super) struct Page<'p> {
     pub(super) filters: &'p [BoundFilter<'p>],
     pub(super) limits: Limits,
@@ -73,7 +74,7 @@ pub struct Read<'a, K> {
 }
 
 impl<K: Kv> Read<'_, K> {
-    /// What the request may use.
+    /// The budget of the request: memory, steps, time.
     pub(super) fn budget(&self) -> &Budget {
         self.bound.environment.budget
     }
@@ -100,7 +101,7 @@ impl<K: Kv> Read<'_, K> {
             ));
         }
         Ok(Limits {
-            // What is sorted afterwards is cut afterwards; an aggregate gives one row, which every limit allows.
+            // If rows are sorted, the limit applies after sorting. An aggregate gives one row, which every limit allows.
             rows: match state.and_then(|state| state.remaining) {
                 _ if is_sorted || self.plan.is_one_row() => u64::MAX,
                 Some(remaining) => remaining.min(rows),
@@ -118,8 +119,8 @@ impl<K: Kv> Read<'_, K> {
         })
     }
 
-    /// Feeds entries to the collector: those of a chunk, or the row with this key whose value is all that is in it. What is much work is done where it holds up
-    /// nobody.
+    /// Feeds entries to the collector: those of the chunk or, if `row` is given, the row with that key,
+    /// whose value is the chunk's buffer. Much work is done on a thread for long work.
     pub(super) async fn consume(
         &self,
         row: Option<&[u8]>,
@@ -148,7 +149,7 @@ impl<K: Kv> Read<'_, K> {
         clipped
     }
 
-    /// What is needed of a partition beside its rows.
+    /// A fetch of what the read needs of a partition beside its rows: header and static row.
     pub(super) fn partition_fetch(&self, prefix: &[u8]) -> Fetch {
         let with = |push: fn(&mut Vec<u8>)| {
             let mut key = Vec::with_capacity(prefix.len() + 1);

@@ -1,7 +1,7 @@
-//! A row taken apart: for each column of the table its value and how it was written, in buffers that are reused from row to row.
+//! A decoded row: for each column of the table its value, timestamp and expiry, in buffers that are reused from row to row.
 //!
-//! Always true: only columns that are read are filled; values are wire bytes, multi-cell columns assembled. Partition and static columns stay
-//! while the rows of a partition go by. Left out: what is done with the values ([`super::evaluate`], [`super::filter`]).
+//! Always true: only columns that are read are filled; values are wire bytes, multi-cell columns assembled. Partition and static columns
+//! stay in place for all rows of a partition. Left out: what is done with the values ([`super::evaluate`], [`super::filter`]).
 
 use crate::error::{corrupt, value_error};
 use crate::table::TableContext;
@@ -39,12 +39,13 @@ pub struct RowData {
     slots: Vec<Slot>,
     reads: Vec<bool>,
     records_elements: bool,
-    /// What remains of buffer and elements when the next row of the partition comes.
+    /// The lengths of `buffer` and `elements` after the partition and static columns; the next row begins there.
     kept: (usize, usize),
 }
 
 impl RowData {
-    /// For a table; `reads` tells which columns are filled, `records_elements` whether element metadata is.
+    /// A row without values. `reads` says for each column whether it is filled, `records_elements` whether timestamps
+    /// and expiries of elements are recorded.
     pub fn new(reads: Vec<bool>, records_elements: bool) -> Self {
         let slots = vec![Slot::default(); reads.len()];
         Self { buffer: Vec::new(), elements: Vec::new(), slots, reads, records_elements, kept: (0, 0) }
@@ -86,7 +87,7 @@ impl RowData {
         self.slots[position] = Slot { value: (start, self.buffer.len() as u32), is_set: true, ..Slot::default() };
     }
 
-    /// Begins a partition: forgets everything and takes the partition columns (if any of them is read, from `key`).
+    /// Begins a partition: clears the row and, if partition columns are read, fills them from `key`.
     pub fn begin_partition_with(&mut self, table: &TableContext, key: Option<&DecodedKey>) {
         self.buffer.clear();
         self.elements.clear();
@@ -177,7 +178,7 @@ impl RowData {
 }
 
 impl RowData {
-    /// Appends those columns that `wanted` says, by position.
+    /// Appends those set columns whose place in `wanted` is true.
     pub fn encode(&self, wanted: &[bool], out: &mut Vec<u8>) {
         let bytes = |(start, end): (u32, u32)| &self.buffer[start as usize..end as usize];
         let set = || (0..self.slots.len()).filter(|&at| self.slots[at].is_set && wanted[at]);
@@ -196,7 +197,7 @@ impl RowData {
         }
     }
 
-    /// Reads what [`RowData::encode`] wrote, of a table of so many columns.
+    /// Reads what [`RowData::encode`] wrote. `columns` is the number of columns of the table.
     pub fn decode(columns: usize, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let mut row = RowData::new(vec![false; columns], true);
         for _ in 0..reader.varint()? {

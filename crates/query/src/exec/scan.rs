@@ -28,7 +28,7 @@ pub(super) struct TabletScan {
 }
 
 impl<K: Kv> Read<'_, K> {
-    /// The token range that is asked for: first and last token, both included; `None` if it is empty.
+    /// The range of tokens that the statement asks for: first and last token, both inclusive. `None` if it is empty.
     fn token_range(&self) -> Result<Option<(i64, i64)>, CqlError> {
         let PartitionRestriction::Tokens { lower, upper } = &self.plan.restrictions.partition else {
             return Ok(Some((i64::MIN, i64::MAX)));
@@ -102,7 +102,7 @@ impl<K: Kv> Read<'_, K> {
             self.budget().check()?;
             let mut held = self.budget().hold(0)?;
             let chunk = match first.take() {
-                // It is charged by whoever read it.
+                // The caller, which read it, charges its memory.
                 Some(chunk) => chunk,
                 None => {
                     let rows = self.chunk_fetch(&start, &end, entries);
@@ -115,7 +115,7 @@ impl<K: Kv> Read<'_, K> {
                 return Ok(Step::Full);
             }
             let Some(last) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };
-            // What is stored here gives fewer rows than it has entries: deleted and expired ones lie close together.
+            // The page is not full, so many entries here gave no row (deleted or expired ones): read more at once.
             entries = entries.saturating_mul(4).min(CHUNK_ENTRIES);
             if is_reversed {
                 end = last.0.to_vec();

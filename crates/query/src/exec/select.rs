@@ -21,10 +21,10 @@ use crate::plan::select::SelectPlan;
 use diorite_cql::protocol::{CqlError, Rows};
 use futures::stream::{FuturesOrdered, StreamExt};
 
-/// As many keys and values are made of a statement there.
+/// A statement with at most so many keys and values is prepared on the calling thread.
 const INLINE_KEYS: usize = 512;
 
-/// What is made of restrictions and bound values.
+/// Restrictions with bound values in place.
 struct Prepared<'a> {
     filters: Vec<BoundFilter<'a>>,
     /// The named partitions, and the ranges of rows in each.
@@ -92,7 +92,7 @@ impl<K: Kv> Read<'_, K> {
         }
         let after = state.as_ref().map(|state| &state.key[state.partition_len..]);
         let (resumed, fresh) = (self.in_order(ranges, after), self.in_order(ranges, None));
-        // What a former page has begun is read by itself.
+        // A partition that the page before has begun is read alone.
         let mut ways = self.ways(partitions, first + usize::from(state.is_some()), &fresh)?;
         let mut pieces = partitions.iter().enumerate().skip(first).flat_map(|(number, partition)| {
             let ranges = if number == first { &resumed } else { &fresh };

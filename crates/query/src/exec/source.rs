@@ -11,7 +11,7 @@ use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// So many entries are read at once.
+/// Up to so many entries in memory are read on the calling thread.
 const FEW_ENTRIES: usize = 256;
 
 /// Entries in key order.
@@ -24,9 +24,9 @@ pub enum Source<'k, K> {
     Tablets {
         /// The seam.
         kv: &'k K,
-        /// What is asked for is known not to be in memory.
+        /// The memory of the tablet is known not to have the answer: reads go to the disk at once.
         needs_disk: bool,
-        /// How old what is read may be, milliseconds.
+        /// How old the data may be, in milliseconds. `None`: the read is linearizable.
         staleness_ms: Option<u32>,
         /// When reads end, on the monotonic clock.
         deadline_ns: Option<u64>,
@@ -71,7 +71,7 @@ impl<'k, K: Kv> Source<'k, K> {
         Some(deadline_ns.saturating_sub(kv.monotonic_ns()) / 1_000_000)
     }
 
-    /// Does work that takes more than a moment where it holds up nobody else.
+    /// Does long work without delaying other requests ([`Kv::run_long`]).
     pub async fn run_long<T: Send>(&self, work: impl FnOnce() -> Result<T, CqlError> + Send) -> Result<T, CqlError> {
         let (Source::Tablets { kv, .. } | Source::Memory { kv, .. }) = self;
         kv.run_long(work).await.unwrap_or_else(|refused| Err(not_begun(&refused)))
@@ -86,7 +86,7 @@ impl<'k, K: Kv> Source<'k, K> {
                 let outcome = kv.fetch(tablet, request).await;
                 outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
             }
-            // What reads few entries costs less than another thread.
+            // Reading few entries costs less than passing them to another thread.
             Source::Memory { entries, .. } if entries.len() <= FEW_ENTRIES => Ok(fetch_entries(entries, &request)),
             Source::Memory { kv, entries } => {
                 kv.run_long(|| fetch_entries(entries, &request)).await.map_err(|refused| not_begun(&refused))
@@ -111,7 +111,7 @@ fn fetch_entries(entries: &[(Vec<u8>, Vec<u8>)], request: &Fetch) -> Fetched {
     fetched
 }
 
-/// Answers for several spans, all at once: what is in memory anyway need not come in pieces.
+/// Answers for several spans in one chunk: the entries are in memory, so the size of the chunk need not be limited.
 fn several_entries(entries: &[(Vec<u8>, Vec<u8>)], request: &Several) -> ScanChunk {
     let mut chunk = ScanChunk { exhausted: true, ..ScanChunk::default() };
     for span in several::decode(&request.spans).map_while(Result::ok).filter(|span| span.if_flags == 0) {

@@ -1,7 +1,7 @@
 //! Parts of tables that are written to.
 //!
-//! Always true: whether a part was written before is decided by tokens, not by tablet, as a tablet may have been split or merged since, and costs a
-//! logarithm of the parts. Left out: what is written ([`super::modify`]).
+//! Always true: whether a part was written before is decided by its tokens, not by its tablet, because the tablet may have been split or merged
+//! since. The decision takes logarithmic time. Left out: what is written ([`super::modify`]).
 
 use crate::steps;
 use diorite_base::{TableId, TabletId};
@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 /// A part of a table that is written to: what one tablet holds of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TablePart {
-    /// Which table.
+    /// The table.
     pub table: TableId,
     /// The tablet that held it when the write was gathered.
     pub tablet: TabletId,

@@ -1,6 +1,6 @@
 //! The rows that the conditions of a batch name, and what kinds of conditions each row has.
 //!
-//! Always true: a condition is compared with what is known of its row, not with the conditions before it, so a batch costs what its statements do; no
+//! Always true: a condition is compared with the kind recorded for its row, not with each earlier condition, so the cost of a batch is linear; no
 //! batch names more rows than [`limits::CONDITION_ROWS`], as replicas read each of them when they apply it. Left out: whether conditions hold.
 
 use crate::error::{exceeded, invalid};
@@ -25,7 +25,7 @@ enum Kind {
 pub(super) struct TestedRows(HashMap<Vec<u8>, Kind, ahash::RandomState>);
 
 impl TestedRows {
-    /// Adds a condition on a row, if it goes with those that are known.
+    /// Adds a condition on a row. An error if it excludes an earlier condition on the same row.
     pub(super) fn add(&mut self, row: &[u8], test: &RowTest) -> Result<(), CqlError> {
         steps::count(1);
         let kind = match test {

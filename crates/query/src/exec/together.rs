@@ -1,11 +1,12 @@
 //! Named partitions of one tablet are read together, at one moment of the tablet.
 //!
-//! A statement that names several partitions (`IN`) shows them in their own order, whichever tablets they are in. So what was read together waits until it is each
-//! partition's turn.
+//! A statement that names several partitions (`IN`) returns them in its own order, whichever tablets they are in. So
+//! partitions that were read together wait for their turn.
 //!
-//! Always true: of each partition header, static row and rows are of one moment, and so are all partitions of a tablet, as far as one answer holds them
-//! ([`MAX_SPANS`] keys and ranges, and up to a megabyte of what is stored); those that it does not hold are read by themselves, several at a time. Left out: partitions
-//! that are alone in their tablet, or of which more rows are named than are read at once ([`super::select`]).
+//! Always true: the header, static row and rows of a partition are of one moment, and so are all partitions of a
+//! tablet, as far as one answer holds them ([`MAX_SPANS`] keys and ranges, and up to a megabyte of stored bytes); the
+//! others are read by themselves, several at a time. Left out: partitions that are alone in their tablet, or of which
+//! more rows are named than are read at once ([`super::select`]).
 
 use super::keys::{KeyRange, PartitionKey};
 use super::piece::{Fetched, Found, Piece, RANGES_AT_ONCE};
@@ -24,9 +25,9 @@ use std::collections::HashMap;
 const MAX_SPANS: usize = 4_096;
 /// Their most bytes.
 const MAX_SPAN_BYTES: usize = 256 << 10;
-/// The most groups of partitions that are read together: what they hold waits for its turn.
+/// The most groups of partitions that are read together: their rows wait for their turn.
 const MAX_GROUPS: usize = 256;
-/// The most bytes of what all of them hold, about.
+/// About the most bytes that wait in all groups.
 const MAX_WAITING_BYTES: usize = 16 << 20;
 /// The least that a group may hold.
 const MIN_GROUP_BYTES: usize = 64 << 10;
@@ -41,7 +42,7 @@ struct Group {
 /// How a partition is read.
 pub(super) enum Way<'p> {
     Alone,
-    /// It is the first of its group, and reads for the others; they wait for it.
+    /// The first of its group, which reads for the others; they wait for it.
     First(First<'p>),
     /// Another one reads for it. If that is cancelled, the answer did not hold it.
     Waits(oneshot::Receiver<Fetched<'p>>),
@@ -54,7 +55,7 @@ pub(super) struct First<'p> {
     max_bytes: usize,
 }
 
-/// How partitions are read, by their places in the statement's order; those that are not in it are read alone.
+/// How partitions are read, by their places in the statement's order; those without an entry are read alone.
 #[derive(Default)]
 pub(super) struct Ways<'p>(HashMap<usize, Way<'p>, ahash::RandomState>);
 
@@ -131,14 +132,14 @@ impl<K: Kv> Read<'_, K> {
             Way::First(first) => {
                 let mut read = self.fetch_together(&first, piece.ranges, partitions, entries).await?.into_iter();
                 let Some(own) = read.next() else { return self.fetch(piece, entries).await };
-                // Whoever does not wait any more has enough.
+                // A receiver that is gone needs no rows.
                 first.others.into_iter().zip(read).for_each(|(other, fetched)| drop(other.send(fetched)));
                 Ok(own)
             }
         }
     }
 
-    /// Reads the partitions of a group: as many of them as the answer holds, in their order.
+    /// Reads the partitions of a group: as many as the answer holds, in their order.
     async fn fetch_together<'p>(
         &'p self,
         First { group, max_bytes, .. }: &First<'p>,
@@ -166,7 +167,7 @@ impl<K: Kv> Read<'_, K> {
         if chunk.size_bytes() > INLINE_BYTES { self.source.run_long(split).await } else { split() }
     }
 
-    /// What was read of each of the partitions of a group, as far as the answer holds it.
+    /// Splits an answer into the partitions of a group, as far as it holds them.
     fn split<'p>(
         &'p self,
         group: &Group,
@@ -197,7 +198,7 @@ fn with(prefix: &[u8], push: fn(&mut Vec<u8>)) -> Vec<u8> {
     key
 }
 
-/// What was read of one of several partitions.
+/// The part of an answer that belongs to one partition.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Part {
     header: Option<Vec<u8>>,
@@ -220,7 +221,7 @@ struct Parts<'e, I: Iterator<Item = (&'e [u8], &'e [u8])>> {
 }
 
 impl<'e, I: Iterator<Item = (&'e [u8], &'e [u8])>> Parts<'e, I> {
-    /// What was read of the next partition; none if the answer does not hold it, or not its first row.
+    /// The part of the next partition; `None` if the answer does not hold it, or not its first row.
     fn next(&mut self, prefix: &[u8]) -> Result<Option<Part>, CqlError> {
         let mut part = Part { rows: ScanChunk { exhausted: true, ..ScanChunk::default() }, ..Part::default() };
         while let Some((key, value)) = self.entries.next_if(|(key, _)| key.starts_with(prefix)) {
@@ -230,7 +231,7 @@ impl<'e, I: Iterator<Item = (&'e [u8], &'e [u8])>> Parts<'e, I> {
                 RowKind::Regular => part.rows.push(key, value),
             }
         }
-        // Where the answer ends, something of this partition, or all of it, may be missing.
+        // At the end of the answer, a part of this partition, or all of it, may be missing.
         part.rows.exhausted = self.is_whole || self.entries.peek().is_some();
         Ok((part.rows.exhausted || !part.rows.ends.is_empty()).then_some(part))
     }

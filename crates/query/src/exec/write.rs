@@ -1,9 +1,9 @@
 //! From planned operations and bound values to packed rows.
 //!
-//! Always true: what carries the server's timestamp is written with the reserved one that the leader replaces; elements that are added to lists have no places
-//! before the write is applied; cells are in ascending column
-//! id; of two changes of one element in a statement the later counts. Left out: keys ([`super::keys`]), and list edits that have to
-//! read the row, which are handed back for a program.
+//! Always true: cells with the server's timestamp are written with the reserved one that the leader replaces; elements
+//! that are added to lists have placeholder paths until the write is applied; cells are in ascending column id; of two
+//! changes of one element in a statement the later counts. Left out: keys ([`super::keys`]), and list edits that have
+//! to read the row, which are returned for a program.
 
 use super::row::path_of;
 use crate::error::{in_place, invalid, value_error};
@@ -30,7 +30,7 @@ const MAX_TTL_S: i32 = 20 * 365 * 24 * 60 * 60;
 /// When a write happens and how long it lasts.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// What the client gave by `USING TIMESTAMP`.
+    /// The timestamp of `USING TIMESTAMP`.
     pub explicit_us: Option<i64>,
     /// The current second.
     pub now_s: u32,
@@ -49,7 +49,7 @@ impl Timing {
     }
 }
 
-/// `USING TIMESTAMP`; not what stands for the server's own.
+/// The timestamp of `USING TIMESTAMP`; an error for the reserved value.
 pub fn explicit_timestamp(term: &Term, bound: &Bound<'_>) -> Result<Option<i64>, CqlError> {
     match term.evaluate(bound)? {
         Evaluated::Unset => Ok(None),
@@ -90,7 +90,7 @@ pub fn expiry(term: Option<&Term>, table: &Table, now_s: u32, bound: &Bound<'_>)
     Ok((ttl_s > 0).then(|| Expiry { ttl_s, at_s: now_s.saturating_add(ttl_s) }))
 }
 
-/// What became of packing a row.
+/// The result of packing a row.
 #[derive(Debug, Default)]
 pub struct Packed {
     /// Some bound value was unset.
@@ -105,7 +105,7 @@ pub struct Packed {
     pub document_edits: Vec<(ColumnId, Vec<PathStep>, Vec<u8>)>,
 }
 
-/// Packs the static or the regular part of what `plan` writes to a row.
+/// Packs the static or the regular part of the writes of `plan` to a row.
 pub fn pack_row(
     plan: &ModifyPlan,
     is_static: bool,
@@ -234,7 +234,7 @@ pub fn path_steps(steps: &[Step], terms: &[Term], bound: &Bound<'_>) -> Result<V
 /// The changes of one multi-cell column.
 #[derive(Default)]
 struct Elements<'a> {
-    /// What was there before is deleted.
+    /// Whether earlier elements are deleted.
     is_cleared: bool,
     /// By path; `None` deletes.
     changes: BTreeMap<Vec<u8>, Option<Cow<'a, [u8]>>>,
@@ -309,7 +309,7 @@ impl<'a> Elements<'a> {
                 let count = elements.len() as u32;
                 let path = if is_prepend { unplaced_list_path_prepend } else { unplaced_list_path_append };
                 let first = if is_prepend {
-                    // What a statement puts before a list later comes before what it has put there.
+                    // Elements that a statement prepends later come before those it prepended earlier.
                     self.prepended += count;
                     u32::MAX - self.prepended
                 } else {

@@ -42,7 +42,7 @@ pub fn is_number(data_type: &CqlType) -> bool {
         || matches!(data_type, CqlType::Float | CqlType::Double | CqlType::Varint | CqlType::Decimal)
 }
 
-/// The type of what an operation on two types gives; `None` if there is no such operation.
+/// The result type of an operation on two types; `None` if there is no such operation.
 pub fn result_type(operator: ArithmeticOperator, left: &CqlType, right: &CqlType) -> Option<CqlType> {
     use ArithmeticOperator::{Add, Subtract};
     if let (Some(one), Some(other)) = (integer_rank(left), integer_rank(right)) {
@@ -136,7 +136,7 @@ pub fn apply(
     Ok(Some(out))
 }
 
-/// There is no such operation.
+/// The error for an operation that does not exist.
 pub fn unsupported(operator: ArithmeticOperator, left: &CqlType, right: &CqlType) -> CqlError {
     invalid(format!("the '{}' operation is not supported between {left} and {right}", symbol(operator)))
 }
@@ -185,7 +185,7 @@ fn decimal(operator: ArithmeticOperator, left: &Decimal, right: &Decimal) -> Res
     }))
 }
 
-/// A moment a duration later or earlier. The error says why there is none.
+/// A moment a duration later or earlier, or the error.
 fn move_moment(
     operator: ArithmeticOperator,
     of: &CqlType,

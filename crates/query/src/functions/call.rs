@@ -1,7 +1,7 @@
 //! Applying functions.
 //!
-//! Always true: what a call holds is charged to the request before it is allocated; a null argument gives null, except where the function
-//! says otherwise.
+//! Always true: the memory of a call is charged to the request before it is allocated; a null argument gives null,
+//! except where the function says otherwise.
 
 use super::arithmetic::{self, apply as calculate};
 use super::cast::cast;
@@ -28,7 +28,7 @@ impl Function {
         )
     }
 
-    /// The most memory that applying it takes beside its arguments, about, for arguments of this size in all.
+    /// About the most memory that applying it takes, for arguments of this size in all, beside the arguments.
     fn working_bytes(&self, argument_bytes: usize) -> usize {
         match self {
             Function::FromJson(_) | Function::JsonPath(..) => argument_bytes.saturating_mul(document::PARSED_BYTES),

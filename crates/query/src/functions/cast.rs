@@ -30,7 +30,7 @@ pub fn is_castable(from: &CqlType, to: &CqlType) -> bool {
     if from == to || (is_number(from) && is_number(to) && *to != CqlType::Counter) {
         return true;
     }
-    // YCQL's, for what is taken out of documents as text.
+    // A cast of YCQL, for texts taken from documents.
     if matches!(from, CqlType::Text | CqlType::Ascii) && is_number(to) && *to != CqlType::Counter {
         return true;
     }

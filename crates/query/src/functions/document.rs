@@ -1,7 +1,7 @@
 //! Functions of JSON: `to_json`, `from_json`, the columns of `INSERT JSON`, and the paths `->` and `->>` into documents.
 //!
-//! Always true: a path to what is not there is null; `->` gives a document, `->>` a text. Left out: changing a part of a document
-//! ([`crate::program`]).
+//! Always true: a path to something absent is null; `->` gives a document, `->>` a text. Left out: changing a part of a
+//! document ([`crate::program`]).
 
 use crate::error::{invalid, value_error};
 use diorite_cql::protocol::CqlError;
@@ -94,7 +94,7 @@ pub fn member(row: &JsonRow, column: &str, data_type: &CqlType) -> Result<Member
     }
 }
 
-/// What a path leads to: `arguments` are the document and the steps.
+/// The value at the end of a path: `arguments` are the document and the steps.
 pub fn follow(steps: &[Step], as_text: bool, arguments: &[Option<Cow<'_, [u8]>>]) -> Result<Option<Vec<u8>>, CqlError> {
     let Some((Some(document), path)) = arguments.split_first() else { return Ok(None) };
     let document = Json::parse(text(document)?).map_err(value_error)?;

@@ -1,4 +1,4 @@
-//! What functions know beside their arguments: time, randomness, and what the request may use.
+//! The environment of functions beside their arguments: time, randomness, and the budget of the request.
 //!
 //! Always true: a statement sees one moment; UUIDs of version 1 never repeat and never go back in time.
 
@@ -22,7 +22,7 @@ impl UuidSource {
     /// A source of its own node number.
     pub fn new(mut random: SplitMix64) -> Self {
         let mut node = random.next_u64().to_be_bytes();
-        // Variant 1 in the clock sequence; the multicast bit says that the node number is not a hardware address.
+        // Variant 1 in the clock sequence; the multicast bit marks the node number as not being a hardware address.
         node[0] = (node[0] & 0x3F) | 0x80;
         node[2] |= 0x01;
         Self { last_ticks: AtomicI64::new(0), node, random: Mutex::new(random) }
@@ -55,7 +55,7 @@ impl UuidSource {
     }
 }
 
-/// What functions know beside their arguments.
+/// The environment of functions beside their arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct Environment<'a> {
     /// Wall-clock microseconds since the epoch, one moment for the whole statement.
@@ -64,14 +64,14 @@ pub struct Environment<'a> {
     pub now_s: u32,
     /// For `now()` and `uuid()`.
     pub uuids: &'a UuidSource,
-    /// What the request may use.
+    /// The budget of the request.
     pub budget: &'a Budget,
     /// The row of an `INSERT JSON`, read once for all of its columns.
     pub json: Option<&'a JsonRow>,
 }
 
 impl<'a> Environment<'a> {
-    /// At a moment, for what is bounded in other ways.
+    /// An environment at a moment, without a budget, for callers that are bounded in other ways.
     pub fn new(now_us: i64, uuids: &'a UuidSource) -> Self {
         Self { now_us, now_s: now_seconds(now_us), uuids, budget: Budget::unlimited(), json: None }
     }

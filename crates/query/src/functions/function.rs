@@ -71,13 +71,13 @@ pub enum Function {
     JsonPath(Vec<Step>, bool),
 }
 
-/// An overload: what it takes and what it gives.
+/// The signature of an overload.
 #[derive(Debug, Clone)]
 pub struct Signature {
     /// Which function.
     pub function: Function,
-    /// What it takes.
+    /// The types of its arguments.
     pub arguments: Vec<CqlType>,
-    /// What it gives.
+    /// The type of its result.
     pub returns: CqlType,
 }

@@ -38,7 +38,7 @@ fn no_match(name: &str, arguments: &[Option<CqlType>]) -> CqlError {
     invalid(format!("Invalid call to function {name}, none of its type signatures match (given: {})", types.join(", ")))
 }
 
-/// The overload of `name` for arguments of these types, where they are known. The error says why there is none.
+/// The overload of `name` for arguments of these types, as far as they are known, or the error.
 pub fn resolve(name: &str, arguments: &[Option<CqlType>]) -> Result<Signature, CqlError> {
     let plain = name.replace('_', "");
     let found = match arguments {

@@ -107,7 +107,7 @@ fn partial(mask: Mask, value: &[u8], arguments: &[Option<Cow<'_, [u8]>>]) -> Res
     Ok(masked.into_bytes())
 }
 
-/// The value that stands for every value of a type. A vector of vectors may be too long for one.
+/// The default mask of a type. A vector of vectors may be too long for one.
 fn default_of(of: &CqlType) -> Result<Vec<u8>, CqlError> {
     let mut out = Vec::new();
     match of {

@@ -1,4 +1,4 @@
-//! Numbers of any type, decoded: what arithmetic, mathematical functions and sums work on.
+//! Numbers of any type, decoded: the operands of arithmetic, mathematical functions and sums.
 //!
 //! Always true: decimals keep their scale as Java's `BigDecimal` does; scales that are more than [`MAX_DIGITS`] apart are refused, and so is a
 //! result over [`diorite_base::limits::MAX_NUMBER_BYTES`], so that no operation takes long.
@@ -37,7 +37,7 @@ pub enum Number {
 pub struct Decimal {
     /// The digits
     pub unscaled: BigInt,
-    /// How many of them stand behind the decimal point
+    /// The number of digits after the decimal point
     pub scale: i32,
 }
 
@@ -110,7 +110,7 @@ impl Decimal {
         Ok(Decimal { unscaled, scale }.stripped())
     }
 
-    /// What is left of a division that gives a whole number.
+    /// The remainder of a division with an integral quotient.
     pub fn remainder(&self, other: &Decimal) -> Result<Decimal, CqlError> {
         let scale = self.scale.max(other.scale);
         Ok(Decimal { unscaled: self.at_scale(scale)? % other.at_scale(scale)?, scale })
@@ -119,7 +119,7 @@ impl Decimal {
     /// Without zeros at the end: taken off by halves of how many there may be, so that each division is half as long as the one before.
     pub(super) fn stripped(self) -> Decimal {
         let Decimal { mut unscaled, mut scale } = self;
-        // A number ends in no more zeros than it can be halved times.
+        // A number with n trailing zero bits has at most n trailing decimal zeros.
         let Some(most) = unscaled.trailing_zeros() else { return Decimal::zero() };
         let room = u64::from(scale.abs_diff(i32::MIN));
         let zero = BigInt::from(0);
@@ -127,7 +127,7 @@ impl Decimal {
         while zeros > 0 {
             steps::count(1);
             let (power, fits) = (power(zeros), u64::from(scale.abs_diff(i32::MIN)) >= u64::from(zeros));
-            // The same step may be taken twice: there may be up to twice as many zeros as the first one takes off, less one.
+            // The same step may apply twice: there may be up to twice as many zeros as the first one removes, less one.
             if fits && &unscaled % &power == zero {
                 unscaled /= &power;
                 scale -= zeros as i32;
@@ -138,7 +138,7 @@ impl Decimal {
         Decimal { unscaled, scale }
     }
 
-    /// What stands before the decimal point.
+    /// The integral part.
     pub fn truncated(&self) -> Result<BigInt, CqlError> {
         match u32::try_from(self.scale) {
             Ok(places) if i64::from(places) >= self.digits() => Ok(BigInt::from(0)),
@@ -159,7 +159,7 @@ impl Decimal {
     }
 }
 
-/// A sum of many decimals: those of one scale are added as they are, and the scales brought together once.
+/// A sum of many decimals: those with the same scale are added directly, and the scales are aligned once.
 #[derive(Debug, Default)]
 pub struct DecimalSum {
     by_scale: BTreeMap<i32, BigInt>,

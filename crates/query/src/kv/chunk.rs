@@ -1,4 +1,4 @@
-//! Entries that a scan has found, on their way to whoever asked.
+//! The entries of a scan, as a chunk.
 
 /// Entries of a scan, in scan order, in one buffer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,7 +1,8 @@
-//! Keys and ranges of one tablet that are read together, for a fold of what an `IN` names.
+//! Keys and ranges of one tablet that are read together, for an aggregate of the rows that an `IN` names.
 //!
-//! Always true: they are kept in the form in which they travel, each key without what it shares with the one before; no bytes make reading them panic, or allocate
-//! more than a key's length. Left out: where the entries come from, and what they mean.
+//! Always true: they are kept in the form in which they are sent, each key without the prefix that it shares with the
+//! one before; no bytes make reading them panic, or allocate more than a key's length. Left out: where the entries come
+//! from, and their meaning.
 
 use super::chunk::ScanChunk;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
@@ -37,7 +38,7 @@ impl Span {
         Self { start, end: Some(end), if_flags: 0 }
     }
 
-    /// What of it lies at `from` or behind; in reverse, before it.
+    /// The part of it at or after `from`; in reverse, before it.
     pub fn clipped(mut self, from: &[u8], reverse: bool) -> Option<Self> {
         match (&mut self.end, reverse) {
             (None, false) => return (self.start.as_slice() >= from).then_some(self),

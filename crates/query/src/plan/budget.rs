@@ -1,4 +1,4 @@
-//! What planning one statement costs: steps and memory, both limited.
+//! The cost of planning one statement: steps and memory, both limited.
 //!
 //! Planning is linear in the statement, so the limits of a statement bound it; the budget is a second bound, and tests measure by it. A step is a
 //! term, selector, relation or overload that is bound or tried.
@@ -9,7 +9,7 @@ use crate::error::exceeded;
 use diorite_base::limits::{self, MAX_PLAN_BYTES, MAX_PLAN_STEPS};
 use diorite_cql::protocol::CqlError;
 
-/// What planning has cost so far, and what it may cost.
+/// The cost of planning so far, with its limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Budget {
     steps: u64,

@@ -1,4 +1,4 @@
-//! `IF`: what must hold for a conditional write.
+//! `IF`: the conditions of a conditional write.
 //!
 //! Always true: every comparison fits the type of its column or of the part of it. Left out: the answer when a condition does not hold
 //! ([`crate::exec::outcome`]).
@@ -24,7 +24,7 @@ pub enum Condition {
 /// A boolean expression of conditions.
 #[derive(Debug, Clone)]
 pub enum ConditionTree {
-    /// What must hold of a column.
+    /// A condition on a column.
     Column(Box<ColumnCondition>),
     /// All hold.
     All(Vec<ConditionTree>),
@@ -37,7 +37,7 @@ pub enum ConditionTree {
 }
 
 impl ConditionTree {
-    /// Visits every condition on a column; tells whether existence is asked for too.
+    /// Visits every condition on a column; returns whether there is a condition on existence too.
     pub fn visit<'a>(&'a self, visit: &mut dyn FnMut(&'a ColumnCondition)) -> bool {
         match self {
             ConditionTree::Column(column) => {
@@ -45,7 +45,7 @@ impl ConditionTree {
                 false
             }
             ConditionTree::All(parts) | ConditionTree::Any(parts) => {
-                // All parts are visited, whatever the first ones say.
+                // All parts are visited, whatever the first ones return.
                 parts.iter().filter(|part| part.visit(visit)).count() > 0
             }
             ConditionTree::Not(inner) => inner.visit(visit),
@@ -55,7 +55,7 @@ impl ConditionTree {
 }
 
 impl Condition {
-    /// The conditions on columns; `None` if the row's existence is asked for, alone or beside them.
+    /// The conditions on columns; `None` if there is a condition on the row's existence.
     pub fn columns(&self) -> Option<Vec<&ColumnCondition>> {
         match self {
             Condition::Exists | Condition::NotExists => None,
@@ -69,18 +69,18 @@ impl Condition {
     }
 }
 
-/// What must hold of one column.
+/// A condition on one column.
 #[derive(Debug, Clone)]
 pub struct ColumnCondition {
     /// Position of the column.
     pub column: usize,
-    /// Which part of it.
+    /// The part of the column.
     pub part: Part,
-    /// What is asked.
+    /// The test.
     pub test: Test,
 }
 
-/// What a condition looks at.
+/// The subject of a condition.
 #[derive(Debug, Clone)]
 pub enum Part {
     /// All of the column.
@@ -93,7 +93,7 @@ pub enum Part {
     Path(Vec<Step>, Vec<Term>, bool),
 }
 
-/// What a condition asks.
+/// The test of a condition.
 #[derive(Debug, Clone)]
 pub enum Test {
     /// A comparison.
@@ -106,7 +106,7 @@ pub enum Test {
     ContainsKey(Term),
 }
 
-/// The operator as it is written.
+/// The operator in CQL.
 pub fn symbol(operator: ComparisonOperator) -> &'static str {
     match operator {
         ComparisonOperator::Equal => "=",

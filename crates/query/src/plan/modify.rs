@@ -11,7 +11,7 @@ use crate::table::TableContext;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-/// What a statement writes to.
+/// The target of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
     /// Rows named by their full keys (and, beside them, static columns)
@@ -55,7 +55,7 @@ pub struct ModifyPlan {
     pub kind: ModifyKind,
     /// Which partitions and rows.
     pub restrictions: Restrictions,
-    /// What of them.
+    /// The target within the partition.
     pub scope: Scope,
     /// Changes of columns, by column id; of one column in the order of the text. Empty when whole rows are deleted.
     pub operations: Vec<Operation>,
@@ -93,7 +93,7 @@ impl ModifyPlan {
         })
     }
 
-    /// Whether the condition looks at static columns only (or the write is of static columns only).
+    /// Whether the condition reads only static columns (or the write is of static columns only).
     pub fn condition_is_static(&self) -> bool {
         match &self.condition {
             Some(condition) => match condition.columns() {

@@ -1,4 +1,4 @@
-//! What a write does to columns: assignments of `INSERT` and `UPDATE`, targets of `DELETE`.
+//! The operations of a write on columns: assignments of `INSERT` and `UPDATE`, targets of `DELETE`.
 //!
 //! Always true: an operation fits the type of its column. Left out: the deletion of a part of a document.
 
@@ -11,7 +11,7 @@ use diorite_model::types::{CqlType, Frozen};
 pub struct Operation {
     /// Position of the column.
     pub column: usize,
-    /// What is done.
+    /// The change.
     pub change: Change,
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// A planned statement.
 #[derive(Debug)]
 pub struct Planned {
-    /// What to do.
+    /// The plan.
     pub plan: Plan,
     /// The bind markers.
     pub markers: BindMarkers,
@@ -29,7 +29,7 @@ pub struct Planned {
     pub point: Option<PointPlan>,
     /// `USING TIMEOUT`: how long it may take.
     pub timeout: Option<Timeout>,
-    /// What planning it took.
+    /// The cost of planning it.
     pub cost: Budget,
 }
 

@@ -9,7 +9,7 @@ use super::values::Values;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::types::CqlType;
 
-/// What must hold of a row.
+/// A predicate on a row.
 #[derive(Debug, Clone)]
 pub enum RowPredicate {
     /// A comparison of a selector's value, of this type.
@@ -22,7 +22,7 @@ pub enum RowPredicate {
         of: Selector,
         /// Its type.
         data_type: CqlType,
-        /// What it has.
+        /// The value to look for.
         wanted: Term,
         /// A key is meant.
         is_key: bool,

@@ -1,7 +1,7 @@
-//! A planned `WHERE`: which partitions, which rows in them, and what is left to check row by row.
+//! A planned `WHERE`: partitions, rows within them, and filters for each row.
 //!
-//! Always true: what the key ranges express is not filtered again; everything else is in `filters`. Left out: secondary indexes, `LIKE`,
-//! `IS NOT NULL`, user-defined expressions.
+//! Always true: conditions that key ranges express are not filtered again; all others are in `filters`. Left out:
+//! secondary indexes, `LIKE`, `IS NOT NULL`, user-defined expressions.
 
 use super::predicate::RowPredicate;
 use super::term::Term;
@@ -9,7 +9,7 @@ use super::values::{SliceBound, TupleTerm, TupleValues, Values};
 use crate::table::TableContext;
 use diorite_cql::language::ast::ComparisonOperator;
 
-/// What a restriction on clustering columns allows.
+/// A restriction on clustering columns.
 #[derive(Debug, Clone)]
 pub enum ClusteringRestriction {
     /// One column has one of these values.
@@ -41,7 +41,7 @@ pub enum PartitionRestriction {
     All,
 }
 
-/// What a row must fulfil beyond being found.
+/// A condition that a row must fulfil beyond being in the range.
 #[derive(Debug, Clone)]
 pub enum Filter {
     /// A comparison of one column.
@@ -71,7 +71,7 @@ pub struct Restrictions {
     pub clustering: Vec<ClusteringRestriction>,
     /// How many clustering columns `clustering` fixes to values.
     pub fixed_clustering: usize,
-    /// What remains to be checked.
+    /// The remaining conditions.
     pub filters: Vec<Filter>,
     /// Whether any clustering column is restricted at all.
     pub restricts_clustering: bool,
@@ -103,7 +103,7 @@ impl Restrictions {
     }
 }
 
-/// Names every column that a filter looks at.
+/// Visits every column that a filter reads.
 fn visit_filter(filter: &Filter, visit: &mut dyn FnMut(usize)) {
     match filter {
         Filter::Compare(at, ..)
@@ -118,21 +118,21 @@ fn visit_filter(filter: &Filter, visit: &mut dyn FnMut(usize)) {
     }
 }
 
-/// Whether a filter looks at static columns.
+/// Whether a filter reads static columns.
 pub fn filters_static(filter: &Filter, context: &TableContext) -> bool {
     let mut found = false;
     visit_filter(filter, &mut |at| found |= context.is_static(at));
     found
 }
 
-/// Whether a filter looks at columns that differ from row to row.
+/// Whether a filter reads columns that differ from row to row.
 pub fn filters_regular(filter: &Filter, context: &TableContext) -> bool {
     let mut found = false;
     visit_filter(filter, &mut |at| found |= at >= context.partition_columns() && !context.is_static(at));
     found
 }
 
-/// Marks the columns that a filter looks at.
+/// Marks the columns that a filter reads.
 pub fn mark_filter_reads(filter: &Filter, reads: &mut [bool]) {
     visit_filter(filter, &mut |at| reads[at] = true);
 }

@@ -19,11 +19,11 @@ use std::sync::Arc;
 pub struct SelectPlan {
     /// The table.
     pub table: Arc<TableContext>,
-    /// What is returned.
+    /// The result columns.
     pub selection: SelectionPlan,
     /// Of which rows.
     pub restrictions: Restrictions,
-    /// Rows of a partition come from its end.
+    /// Whether rows of a partition are read from its end.
     pub is_reversed: bool,
     /// Several partitions are put in one order: the positions of the columns, and whether each is descending.
     pub ordering: Vec<(usize, bool)>,
@@ -39,7 +39,7 @@ pub struct SelectPlan {
     pub grouping: Option<Vec<Selector>>,
     /// YCQL's `OFFSET`: how many rows are left out first.
     pub offset: Option<Term>,
-    /// How the nodes that lead tablets are asked to fold rows, if they are folded.
+    /// The statement for the leaders of tablets, if they are to aggregate the rows.
     pub pushdown: Option<Pushdown>,
 }
 
@@ -70,7 +70,7 @@ impl Pushdown {
 }
 
 impl SelectPlan {
-    /// Whether all rows are folded into one.
+    /// Whether all rows are aggregated into one.
     pub fn is_one_row(&self) -> bool {
         self.selection.is_aggregate() && self.grouping.is_none()
     }

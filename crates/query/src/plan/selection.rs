@@ -1,4 +1,4 @@
-//! What a `SELECT` returns: for each result column how it is computed from a row, or from many.
+//! The result columns of a `SELECT`: for each, how it is computed from a row, or from many.
 //!
 //! Always true: a selector names columns by position and its type is known; which columns have to be read follows from it. Left out: how one
 //! expression becomes a selector ([`crate::bind`]).
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub enum Selector {
     /// A column.
     Column(usize),
-    /// The same for every row.
+    /// A value that is equal for every row.
     Term(Term),
     /// A function of other selectors.
     Call(Function, Vec<Selector>),
@@ -75,7 +75,7 @@ pub enum AggregateKind {
 pub struct Aggregate {
     /// Which.
     pub kind: AggregateKind,
-    /// Of what; absent for `count(*)`.
+    /// The argument; `None` for `count(*)`.
     pub argument: Option<Selector>,
     /// The type of the argument.
     pub argument_type: CqlType,
@@ -101,12 +101,12 @@ pub struct SelectionPlan {
 }
 
 impl SelectionPlan {
-    /// Whether rows are folded into one.
+    /// Whether rows are aggregated into one.
     pub fn is_aggregate(&self) -> bool {
         !self.aggregates.is_empty()
     }
 
-    /// Whether anything is shown of a row beside aggregates.
+    /// Whether columns of a row are shown beside aggregates.
     pub fn shows_columns(&self) -> bool {
         self.shows.contains(&true)
     }
@@ -129,7 +129,7 @@ impl Selector {
     }
 }
 
-/// Marks the columns that a selector looks at.
+/// Marks the columns that a selector reads.
 pub fn mark_reads(selector: &Selector, reads: &mut [bool]) {
     selector.visit_columns(&mut |at| reads[at] = true);
 }

@@ -1,4 +1,4 @@
-//! What a statement is planned to.
+//! The kinds of plans.
 //!
 //! Always true: the statements of a batch go together by Cassandra's rules.
 
@@ -9,7 +9,7 @@ use crate::error::invalid;
 use diorite_cql::language::ast::{self, Statement};
 use diorite_cql::protocol::CqlError;
 
-/// What a statement was planned to.
+/// The plan of a statement.
 #[derive(Debug)]
 pub enum Plan {
     /// Reads rows.
@@ -35,7 +35,7 @@ pub struct BatchPlan {
     pub statements: Vec<ModifyPlan>,
 }
 
-/// Cassandra's rules for what may stand together in a batch.
+/// Cassandra's rules for which statements may be in one batch.
 pub fn check_batch(kind: ast::BatchKind, has_timestamp: bool, statements: &[&ModifyPlan]) -> Result<(), CqlError> {
     let is_counter = |statement: &&&ModifyPlan| statement.table.table().is_counter();
     let counters = statements.iter().filter(is_counter).count();

@@ -62,13 +62,13 @@ pub struct Call {
 /// A value built of terms.
 #[derive(Debug, Clone)]
 pub struct Compound {
-    /// What is built.
+    /// The type of the value.
     pub data_type: CqlType,
     /// Elements; of maps keys and values in turn; of tuples and user types the fields.
     pub parts: Vec<Term>,
 }
 
-/// What a term evaluates to.
+/// The value of a term.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Evaluated<'a> {
     /// Wire bytes.
@@ -114,7 +114,7 @@ impl Term {
             }
     }
 
-    /// The marker, if it is nothing else.
+    /// The marker, if the term is a marker alone.
     pub fn as_marker(&self) -> Option<u16> {
         match self {
             Term::Marker { index, .. } => Some(*index),
@@ -122,7 +122,7 @@ impl Term {
         }
     }
 
-    /// Whether it is the token that a `partition_hash` stands for.
+    /// Whether it is the token of a `partition_hash`.
     pub fn is_token_of_hash(&self) -> bool {
         matches!(self, Term::Call(call) if matches!(call.function, Function::TokenOfHash(_)))
     }
@@ -135,7 +135,7 @@ impl Term {
             Term::Constant(None) => Ok(Evaluated::Null),
             Term::Marker { index, data_type } => {
                 let value = bound.values[usize::from(*index)];
-                // To bring a document to its stored form it is parsed.
+                // A document is parsed to bring it to its stored form.
                 let _parsed = match (data_type, &value) {
                     (CqlType::Jsonb, Value::Set(bytes)) => {
                         Some(bound.environment.budget.hold(bytes.len().saturating_mul(document::PARSED_BYTES))?)

@@ -1,4 +1,4 @@
-//! The values that columns are restricted to or compared with.
+//! The values of restrictions and comparisons.
 //!
 //! Always true: every term has been checked against the type of its column. Left out: what the values are for
 //! ([`super::restrictions`], [`super::condition`]).

@@ -1,7 +1,7 @@
 //! The bytes of programs (versions 1 to 3); see `docs/formats/programs.md`.
 //!
-//! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes. Left out: reading versions
-//! that do not exist yet.
+//! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes. Left out:
+//! versions that do not exist yet.
 
 use super::definition::{
     ColumnTest, ListEdit, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest,

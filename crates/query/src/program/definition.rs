@@ -1,4 +1,4 @@
-//! A program, decoded, and what it answers.
+//! A decoded program, and its reply.
 //!
 //! Always true: a program contains everything that it needs: ids, types, keys, values. Left out: its bytes ([`super::codec`]), running it
 //! ([`super::evaluate`]).
@@ -24,18 +24,18 @@ pub struct Program {
     pub dropped_columns: Vec<ColumnId>,
 }
 
-/// What must hold of one row.
+/// A condition on one row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowCondition {
     /// Token and partition columns.
     pub partition: Vec<u8>,
     /// The rest of the row's key, from the row-kind byte on; empty when only static columns are read.
     pub row: Vec<u8>,
-    /// What is asked.
+    /// The test.
     pub test: RowTest,
 }
 
-/// What is asked of a row.
+/// A test of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RowTest {
     /// It exists.
@@ -44,7 +44,7 @@ pub enum RowTest {
     NotExists,
     /// Its columns have certain values.
     Columns(Vec<ColumnTest>),
-    /// A boolean expression of such questions.
+    /// A boolean expression of tests.
     Tree(TestTree),
 }
 
@@ -72,7 +72,7 @@ pub enum PathStep {
     Element(i32),
 }
 
-/// What is asked of a column.
+/// A test of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ColumnTest {
     /// The column.
@@ -81,9 +81,9 @@ pub struct ColumnTest {
     pub is_static: bool,
     /// The type of the column.
     pub data_type: CqlType,
-    /// Which part of it.
+    /// The part of the column.
     pub part: TestedPart,
-    /// What is asked.
+    /// The test.
     pub test: ValueTest,
 }
 
@@ -100,7 +100,7 @@ pub enum TestedPart {
     Path(Vec<PathStep>, bool),
 }
 
-/// What is asked of a value. Null is `None`.
+/// A test of a value. Null is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ValueTest {
     /// A comparison.
@@ -118,7 +118,7 @@ pub enum ValueTest {
 pub enum ProgramOperation {
     /// A packed row.
     Row {
-        /// It is the whole row.
+        /// Whether it is the whole row.
         is_overwrite: bool,
         /// It has a stamp slot to be filled.
         is_stamped: bool,
@@ -142,11 +142,11 @@ pub enum ProgramOperation {
     List {
         /// The row's key.
         key: Vec<u8>,
-        /// Token and partition columns are this much of it.
+        /// The length of token and partition columns in it.
         partition_len: usize,
         /// The column.
         column: ColumnId,
-        /// What is done.
+        /// The edit.
         edit: ListEdit,
         /// `USING TIMESTAMP`
         explicit_us: Option<i64>,
@@ -157,7 +157,7 @@ pub enum ProgramOperation {
     Document {
         /// The row's key.
         key: Vec<u8>,
-        /// Token and partition columns are this much of it.
+        /// The length of token and partition columns in it.
         partition_len: usize,
         /// The column.
         column: ColumnId,
@@ -205,7 +205,7 @@ impl From<ValueError> for Impossible {
     }
 }
 
-/// What a program answers.
+/// The reply of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgramReply {
     /// All conditions held, all operations took effect.
@@ -232,14 +232,14 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Memory of what it shows.
+    /// The memory of the rows in it.
     pub fn size_bytes(&self) -> usize {
         let rows = self.static_row.iter().chain(&self.rows);
         self.partition.len() + rows.map(|row| size_of::<SeenRow>() + row.key.len() + row.value.len()).sum::<usize>()
     }
 }
 
-/// A row as it was found, without what is not live.
+/// The live cells of a row, as it was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenRow {
     /// Its key from the row-kind byte on.

@@ -89,7 +89,7 @@ impl Stop {
     }
 }
 
-/// What an edit of a list or a document merges.
+/// The merged cells of an edit of a list or a document.
 struct Edit<'p> {
     /// The number of its operation.
     at: usize,
@@ -142,15 +142,15 @@ impl Run<'_> {
         Ok(ProgramReply::Applied)
     }
 
-    /// The first condition that does not hold. Those of one row are tested one after the other, so that each row is read once, however large the rows are
-    /// together.
+    /// The first condition that does not hold. Conditions on the same row are tested one after the other, so that each
+    /// row is read once, however large the rows are together.
     fn refused_by<'p>(&self, conditions: &'p [RowCondition]) -> Result<Option<&'p RowCondition>, Stop> {
         let mut order: Vec<usize> = (0..conditions.len()).collect();
         let row = |at: usize| (&conditions[at].partition, &conditions[at].row);
         order.sort_by(|one, other| row(*one).cmp(&row(*other)));
         let mut first: Option<(usize, Result<bool, Stop>)> = None;
         for at in order {
-            // Only what comes before it decides.
+            // Only earlier conditions matter from now on.
             if first.as_ref().is_none_or(|(known, _)| at < *known) {
                 let held = self.holds(&conditions[at]);
                 if !matches!(held, Ok(true)) {
@@ -261,7 +261,7 @@ impl Run<'_> {
         Ok(test.holds(&column)?)
     }
 
-    /// Writes a packed row, if the operation is that; it is the `nth`.
+    /// Writes a packed row, if the operation has one; it is the `nth`.
     fn write_row(
         &self,
         operation: &ProgramOperation,

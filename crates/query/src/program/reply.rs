@@ -1,4 +1,4 @@
-//! The bytes of what programs answer (version 1); see `docs/formats/programs.md`.
+//! The bytes of programs' replies (version 1); see `docs/formats/programs.md`.
 //!
 //! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes.
 
@@ -42,7 +42,7 @@ impl ProgramReply {
                 put_varint(&mut out, seen.rows.len() as u64);
                 seen.rows.iter().for_each(|row| row.encode(&mut out));
                 if seen.is_cut {
-                    // Earlier versions do not look beyond the rows.
+                    // Earlier versions do not read beyond the rows.
                     out.push(CUT);
                 }
                 out
@@ -50,7 +50,7 @@ impl ProgramReply {
         }
     }
 
-    /// Whether an encoded reply says that nothing took effect. One that cannot be read does not say so.
+    /// Whether an encoded reply is a refusal. Malformed bytes are not.
     pub fn is_refusal(bytes: &[u8]) -> bool {
         matches!(bytes, [VERSION, 1 | 2, ..])
     }

@@ -1,9 +1,10 @@
-//! What a refused program shows: the rows that its conditions have read.
+//! The rows that a refused program shows: those that its conditions have read.
 //!
-//! Always true: it is a function of the tablet's state and of the program. What is live counts and is shown, not what is stored, as that depends on what each
-//! replica has compacted; for the same reason nothing is searched for. The static row and the row of the condition that does not hold are shown whole;
-//! all others together with what is repeated beside each come to no more than [`MAX_SHOWN_BYTES`]. Left out: the first row of a partition, for conditions on
-//! static columns alone, which whoever answers the client reads.
+//! Always true: they are a function of the tablet's state and of the program. Only live cells count and are shown, as
+//! other stored cells depend on what each replica has compacted; for the same reason nothing is searched for. The
+//! static row and the row of the condition that does not hold are shown whole; all others, with the columns repeated
+//! for each, take at most [`MAX_SHOWN_BYTES`]. Left out: the first row of a partition, for conditions on static columns
+//! alone, which the node that answers the client reads.
 
 use super::definition::{RowCondition, Seen, SeenRow};
 use super::stored::{Found, Stored, damaged};
@@ -28,7 +29,7 @@ pub(super) fn seen(
         Ok::<_, EvaluationFailed>(SeenRow { key: key.to_vec(), deleted_us: NOTHING_DELETED, value })
     };
     seen.static_row = stored.static_row(partition)?.map(|found| shown(&static_key, &found)).transpose()?;
-    // Clients are shown these beside each row.
+    // These columns are repeated for each row.
     let repeated_bytes = partition.len() + seen.static_row.as_ref().map_or(0, |row| row.value.len());
     if !refused_by.row.is_empty()
         && let Some(found) = stored.find(partition, &refused_by.row)?
@@ -53,7 +54,7 @@ pub(super) fn seen(
     Ok(seen)
 }
 
-/// The live cells of a row, packed: the same bytes whatever else is stored of it.
+/// The live cells of a row, packed: equal bytes, whatever else is stored of it.
 fn live_copy(stored: &Stored<'_>, found: &Found) -> Result<Vec<u8>, Malformed> {
     let live = found.live()?;
     let mut packed = Vec::new();

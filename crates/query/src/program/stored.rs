@@ -1,8 +1,8 @@
-//! What a program has read of its tablet, kept while it runs.
+//! The rows that a program has read from its tablet, kept while it runs.
 //!
 //! Always true: a program reads the tablet as it was before its own changes, so a value that was read once stays valid; a row, a column, a list or a
 //! document is decoded once, however many conditions and edits read it, so the cost of a batch is linear in its size and in what it reads.
-//! Left out: more than [`KEPT_BYTES`] of rows, which are read again: who asks for many asks row by row.
+//! Left out: more than [`KEPT_BYTES`] of rows, which are read again: callers with many rows go row by row.
 
 use super::stored_value::StoredValue;
 use crate::steps;
@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
-/// So many bytes of rows are kept.
+/// The most bytes of rows that are kept.
 const KEPT_BYTES: usize = 32 << 20;
 
 pub(super) fn damaged(_: Malformed) -> EvaluationFailed {
@@ -106,7 +106,7 @@ impl StoredList {
 }
 
 impl Found {
-    /// What is live of it.
+    /// Its live cells.
     pub fn live(&self) -> Result<LiveRow<'_>, Malformed> {
         LiveRow::new(&self.value, self.now_s, self.deleted_us)
     }
@@ -155,14 +155,14 @@ impl Found {
     }
 }
 
-/// Rows by their keys, those that are not there among them.
+/// Rows by their keys; `None` for absent ones.
 #[derive(Default)]
 struct Rows {
     found: BTreeMap<Vec<u8>, Option<Rc<Found>>>,
     bytes: usize,
 }
 
-/// The tablet, and what has been read of it.
+/// The tablet, with the rows read so far.
 pub(super) struct Stored<'v> {
     pub view: &'v dyn TabletView,
     pub now_s: u32,

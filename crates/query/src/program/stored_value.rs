@@ -56,7 +56,7 @@ impl StoredValue {
         &self.data_type
     }
 
-    /// Its bytes, none for null. A collection stored by element has no empty value: it is null instead.
+    /// Its bytes; `None` for null. A collection stored by element has no empty value: it is null instead.
     pub fn wire(&self) -> Option<&[u8]> {
         normal(&self.data_type, self.wire.as_deref())
     }

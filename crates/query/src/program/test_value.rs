@@ -1,4 +1,4 @@
-//! Whether a column is what a condition asks for, by Cassandra's rules.
+//! Tests of a column's value against a condition, by Cassandra's rules.
 //!
 //! Always true: null equals null and differs from everything else; no other comparison with null holds. Left out: which row it is.
 

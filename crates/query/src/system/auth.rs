@@ -1,6 +1,6 @@
 //! `system_auth`: roles, their members and permissions, as tools read them.
 //!
-//! Always true: the rows say what the catalog says. Left out: writing them; the statements about roles do.
+//! Always true: the rows are those of the catalog. Left out: writing them; the statements about roles do.
 
 use super::cells::{RowBuilder, boolean, set, text};
 use super::source::Row;

@@ -1,4 +1,4 @@
-//! The tables that the server itself answers for: who the nodes are, what the schema is, and the empty ones that clients look into.
+//! The tables of the server itself: the nodes, the schema, and empty ones that clients read.
 //!
 //! Definitions are CQL text ([`definitions`]) read by the same code as a client's `CREATE TABLE`, so that the tables describe themselves in
 //! `system_schema` like any other. Columns and their order are those of Cassandra 4.1, which the reported release version promises.

@@ -8,8 +8,8 @@ use super::{auth, nodes, schema};
 use crate::budget::Budget;
 use diorite_cql::protocol::CqlError;
 
-/// The rows of a system table; none for one that does not exist. They are charged as they are made, as much again for the form that they are
-/// read in: how many there are depends on the schema and the roles, not on who asks.
+/// The rows of a system table; `None` if it does not exist. They are charged as they are made, twice, as they are read
+/// in another form: their number depends on the schema and the roles, not on the client.
 pub fn rows(source: &Source, keyspace: &str, name: &str, budget: &Budget) -> Result<Vec<Row>, CqlError> {
     let Some(table) = table(keyspace, name) else { return Ok(Vec::new()) };
     let (table, catalog) = (&*table, &*source.catalog);
@@ -39,7 +39,7 @@ pub fn rows(source: &Source, keyspace: &str, name: &str, budget: &Budget) -> Res
     Ok(charged)
 }
 
-/// What a row takes in memory.
+/// The memory of a row.
 fn row_bytes(row: &Row) -> usize {
     let cells: usize = row.iter().flatten().map(Vec::len).sum();
     cells + size_of::<Row>() + row.len() * size_of::<Option<Vec<u8>>>()

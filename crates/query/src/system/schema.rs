@@ -66,7 +66,7 @@ fn table_row(table: &Table, described: &Table) -> Row {
     let literal = |name: &str| option(described, name);
     for name in ["additional_write_policy", "comment", "memtable", "read_repair", "speculative_retry"] {
         let value = literal(name).map(read_text).unwrap_or_default();
-        // Cassandra says null for the default memtable.
+        // Cassandra shows null for the default memtable.
         if name != "memtable" || value != "default" {
             row = row.set(name, text(&value));
         }

@@ -1,4 +1,4 @@
-//! What the rows of system tables are made from.
+//! The source of the rows of system tables.
 //!
 //! Always true: all rows of one source are of one catalog snapshot.
 
@@ -22,7 +22,7 @@ pub const PARTITIONER: &str = "org.apache.cassandra.dht.Murmur3Partitioner";
 /// One row: a cell for each column in the order of the definition, in wire form.
 pub type Row = Vec<Option<Vec<u8>>>;
 
-/// What the rows are made from.
+/// The source of rows.
 #[derive(Debug)]
 pub struct Source {
     /// The catalog.
@@ -31,7 +31,7 @@ pub struct Source {
     pub local: NodeInfo,
     /// The other members.
     pub peers: Vec<NodeInfo>,
-    /// The version of the schema that each of them serves, in the same order.
+    /// The schema version of each of them, in the same order.
     pub peer_schemas: Vec<Uuid>,
 }
 

@@ -1,4 +1,4 @@
-//! The system tables: their definitions, and what they say of a small cluster.
+//! The system tables: their definitions, and their rows for a small cluster.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 

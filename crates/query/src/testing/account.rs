@@ -1,4 +1,5 @@
-//! What requests may hold: each construct that makes much of little is refused at its limit, in words, and everything is given back.
+//! Memory of requests: each construct that expands a small request is refused at its limit, with a message, and
+//! everything is released.
 
 use super::Database;
 use crate::budget::{Budget, Ended};
@@ -156,7 +157,7 @@ fn a_request_that_has_ended_is_told_so_by_its_kind() {
     for (statement, code) in
         [("SELECT v FROM t", ErrorCode::Overloaded), ("SELECT v FROM t WHERE k = 1 AND c = 1", ErrorCode::Overloaded)]
     {
-        // It had ended before it was known what it is.
+        // It had ended before its kind was known.
         limited.database.budget = Arc::new(Budget::new(Meter::alone(usize::MAX), 5));
         limited.database.budget.end(Ended::Cancelled);
         let error = limited.database.run(statement).unwrap_err();
@@ -188,7 +189,7 @@ fn a_submitted_write_is_charged_with_all_that_it_is_made_of() {
     let limited = Limited::new(MIB);
     let database = &limited.database;
     database.run("CREATE TABLE t (k int PRIMARY KEY, a text, v blob)").unwrap();
-    // The client sends nothing of it but the key.
+    // The client sends only the key.
     let text = "x".repeat(100_000);
     let long = database.prepare(&format!("INSERT INTO t (k, a, v) VALUES (?, '{text}', 0x01)")).unwrap();
     let short = database.prepare("INSERT INTO t (k, a, v) VALUES (?, 'x', 0x02)").unwrap();

@@ -95,11 +95,11 @@ fn a_changed_table_changes_the_answer_and_its_columns() {
         assert!(is_short(&database, &select, &[]));
         database.run("ALTER TABLE t ADD x int").unwrap();
         database.run("UPDATE t SET x = 9 WHERE k = 'a' AND c = 1").unwrap();
-        // The client wishes to be spared the columns, but those it knows are the old ones.
+        // The client asks to leave the columns out, but knows only the old ones.
         let request = database.execute_request(&select, &[], true);
         assert!(database.execute_now(&request).is_none());
         if version == Version::V4 {
-            // It cannot be told with the result in a way that every driver heeds: it has to prepare again, and keeps the id.
+            // No result would make every driver use the new columns: the client has to prepare again, and keeps the id.
             assert_eq!(refused(database.send(&request)).0, ErrorCode::Unprepared);
             assert!(database.execute_now(&request).is_none());
             let again = database.prepare("SELECT * FROM t WHERE k = 'a' AND c = 1").unwrap();

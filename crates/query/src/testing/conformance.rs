@@ -1,9 +1,9 @@
 //! The conformance table of `docs/cql.md`, made from the golden scripts.
 //!
-//! A line `---- feature: <name> | <dialects>` (in the scripts of `ddl`: `-- feature: …`) begins a feature; the statements up to the next remark
-//! of its kind are what shows it. The results below them are what the engine gave, which the tests of the scripts hold, so the table says
-//! what is so: a feature whose every statement was turned down is refused, one with a statement that was not is there.
-//! `UPDATE_GOLDEN=1` rewrites the table, after the scripts.
+//! A line `---- feature: <name> | <dialects>` (in the scripts of `ddl`: `-- feature: …`) begins a feature; the
+//! statements up to the next such line show it. The results below them are the engine's, which the tests of the scripts
+//! verify, so the table is true: a feature whose every statement is refused counts as missing, one with a successful
+//! statement as present. `UPDATE_GOLDEN=1` rewrites the table, after the scripts.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

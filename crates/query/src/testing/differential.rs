@@ -1,4 +1,5 @@
-//! Random reads of random data against a naive model that holds all rows in a list and filters, orders, groups and cuts them one step at a time.
+//! Random reads of random data, compared with a naive model that holds all rows in a list and filters, orders, groups
+//! and limits them one step at a time.
 //!
 //! The data come from random `INSERT`, `UPDATE` and `DELETE` (of cells, rows, ranges and partitions); each read is done unpaged and page by page. The model knows
 //! nothing of keys, ranges, tablets or pages.
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-/// A write, and what it does to the model.
+/// A write, with its effect on the model.
 #[derive(Debug, Clone)]
 enum Write {
     Insert(i32, i32, i32, Option<i32>),
@@ -411,7 +412,7 @@ proptest! {
             let expected = read.expected(&model);
             prop_assert_eq!(&database.rows(&statement), &expected, "{}", statement);
             prop_assert_eq!(&paged(&database, &statement, read.page), &expected, "{} by pages of {}", statement, read.page);
-            // The same by a node whose leaders do not serve its version of the table: it aggregates by itself.
+            // As above, on a node whose leaders do not serve its version of the table: it aggregates by itself.
             database.kv.declines_tasks.store(true, Ordering::Relaxed);
             prop_assert_eq!(&database.rows(&statement), &expected, "{}", statement);
             prop_assert_eq!(&paged(&database, &statement, read.page), &expected, "{} by pages of {}", statement, read.page);

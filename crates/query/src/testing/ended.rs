@@ -1,4 +1,4 @@
-//! Requests that end before they are done: when, and what is said of them.
+//! Requests that end before they are done: when, and with which error.
 
 use super::memory::Fate;
 use super::{Database, OwnedRequest, envelope};
@@ -145,7 +145,7 @@ fn long_work_is_done_and_freed_elsewhere() {
     let product = format!("UPDATE t SET v = 1 WHERE k IN ({0}) AND c IN ({0}) AND d IN ({0})", numbers(30));
     assert!(product.len() < 512);
     assert_eq!(elsewhere(&product), (true, 0));
-    // What was planned is freed there, whether it could be carried out or not.
+    // Its plan is freed there, whether it could be executed or not.
     assert_eq!(elsewhere(&format!("SELECT v FROM t WHERE k IN ({})", numbers(5_000))), (true, 1));
     assert_eq!(elsewhere(&format!("SELECT v FROM t WHERE k IN ({}) LIMIT ?", numbers(5_000))), (true, 1));
     let batch = "INSERT INTO t (k, c, d, v) VALUES (1, 1, 1, 1);".repeat(1_000);

@@ -1,4 +1,5 @@
-//! What fails below is told with the right code and its fields: the level that was asked for, how many replicas are needed and how many are up.
+//! Failures of lower layers become the right error codes and fields: consistency level, required replicas and live
+//! ones.
 
 use super::Database;
 use crate::kv::KvError;

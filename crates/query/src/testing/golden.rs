@@ -1,5 +1,5 @@
-//! Golden scripts (`scripts/*.cql`): statements end with `;` at the end of a line, what they give stands below as comments. A line
-//! `-- advance 10` moves the clock by seconds. `UPDATE_GOLDEN=1` rewrites the scripts.
+//! Golden scripts (`scripts/*.cql`): statements end with `;` at the end of a line; their results are below them as
+//! comments. A line `-- advance 10` moves the clock by seconds. `UPDATE_GOLDEN=1` rewrites the scripts.
 
 use super::{Database, rendered_rows};
 use diorite_cql::protocol::client::ClientResponse;

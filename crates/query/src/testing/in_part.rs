@@ -1,4 +1,4 @@
-//! Writes of which a part was done: the answer never says that nothing was, and nothing is done twice.
+//! Writes that were done in part: the answer never says that nothing was done, and nothing is done twice.
 
 use super::memory::Fate;
 use super::{ClientResponse, Database};
@@ -92,7 +92,7 @@ fn a_part_that_may_have_been_applied_is_told_whatever_refuses_another() {
     }
 }
 
-/// Drivers send again what failed with a server error, also what is not idempotent.
+/// Drivers repeat requests that failed with a server error, even if they are not idempotent.
 #[test]
 fn a_write_of_one_part_whose_outcome_is_not_known_is_a_timeout_of_its_kind() {
     let unheard = || Fate::AppliedUnheard(0, KvError::Storage("the log cannot be written".to_owned()));
@@ -144,7 +144,7 @@ fn a_definition_whose_outcome_is_not_known_is_a_timeout() {
         *database.kv.failing_change.lock() = Some((0, storage()));
         assert_eq!(failed(&database, statement).kind, write_timeout(0, 2, WriteType::Simple), "{statement}");
     }
-    // Reads are repeated without harm, and the operator has to look.
+    // Reads can be repeated without harm, and an operator has to act.
     *database.kv.failure.lock() = Some(storage());
     assert_eq!(failed(&database, "SELECT * FROM t").code(), ErrorCode::ServerError);
 }
@@ -263,7 +263,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 }
 
 proptest! {
-    /// A client that sends a batch of counters again when it is told that nothing was done counts nothing twice.
+    /// A client that repeats a batch of counters after a refusal counts nothing twice.
     #[test]
     fn counters_are_never_counted_twice(fates in proptest::collection::vec(fate(), 0..40), truncated_after in proptest::option::of(0usize..6)) {
         let database = fated(fates);

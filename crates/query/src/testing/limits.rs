@@ -1,4 +1,5 @@
-//! What is too large is refused as `Invalid`, by a text that names the columns and the sizes; what just fits is taken.
+//! Values over a limit are refused as `Invalid`, with a message that names the columns and the sizes; values at the
+//! limit are accepted.
 
 use super::Database;
 use crate::kv::Kv;
@@ -146,7 +147,7 @@ fn what_can_be_written_can_be_applied_or_names_its_limit() {
         let message = refused(database.run(&statement));
         assert!(message.contains("128 levels (CONDITION_DEPTH)"), "{message}");
     }
-    // Levels that are not written: a range is two comparisons, what does not exist is a negation.
+    // Implicit levels: a range is two comparisons, a missing operator is a negation.
     for (last, fits) in [("v BETWEEN 1 AND 2", 62), ("NOT EXISTS", 62), ("NOT (v = 1 OR v = 2)", 61)] {
         let nested = |parentheses| nested_condition(parentheses).replace("(v = 1)", &format!("({last} OR v = 3)"));
         for parentheses in fits - 2..fits + 3 {
@@ -246,7 +247,7 @@ fn any_condition() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// What plans is encoded, decoded and encoded again to the same bytes, or it names the limit that it is over.
+    /// Planned writes encode, decode and encode again to the same bytes, or the error names the exceeded limit.
     #[test]
     fn what_is_planned_can_be_read_by_replicas(conditions in prop::collection::vec(any_condition(), 1..4)) {
         let database = Database::with_keyspace();

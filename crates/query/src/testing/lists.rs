@@ -1,4 +1,4 @@
-//! Lists are in the order of the log, whatever the clocks of those say who plan the writes.
+//! Lists are in the order of the log, whatever the clocks of the planning nodes.
 
 use super::Database;
 use crate::engine::{EngineConfig, QueryEngine};

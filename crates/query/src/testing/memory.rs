@@ -1,7 +1,7 @@
 //! Tablets in memory.
 //!
-//! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left out: everything that fails, except
-//! that a change of the catalog may take tablets away, and what a test asks for.
+//! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left
+//! out: failures, except that a change of the catalog may remove tablets, and those that a test asks for.
 
 use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
@@ -33,14 +33,14 @@ struct Tablet {
     newest_explicit_us: Option<i64>,
 }
 
-/// What becomes of a write.
+/// The outcome of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// It is applied and answered.
     Applied,
-    /// It is applied, and answered after whoever waits has been asked so often.
+    /// It is applied, and answered after so many polls.
     AppliedLate(usize),
-    /// It is applied, and answered with this after whoever waits has been asked so often.
+    /// It is applied, and this error is returned after so many polls.
     AppliedUnheard(usize, KvError),
     /// It is refused with this.
     Refused(KvError),
@@ -70,24 +70,24 @@ pub struct MemoryKv {
     waiting: AtomicUsize,
     /// How many cold reads of named rows there were at once.
     pub most_waiting: AtomicUsize,
-    /// Who leads all tablets; `None`: this node. What is asked of them is carried out here anyway.
+    /// The leader of all tablets; `None`: this node. Requests are carried out here in either case.
     pub leader: Mutex<Option<NodeId>>,
-    /// What every access to a tablet fails with.
+    /// The error of every access to a tablet.
     pub failure: Mutex<Option<KvError>>,
-    /// A change of the catalog that comes after so many accesses to tablets, just before the next.
+    /// A change of the catalog after so many accesses to tablets, just before the next.
     pub interruption: Mutex<Option<(usize, Command)>>,
-    /// What becomes of the next writes; of those after them: applied.
+    /// The outcomes of the next writes; later writes are applied.
     pub fates: Mutex<VecDeque<Fate>>,
     /// How many writes were sent.
     pub writes: AtomicUsize,
     /// When the write that was sent last ends.
     pub deadline_ns: AtomicU64,
-    /// How often work was done elsewhere because it is long, and things were dropped there.
+    /// How often long work, or a drop, was moved to another thread.
     pub long_works: AtomicUsize,
     /// As if too many of them waited.
     pub refuses_long: AtomicBool,
     pub discarded: AtomicUsize,
-    /// After so many changes of the catalog, one that fails with this.
+    /// After so many changes of the catalog, one fails with this.
     pub failing_change: Mutex<Option<(usize, KvError)>>,
 }
 

@@ -1,4 +1,4 @@
-//! Pages: whatever their size, together they give what one large page gives.
+//! Pages of any size together give the same as one large page.
 
 use super::{Database, rendered_rows};
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};

@@ -1,4 +1,4 @@
-//! Conditional writes that are refused: what the answer shows, what it costs, and how much a batch may ask.
+//! Conditional writes that are refused: the answer, the cost, and the limits of a batch.
 
 use super::{ClientResponse, Database, rendered_rows};
 use crate::budget::Budget;

@@ -461,7 +461,7 @@ fn named_rows_are_read_several_at_a_time_and_given_in_order() {
     };
     database.kv.is_cold.store(true, Ordering::Relaxed);
     let (found, at_once) = read("AND c IN (1, 0)");
-    // What one answer of a tablet does not hold is read by itself; here that is nearly all.
+    // Partitions that one answer of a tablet does not hold are read by themselves; here nearly all.
     assert_eq!((found.len(), at_once), (80, 16));
     let mut sorted = (found.clone(), all.clone());
     sorted.0.sort();
@@ -525,6 +525,6 @@ fn the_text_of_an_insert_is_read_a_few_times_however_many_columns_there_are() {
     let (outcome, steps) = crate::steps::of(|| database.execute(&insert, &[Value::Set(text.as_bytes())]));
     outcome.unwrap();
     assert_eq!(database.rows("SELECT c0, c199 FROM wide"), ["c0=0 c199=199"]);
-    // Once for where it goes to, once for the key and once for all other columns.
+    // Once for the target, once for the key and once for all other columns.
     assert!(steps <= 4 * text.len() as u64, "{steps} bytes read of {}", text.len());
 }

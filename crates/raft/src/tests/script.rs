@@ -26,8 +26,9 @@
 //! > state                      all replicas
 //! ```
 //!
-//! An entry is written index/term. Unless messages are held, all that follows from a command happens at once. Checked after each command: one leader per
-//! term, and no two replicas apply different entries at one index. Left out: who may vote and campaign, and when, which the replica layer decides.
+//! An entry is written index/term. Unless messages are held, all consequences of a command happen at once. Checked
+//! after each command: one leader per term, and no two replicas apply different entries at one index. Left out: who may
+//! vote and campaign, and when, which the replica layer decides.
 
 use super::*;
 use crate::log::UNKNOWN_FLOOR;
@@ -61,7 +62,7 @@ struct Script {
     network: VecDeque<Message>,
     is_held: bool,
     cut: BTreeSet<(u64, u64)>,
-    /// Applied by whoever was first; others must apply the same.
+    /// Entries as the first replica applied them; the others must apply the same.
     applied: BTreeMap<u64, Entry>,
     leaders: BTreeMap<u64, u64>,
     out: String,
@@ -177,7 +178,7 @@ impl Script {
         }
     }
 
-    /// Carries out what the replica has to do, as far as its log lets it.
+    /// Carries out the replica's pending work, as far as its log is writable.
     fn turn(&mut self, id: u64) {
         loop {
             self.show_role(id);
@@ -291,12 +292,12 @@ impl Script {
         self.say(format!("{id}: {}", show_role(now)));
     }
 
-    /// Delivers everything, and all that follows from it.
+    /// Delivers all messages, and those that they cause.
     fn run_to_rest(&mut self) {
         let ids: Vec<u64> = self.members.keys().copied().collect();
         ids.into_iter().for_each(|id| self.turn(id));
         while !self.is_held {
-            // A replica whose log write is under way takes nothing.
+            // A replica whose log write is under way receives nothing.
             let takes = |message: &Message| self.members.get(&message.to).is_none_or(|member| member.writing.is_none());
             let Some(at) = self.network.iter().position(takes) else { return };
             let message = self.network.remove(at).unwrap();
@@ -349,7 +350,7 @@ impl Script {
         self.say(format!("{id}: {}", show_role(role)));
     }
 
-    /// What is asked of one replica.
+    /// Carries out a command at one replica.
     fn ask(&mut self, words: &[&str]) {
         let id = number(words[1]);
         let outcome = match words[0] {
@@ -387,7 +388,7 @@ impl Script {
         Ok(())
     }
 
-    /// The data of `from` takes the place of that of `to`: its log begins after what the data holds.
+    /// The data of `to` is replaced by a copy of that of `from`: the log of `to` begins after the copy's last entry.
     fn copy(&mut self, from: u64, to: u64) {
         let source = &self.members[&from].disk;
         let (applied, members) = (source.recovered.applied, source.recovered.conf_state.clone());
@@ -440,7 +441,7 @@ impl Script {
         }
     }
 
-    /// The replica stops; of its log only what is up to `kept` stays, or nothing but what it must remember.
+    /// Stops the replica. Its log keeps the entries up to `kept`, or only what the replica must remember.
     fn lose_log(&mut self, id: u64, kept: Option<u64>) {
         let (hard_state, floor) = self.group(id).memory();
         self.stop(id);
@@ -461,7 +462,7 @@ impl Script {
         disk.recovered.applied = disk.recovered.applied.min(kept);
     }
 
-    /// A message that no replica has sent.
+    /// Injects a message that no replica has sent.
     fn forge(&mut self, words: &[&str]) {
         let mut message = Message::default();
         message.set_msg_type(match words[0] {
@@ -504,7 +505,7 @@ impl Script {
         lines.iter().for_each(|line| self.say(line));
     }
 
-    /// Nobody leads in a term that another has led in.
+    /// Checks that no second replica leads in a term.
     fn check_leaders(&self) {
         for (id, member) in &self.members {
             let Some(group) = member.group.as_ref().filter(|group| group.is_leader()) else { continue };

@@ -1,4 +1,5 @@
-//! A group's part of a turn, after its entries are durable: what is committed is applied, and what other threads may know is published.
+//! A group's part of a turn after its entries are durable: it applies committed entries, and publishes its state to
+//! other threads.
 
 use crate::events::TabletEventKind;
 use crate::failures::Failed;
@@ -16,7 +17,8 @@ use diorite_storage::{Engine, StorageError};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How long a follower may put off applying what is committed, nanoseconds, so that more of it is written to its data at once.
+/// How long a follower may defer applying committed entries, nanoseconds, so that more of them are written to its data
+/// at once.
 const APPLY_WITHIN_NS: u64 = 500_000_000;
 
 fn members_event(members: &ConfState) -> TabletEventKind {
@@ -28,7 +30,7 @@ fn members_event(members: &ConfState) -> TabletEventKind {
 }
 
 impl<E: Engine> Replica<E> {
-    /// The step is durable: sends what had to wait for that and applies what is committed.
+    /// The step is durable: sends the messages that had to wait for that, and applies committed entries.
     pub(crate) fn complete(&mut self, turn: &mut Turn<E>, mut step: Step) {
         if self.failure.is_some() {
             return;
@@ -43,7 +45,7 @@ impl<E: Engine> Replica<E> {
         }
         let deferred = &mut self.following.deferred;
         if deferred.is_empty() && committed.is_empty() {
-            // Nothing to apply.
+            // There is nothing to apply.
         } else if self.may_defer(&committed) {
             if self.following.deferred.is_empty() {
                 turn.schedule.deferred.push_back((turn.now_ns() + APPLY_WITHIN_NS, self.id()));
@@ -62,7 +64,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Applies what a follower has put off.
+    /// Applies the entries that a follower has deferred.
     pub(crate) fn apply_deferred(&mut self, turn: &mut Turn<E>) {
         let committed = self.following.deferred.take();
         if self.apply(turn, &committed) {
@@ -70,7 +72,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Applies committed entries; whether the replica can go on.
+    /// Applies committed entries; returns whether the replica can continue.
     fn apply(&mut self, turn: &mut Turn<E>, committed: &[Entry]) -> bool {
         if self.failure.is_some() {
             return false;
@@ -79,7 +81,8 @@ impl<E: Engine> Replica<E> {
         let applied = turn.applier.apply(self, committed, &mut turn.outcomes);
         let (has_ended, is_split) = (self.has_ended(), self.ending.split.is_some());
         let serves_again = self.has_outlived_its_end() || (had_ended && !has_ended);
-        // Whoever leads next stamps after all that was acknowledged, whatever its own clock says; and no other tablet has to do with it.
+        // The next leader here stamps after everything that was acknowledged, whatever its own clock says. Each tablet
+        // has stamps of its own.
         self.writes.stamps.observe(self.applied.newest_stamp_us);
         match applied {
             Ok(MembersChanged(false)) => {}
@@ -87,11 +90,11 @@ impl<E: Engine> Replica<E> {
                 self.forget_removed();
                 turn.context.note(self.id(), members_event(self.group.members()));
                 turn.activate(self);
-                // Before anything is sent that could let the new members act.
+                // Published before any message is sent that lets the new members act.
                 self.publish_lease(turn);
             }
             Err(error) => {
-                // Whoever may replace this replica has come past the entry at which it failed.
+                // A replica that can replace this one has applied the entry at which this one failed.
                 self.fail_at(turn, &error, self.applied.index + 1);
                 return false;
             }
@@ -100,7 +103,7 @@ impl<E: Engine> Replica<E> {
             self.publish_lease(turn);
         }
         if has_ended && !had_ended {
-            // Before any other node knows: another tablet may answer for it from then on.
+            // Published before any other node receives it: from then on another tablet may answer.
             self.publish_lease(turn);
             if is_split {
                 self.on_split(turn);
@@ -109,14 +112,14 @@ impl<E: Engine> Replica<E> {
         true
     }
 
-    /// The replica has been split, or was opened as one that had.
+    /// The replica has been split, or was opened after a split.
     pub(crate) fn on_split(&mut self, turn: &mut Turn<E>) {
         self.publish_lease(turn);
         let Some(mark) = self.ending.split.clone() else { return };
         self.handle.children.split.store(Some(Arc::new(mark.clone())));
         let leads = self.group.is_leader();
         if leads {
-            // The others are to know at once.
+            // The other replicas are notified at once.
             self.ping(turn.now_ns());
         }
         turn.context.note(self.id(), TabletEventKind::Split { children: mark.split.children });
@@ -126,7 +129,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether it has reached what its leader said.
+    /// Checks whether this replica has reached the position that its leader answered.
     pub(crate) fn note_freshness(&mut self) {
         let applied = self.applied.index;
         if let Some(position) = self.following.position.take_if(|position| applied >= position.index) {
@@ -134,7 +137,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Ends the group's turn: publishes who leads, under which lease, and finds out whether anything is still due.
+    /// Ends the group's turn: publishes the leader and its lease, and finds out whether anything is still due.
     pub(crate) fn finish_turn(&mut self, turn: &mut Turn<E>) {
         self.visits.is_touched = false;
         let inputs = self.published_inputs(turn.support.changes());
@@ -164,7 +167,7 @@ impl<E: Engine> Replica<E> {
         self.check();
     }
 
-    /// Sends what was read from the log to those who lack it.
+    /// Sends entries that were read from the log to the members that lack them.
     pub(crate) fn take_answer(&mut self, turn: &mut Turn<E>, answer: LogAnswer) {
         if self.failure.is_some() {
             return;
@@ -176,17 +179,18 @@ impl<E: Engine> Replica<E> {
         turn.touch(self);
     }
 
-    /// The replica cannot go on. If it leads, another shall.
+    /// The replica has failed. If it leads, another is to lead.
     pub(crate) fn fail(&mut self, turn: &mut Turn<E>, error: &StorageError) {
         self.fail_at(turn, error, self.applied.index);
     }
 
-    /// The leader's log contradicts what is committed here. Whoever leads is well, however little it has applied: a majority has lost what this replica holds.
+    /// The leader's log contradicts entries that are committed here. Its replica is intact, however little it has
+    /// applied: a majority has lost entries that this replica holds.
     pub(crate) fn fail_contradicted(&mut self, turn: &mut Turn<E>, error: &StorageError) {
         self.fail_at(turn, error, 0);
     }
 
-    /// The same; another replica is well if it has applied as much as `needed`.
+    /// As [`Self::fail`]; another replica is intact if it has applied `needed`.
     fn fail_at(&mut self, turn: &mut Turn<E>, error: &StorageError, needed: u64) {
         self.release(turn, None);
         if self.failure.is_some() {
@@ -203,16 +207,17 @@ impl<E: Engine> Replica<E> {
         turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Storage(error.to_string()));
     }
 
-    /// The replica leaves its store thread: it answers no read and no write any more. Returns what must be remembered of it.
+    /// The replica leaves its store thread and answers no more reads or writes. Returns the state that the node must remember of it.
     pub(crate) fn end(&mut self, turn: &mut Turn<E>) -> Memory {
         turn.context.counters.note_lease(self.handle.lease.publish(None));
-        // These were proposed: what becomes of them others decide.
+        // These writes were proposed: other replicas decide their outcome.
         turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Timeout(Waited::default()));
         turn.schedule.active.remove(&self.id());
         self.group.memory()
     }
 
-    /// What was replayed would have to be replayed again: it counts as unflushed. One entry more than was stored is the new leader's own.
+    /// Counts replayed entries as unflushed, as the next start would have to replay them again. One entry more than was
+    /// stored is the new leader's own.
     pub(crate) fn note_replayed(&self, turn: &Turn<E>, stored_index: u64) {
         if self.applied.index <= stored_index + 1 {
             return;
@@ -223,7 +228,7 @@ impl<E: Engine> Replica<E> {
         self.handle.log.oldest_unflushed.fetch_min(position, Ordering::AcqRel);
     }
 
-    /// Asks the leader how far the log is, for somebody who wants to read from this replica.
+    /// Asks the leader for its applied position, for a reader of this replica.
     pub(crate) fn ask_position(&self, turn: &mut Turn<E>) {
         if let Some(leader) = self.leader_elsewhere(turn.context.node) {
             let asked_ns = turn.now_ns();
@@ -231,7 +236,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// This node has prepared the child tablets of the tablet: its leader is notified.
+    /// Notifies the leader that this node has prepared the tablet's child tablets.
     pub(crate) fn announce_prepared(&mut self, turn: &mut Turn<E>) {
         if let Some(leader) = self.leader_elsewhere(turn.context.node) {
             turn.outbox.post_envelope(leader, self.group_id(), &Envelope::Prepared);
@@ -239,7 +244,8 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// A replica of a new child tablet is open here: the voter that is to campaign first need not try again in vain.
+    /// Notifies the voter that is to campaign first that the replica of a new child tablet is open here, so that its
+    /// campaign can succeed.
     pub(crate) fn announce_opened(&mut self, turn: &mut Turn<E>) {
         if self.group.leader() != 0 {
             return;
@@ -251,12 +257,12 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// See [`suspects::is_barred`]: whether it may not vote for whoever asks for it.
+    /// Whether this replica may not vote for the candidate: see [`suspects::is_barred`].
     pub(crate) fn is_barred_from(&self, turn: &Turn<E>, request: &Message) -> bool {
         suspects::is_barred(self, turn, LogPosition::new(request.index, request.log_term), turn.now_ns())
     }
 
-    /// The same: whether it may not campaign.
+    /// Whether this replica may not campaign: see [`suspects::is_barred`].
     pub(crate) fn is_barred_itself(&self, turn: &Turn<E>, now_ns: u64) -> bool {
         suspects::is_barred(self, turn, self.group.last(), now_ns)
     }

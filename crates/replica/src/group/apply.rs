@@ -1,8 +1,8 @@
-//! Applies committed entries to a tablet's data, in log order, as few RocksDB batches as possible.
+//! Applies committed entries to a tablet's data, in log order, in as few RocksDB batches as possible.
 //!
-//! Always true: a batch holds whole entries and the applied index they lead to, so a crash between any two batches is repaired by
-//! replaying from that index, and nothing is applied twice. An evaluated mutation sees everything before it in the log.
-//! An entry that panics is an error of its replica.
+//! Always true: a batch holds whole entries and the applied index that they lead to. So a crash between two batches is
+//! repaired by a replay from that index, and nothing is applied twice. An evaluated mutation sees everything before it
+//! in the log. A panic in an entry is an error of its replica.
 
 use crate::group::entry::mutations;
 use crate::group::merge::{REOPEN, Reopening};
@@ -28,7 +28,7 @@ use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The tablet as an evaluated mutation reads it; where some of its keys are kept, and which one of all mutations it is.
+/// The tablet as an evaluated mutation reads it. Some of its keys are sampled, chosen by the mutation's number.
 struct View<'a, T> {
     data: &'a Arc<T>,
     samples: &'a KeySamples,
@@ -72,14 +72,14 @@ impl<T: TabletData> TabletView for View<'_, T> {
     }
 }
 
-/// Where an evaluated mutation puts its changes.
+/// Collects the changes of an evaluated mutation.
 struct Changes<'a, B> {
     batch: &'a mut B,
     state: &'a mut AppliedState,
     bounds: Bounds<'a>,
 }
 
-/// What is merged in the place of values with timestamps from before the horizon; nothing if there are only such that the log has given.
+/// Adds the horizon to values with timestamps from before it; `None` if all timestamps are stamps, which never are.
 #[derive(Clone, Copy)]
 struct Bounds<'a>(Option<(&'a dyn Evaluator, Horizon)>);
 
@@ -96,7 +96,7 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Puts a blind mutation into a batch; `see` is told each key. `state` has taken the mutation's stamps in.
+/// Puts a blind mutation into a batch and calls `see` with each key. `state` includes the mutation's stamps already.
 fn write_rows(
     operations: Operations<'_>,
     (stamp_us, evaluator): (i64, &dyn Evaluator),
@@ -130,7 +130,8 @@ fn place(evaluator: &dyn Evaluator, value: &[u8], stamp_us: i64, nth: u32) -> Ve
     placed
 }
 
-/// Applies one mutation as an entry of its own to data that no replica holds, as a replica would; returns the reply.
+/// Applies one mutation as an entry of its own to data that no replica holds, in the way a replica does; returns the
+/// reply.
 ///
 /// # Errors
 /// If the mutation is malformed or cannot be evaluated, or the data cannot be read or written.
@@ -195,7 +196,7 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 }
 
-/// Whether there was a change of the members among what was applied.
+/// Whether the applied entries included a change of members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MembersChanged(pub(crate) bool);
 
@@ -203,7 +204,7 @@ pub(crate) struct MembersChanged(pub(crate) bool);
 pub(crate) struct Applier<E: Engine> {
     batch: <E::Tablet as TabletData>::Batch,
     written: Vec<Waiter>,
-    /// Mutations applied, to whichever tablet: some of their keys are kept.
+    /// The number of mutations applied to all tablets, for sampling keys.
     mutations: u64,
     /// How the thread gets on that applies.
     progress: Arc<WorkProgress>,
@@ -218,7 +219,8 @@ impl<E: Engine> Applier<E> {
         Self { batch: Default::default(), written: Vec::new(), mutations: 0, progress }
     }
 
-    /// Applies `entries` of `replica`; outcomes go to `outcomes`. After an error the replica's data is as of `replica.applied`.
+    /// Applies `entries` to `replica`; outcomes go to `outcomes`. After an error the replica's data is as of
+    /// `replica.applied`.
     pub(crate) fn apply(
         &mut self,
         replica: &mut Replica<E>,
@@ -227,7 +229,7 @@ impl<E: Engine> Applier<E> {
     ) -> Result<MembersChanged, StorageError> {
         let applied = self.apply_all(replica, entries, outcomes);
         if let Err(error) = &applied {
-            // What is left half gathered must not reach the next replica, nor its writers be told that they have written.
+            // A partly filled batch must not reach the next replica, and its writers must not receive a success.
             self.batch.clear();
             for waiter in self.written.drain(..) {
                 outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
@@ -252,8 +254,9 @@ impl<E: Engine> Applier<E> {
             if replica.ending.split.is_some() || has_ended {
                 Self::refuse_waiters(replica, entry, outcomes);
             } else {
-                // A panic belongs to this replica alone: the batch and `state`, which it has left half done, are discarded with the error. If it ended the process, it
-                // would do so on every node with a replica, and again at each replay.
+                // A panic is an error of this replica alone: the batch and `state`, which are half changed, are
+                // discarded with the error. If the panic ended the process, it would do so on every node with a
+                // replica, and again at each replay.
                 let applied = caught(|| self.apply_entry(replica, entry, &mut state, outcomes));
                 applied.unwrap_or_else(|panic| Err(panicked(entry, panic)))?;
             }
@@ -303,7 +306,7 @@ impl<E: Engine> Applier<E> {
                     write_rows(operations, writer, (state, bounds), &mut self.batch, &mut see).map_err(corrupt)?;
                 }
                 Body::Evaluated(program) => {
-                    // What came before must be visible to it, under its own applied index.
+                    // Earlier entries must be visible to it, under their own applied index.
                     self.write(replica, state, outcomes)?;
                     self.evaluate(replica, entry, &mutation, program, state, outcomes)?;
                 }
@@ -338,7 +341,7 @@ impl<E: Engine> Applier<E> {
         Ok(())
     }
 
-    /// Ends the tablet: what comes after this entry belongs to its children.
+    /// Ends the tablet: its child tablets apply everything after this entry.
     fn split(
         &mut self,
         replica: &mut Replica<E>,
@@ -346,12 +349,12 @@ impl<E: Engine> Applier<E> {
         state: &AppliedState,
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
-        // The batch names one applied index: what came before is written under its own.
+        // A batch has one applied index: earlier entries are written under their own.
         self.write(replica, state, outcomes)?;
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
         let split = Split::decode(&entry.data).map_err(corrupt)?;
         if keep_part::<E>(&split, replica.id(), &replica.handle.data, &mut self.batch)? {
-            // A child whose data was made before: until here its log is its parent's.
+            // A child whose data was prepared: up to this entry its log is its parent's.
             return Ok(());
         }
         let mark = SplitMark { parent: replica.id(), index: entry.index, term: entry.term, split };
@@ -360,7 +363,7 @@ impl<E: Engine> Applier<E> {
         Ok(())
     }
 
-    /// Opens the tablet again: the merge in which it was to go was cancelled.
+    /// Opens the tablet again: the merge that closed it was cancelled.
     fn reopen(
         &mut self,
         replica: &mut Replica<E>,
@@ -368,14 +371,15 @@ impl<E: Engine> Applier<E> {
         state: &mut AppliedState,
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
-        // The batch names one applied index: what came before is written under its own.
+        // A batch has one applied index: earlier entries are written under their own.
         self.write(replica, state, outcomes)?;
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
         let reopening = Reopening::decode(&entry.data).map_err(corrupt)?;
         reopening.apply(replica.id(), &replica.handle.data, &mut self.batch, state)
     }
 
-    /// Tells those who wait for an entry of a tablet that has ended before it: nothing was done, the tablet is gone.
+    /// Answers the waiters of an entry after the end of its tablet: nothing was done, and the tablet does not exist any
+    /// more.
     fn refuse_waiters(replica: &mut Replica<E>, entry: &Entry, outcomes: &mut Outcomes) {
         let gone = KvError::NoSuchTablet(replica.id());
         while let Some((_, waiting)) = replica.writes.waiting.next_decided(LogPosition::from(entry)) {
@@ -383,7 +387,7 @@ impl<E: Engine> Applier<E> {
         }
     }
 
-    /// Carries out a change of the members. They are kept with the applied index, so that both are of the same moment.
+    /// Applies a change of members. The members are stored with the applied index, so that both are of the same moment.
     fn change_members(
         &mut self,
         replica: &mut Replica<E>,
@@ -391,7 +395,7 @@ impl<E: Engine> Applier<E> {
         state: &AppliedState,
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
-        // The batch names one applied index: what came before is written under its own.
+        // A batch has one applied index: earlier entries are written under their own.
         self.write(replica, state, outcomes)?;
         let members = replica.group.apply_member_change(entry)?;
         if let Some(members) = members {
@@ -399,13 +403,14 @@ impl<E: Engine> Applier<E> {
             let encoded = members.write_to_bytes().map_err(|error| StorageError::Corrupt(error.to_string()))?;
             self.batch.put(MEMBERS_KEY, &encoded);
             replica.members.index = replica.group.last_index();
-            // However busy it is: while two sets decide, a quorum of both must be up.
+            // Visited soon even if the group is busy: a joint configuration needs a quorum of both sets.
             replica.visits.soon();
         }
         Ok(())
     }
 
-    /// Tells those who wait for the entry, or for such that it proves will never be applied. With a reply it has been written already.
+    /// Answers the waiters of this entry, and of entries that it proves will never be applied. If there is a reply, the
+    /// entry has been written already.
     fn answer_waiters(
         &mut self,
         replica: &mut Replica<E>,
@@ -429,7 +434,7 @@ impl<E: Engine> Applier<E> {
         }
     }
 
-    /// Writes what has been gathered, if `state` is ahead of what is written, and answers its waiters.
+    /// Writes the batch, if `state` is ahead of what is written, and answers its waiters.
     fn write(
         &mut self,
         replica: &mut Replica<E>,
@@ -439,7 +444,7 @@ impl<E: Engine> Applier<E> {
         if state.index == replica.applied.index {
             return Ok(());
         }
-        // Before it can be read: see `TabletHandle::flags`.
+        // Raised before the data can be read: see `TabletHandle::flags`.
         replica.handle.flags.fetch_or(state.flags, Ordering::AcqRel);
         self.progress.step();
         let written = replica.handle.data.apply(&mut self.batch, state);

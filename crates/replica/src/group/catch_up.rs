@@ -1,21 +1,21 @@
-//! What members lack is read back from the log by a thread of its own, so that no write waits for that.
+//! Reads the entries that members lack from the log, on a thread of its own, so that no write waits for that.
 
 use crate::group::replica::Replica;
 use diorite_base::TabletId;
 use diorite_raft::{Entry, Fetch, LogReadError, LogReader};
 use diorite_storage::{Engine, Log};
 
-/// How often a read is tried: a file may be given back between finding an entry's place and reading it there.
+/// How often a read is tried: a file may be freed between the look-up of an entry's place and the read.
 const TRIES: usize = 3;
 
-/// Entries of a tablet's log to be read for members that lack them.
+/// A read of entries of a tablet's log, for members that lack them.
 pub struct LogRead<R> {
     tablet: TabletId,
     fetch: Fetch,
     reader: R,
 }
 
-/// What was read, for [`crate::Input`].
+/// The result of a read, for [`crate::Input`].
 pub struct LogAnswer {
     pub(crate) tablet: TabletId,
     fetch: Fetch,
@@ -23,7 +23,7 @@ pub struct LogAnswer {
 }
 
 impl<R: LogReader> LogRead<R> {
-    /// Reads; waits for the disk.
+    /// Carries out the read; waits for the disk.
     pub fn carry_out(self) -> LogAnswer {
         let mut entries = self.fetch.read(&self.reader);
         for _ in 1..TRIES {
@@ -41,7 +41,7 @@ impl LogAnswer {
     }
 }
 
-/// What members of a group lack.
+/// The reads that members of a group need.
 pub(crate) fn reads_of<'a, E: Engine>(
     replica: &'a mut Replica<E>,
     log: &'a E::Log,

@@ -1,35 +1,36 @@
-//! The invariants of one group, checked at the end of each of its turns, in released builds too: they compare a few numbers that are at hand.
+//! The invariants of one group, checked at the end of each of its turns, in release builds too: a check compares a few
+//! numbers that are at hand.
 //!
-//! A violation ends the process, as nothing that it holds in memory can be trusted; the next start replays what is durable.
+//! A violation ends the process, as its memory can no longer be trusted; the next start replays what is durable.
 
 use diorite_raft::Term;
 
-/// What a turn has left of a group.
+/// The state of a group after a turn.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Observed {
     pub(crate) term: Term,
     pub(crate) is_leader: bool,
     /// The latest term whose leader has ended its lease.
     pub(crate) released_term: Term,
-    /// The term of the lease that is published, if one is.
+    /// The term of the published lease, if there is one.
     pub(crate) lease_term: Option<Term>,
-    /// The tablet has been split, or closed for a merge.
+    /// Whether the tablet has been split, or closed for a merge.
     pub(crate) is_sealed: bool,
-    /// It holds less than it has acknowledged.
+    /// Whether it is below its floor.
     pub(crate) is_recovering: bool,
     pub(crate) applied: u64,
     pub(crate) committed: u64,
-    /// The last entry that is durable here.
+    /// The last durable entry.
     pub(crate) durable: u64,
     pub(crate) newest_stamp_us: i64,
 }
 
-/// What the last turn has left of a group.
+/// The state of a group after its last checked turn.
 #[derive(Debug, Default)]
 pub(crate) struct Checked(Observed);
 
 impl Checked {
-    /// Compares what this turn has left with what the last one had.
+    /// Compares the state after this turn with that after the last one.
     ///
     /// # Panics
     /// If an invariant is violated.

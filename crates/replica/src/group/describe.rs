@@ -1,47 +1,48 @@
-//! How a replica is, at one moment between two turns of its core, for operators.
+//! The state of a replica between two turns of its core, for operators.
 //!
-//! Always true: the core is asked and answers in its own thread, so that the numbers belong together and writes pay nothing for them.
+//! Always true: the core answers on its own thread, so that the numbers are of one moment and cost writes nothing.
 
 use crate::group::replica::Replica;
 use diorite_base::NodeId;
 use diorite_storage::Engine;
 
-/// How a replica is.
+/// The state of a replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplicaState {
     /// Its Raft term.
     pub term: u64,
-    /// Who leads, as far as it knows.
+    /// The leader's node, as far as it knows.
     pub leader: Option<NodeId>,
     /// Whether its lease is in force: it may answer reads alone.
     pub holds_lease: bool,
-    /// For how long, nanoseconds, if nobody renews it; `None` also for the lease of a sole voter, which does not end.
+    /// How long the lease lasts unless it is renewed, nanoseconds; `None` also for the lease of a sole voter, which
+    /// does not end.
     pub lease_left_ns: Option<u64>,
     /// The first index that is still in its log.
     pub first_index: u64,
-    /// The last one.
+    /// The last index in its log.
     pub last_index: u64,
-    /// The last one that it knows to be committed.
+    /// Its commit index.
     pub commit_index: u64,
-    /// The last one that is applied to its data.
+    /// Its applied index.
     pub applied_index: u64,
-    /// The group's voters, as it knows them.
+    /// The voters, as far as it knows.
     pub voters: Vec<NodeId>,
-    /// The voters before, while both decide.
+    /// The former voters, in a joint configuration.
     pub outgoing: Vec<NodeId>,
     /// The learners.
     pub learners: Vec<NodeId>,
-    /// Of a leader: up to which index each of the others holds its log.
+    /// For a leader: the index up to which each other member holds its log.
     pub matched: Vec<(NodeId, u64)>,
-    /// Proposed writes that wait for a quorum, as entries.
+    /// Entries proposed here that writers wait for.
     pub waiting_entries: usize,
-    /// Whether it has lost what it had acknowledged and does not hold as much again yet.
+    /// Whether it is below its floor.
     pub is_recovering: bool,
-    /// Why it cannot go on, if so.
+    /// Why it has failed, if it has.
     pub failure: Option<String>,
 }
 
-/// How the replica is now.
+/// The current state of a replica.
 pub(crate) fn state_of<E: Engine>(replica: &Replica<E>, now_ns: u64) -> ReplicaState {
     let group = &replica.group;
     let nodes = |ids: &[u64]| ids.iter().copied().map(NodeId).collect();

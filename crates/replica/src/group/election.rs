@@ -1,20 +1,24 @@
-//! Who leads: promises to leaders, elections when a leader's node is no longer supported, leases, and how a leader ends its own.
+//! Leadership: promises to leaders, elections when a leader's node is no longer supported, leases, and how a leader
+//! ends its own.
 //!
 //! Always true:
 //! - A follower that has acknowledged a leader under a support epoch neither votes for another nor campaigns while that epoch lasts, unless
 //!   the leader has ended its lease for the rest of its term.
-//! - For as long after a start as promises of the former life may last, nothing is voted for and nobody campaigns.
-//! - A lease is published only after an entry of the leader's own term is applied, and never again in a term in which it was ended.
-//! - A leader with a lease in force does not listen to candidates.
-//! - A leader that too few support steps down, so that those who do are free: another may reach a quorum where this one does not (some links are down, or one direction of
-//!   them).
-//! - While a group changes from one set of voters to another, a lease takes a quorum of both. Whoever does not know of the change yet can be elected only
-//!   by a quorum of the old set, whoever knows that it is over only by one of the new: each contains one that the lease depends on.
-//! - A replica that came back without its log (it was moved away and has returned) neither votes nor campaigns until it holds as much as it had
-//!   acknowledged (`diorite_raft::Recovered::floor`). What it had promised is kept by its store thread for as long as the promise is in force, and by the wait after a
-//!   start beyond that; a leader forgets the acknowledgements of members that are removed. So nothing depends on what it has forgotten.
-//! - A replica that was removed while it was away may campaign for as long as it likes: no voter that has acknowledged a leader listens, the others
-//!   find its log too short, and as it asks before it begins a term, no term ends by that.
+//! - After a start, while promises of the former life may be in force, the node neither votes nor campaigns.
+//! - A lease is published only after an entry of the leader's own term is applied, and never again in a term in which
+//!   it was ended.
+//! - A leader whose lease is in force ignores candidates.
+//! - A leader that too few members support steps down, so that its supporters are free: another may reach a quorum
+//!   where this one does not (some links are down, or one direction of them).
+//! - In a joint configuration a lease needs a quorum of both sets of voters. A replica that does not know of the change
+//!   yet can be elected only by a quorum of the old set, one that knows it is over only by one of the new: each quorum
+//!   contains a member that the lease depends on.
+//! - A replica that came back without its log (it was moved away and has returned) neither votes nor campaigns until it
+//!   holds as much as it had acknowledged (`diorite_raft::Recovered::floor`). Its promise is kept by its store thread
+//!   while it is in force, and over a restart by the wait after a start; a leader forgets the acknowledgements of
+//!   members that are removed. So nothing depends on what such a replica has forgotten.
+//! - A replica that was removed while it was away may campaign as long as it likes: voters that have acknowledged a
+//!   leader ignore it, the others find its log too short, and as it asks in a pre-vote, it ends no term.
 
 use crate::events::TabletEventKind;
 use crate::group::lease::{Half, Lease};
@@ -30,19 +34,19 @@ use diorite_storage::Engine;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How much later the next replica campaigns, nanoseconds, so that votes are not split.
+/// How much later each further replica campaigns, nanoseconds, so that votes are not split.
 const RANK_DELAY_NS: u64 = 150_000_000;
 
-/// How long a campaign is given, nanoseconds, before it is repeated.
+/// After how long a campaign is repeated, nanoseconds.
 const CAMPAIGN_NS: u64 = 120_000_000;
 
 /// How long a node that has ended its lease waits for another to lead, nanoseconds.
 const RELEASE_TIMEOUT_NS: u64 = 1_000_000_000;
 
-/// How long a leader without a lease, nanoseconds, keeps those who support it from voting for another.
+/// How long a leader without a lease, nanoseconds, may keep its supporters from voting for another.
 const IN_VAIN_NS: u64 = 1_000_000_000;
 
-/// A number below `bound` that differs between replicas and attempts and is the same in every run.
+/// A number below `bound` that differs between replicas and attempts, and is the same in every run.
 fn spread(tablet: TabletId, node: NodeId, now_ns: u64, bound: u64) -> u64 {
     let mixed = (tablet.0 ^ node.0.rotate_left(32) ^ now_ns.rotate_left(16)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     (mixed >> 33) % bound
@@ -70,20 +74,22 @@ impl<E: Engine> Replica<E> {
         self.visits.campaign_ns = now_ns + rank * RANK_DELAY_NS;
     }
 
-    /// Who leads, by what this replica has promised, if it has received nothing from it since it was opened: a leader of which nothing is due sends nothing.
+    /// The leader to which this replica has made a promise, if it has received nothing from it since it was opened: a
+    /// leader without pending work sends nothing.
     fn silent_leader(&self, turn: &Turn<E>) -> Option<NodeId> {
         let promise =
             self.following.promise.filter(|promise| self.group.leader() == 0 && turn.is_in_force(*promise))?;
         (promise.leader != turn.context.node.0).then_some(NodeId(promise.leader))
     }
 
-    /// Notifies the leader that this replica was opened anew: it may not know the last commits, as a copy took its data's place.
+    /// Notifies the leader that this replica was opened again: it may not know the last commits, as a copy has replaced
+    /// its data.
     fn announce_reopened(&mut self, turn: &mut Turn<E>, leader: NodeId, now_ns: u64) {
         self.visits.pinged_ns = now_ns;
         turn.outbox.post_envelope(leader, self.group_id(), &Envelope::Opened);
     }
 
-    /// Whether a promise, a lease, or ignorance of former promises forbids a vote for whoever asks for it.
+    /// Whether a promise, a lease, or a lost log forbids a vote for the candidate of a request.
     pub(crate) fn must_not_vote(&self, turn: &Turn<E>, request: &Message) -> bool {
         let candidate = request.from;
         !turn.context.may_vote()
@@ -96,7 +102,7 @@ impl<E: Engine> Replica<E> {
     pub(crate) fn on_released(&mut self, turn: &mut Turn<E>, from: NodeId, term: Term, candidate: u64) {
         let (me, now_ns) = (turn.context.node, turn.now_ns());
         if term != self.group.term() || self.group.leader() != from.0 {
-            // It is of another term, or not from its leader: a message that was late.
+            // A late message: of another term, or not from the leader.
             return;
         }
         self.leading.release.term = term;
@@ -113,17 +119,17 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Steps down, or transfers leadership to `candidate`, if this replica leads and others can.
+    /// Steps down, or transfers leadership to `candidate`, if this replica leads and another voter can.
     pub(crate) fn release(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
         if self.may_propose() && !self.group.is_sole_voter() {
             self.end_lease_for_good(turn, candidate);
         }
     }
 
-    /// Ends the lease of a leader for the rest of its term, so that `candidate`, or anybody, may be elected at once.
+    /// Ends a leader's lease for the rest of its term, so that `candidate`, or any voter, may be elected at once.
     fn end_lease_for_good(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
         let me = turn.context.node;
-        // In this order: reads that began under the lease fail before anybody else can be elected.
+        // In this order: reads that began under the lease fail before another can be elected.
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         let term = self.group.term();
         self.leading.release = Release { term, at_ns: turn.now_ns() };
@@ -135,7 +141,7 @@ impl<E: Engine> Replica<E> {
         turn.activate(self);
     }
 
-    /// Does what is due in the group.
+    /// Carries out the due work of the group: campaigns, heartbeats, transfers, and stepping down without a quorum's support.
     pub(crate) fn look_after(&mut self, turn: &mut Turn<E>, now_ns: u64) {
         if self.failure.is_some() {
             return;
@@ -159,7 +165,7 @@ impl<E: Engine> Replica<E> {
             tracing::info!(tablet = %self.id(), "a quorum no longer supports this leader: it steps down, so that another replica can lead");
             self.end_lease_for_good(turn, None);
         } else {
-            // In a group that is written to, commits travel with the next entries.
+            // While a group is written to, its members receive commit indexes with the next entries.
             let is_quiet = now_ns >= self.writes.proposed_ns + QUIET_NS;
             let is_ping_due = now_ns >= self.visits.pinged_ns + PING_NS;
             if is_ping_due && self.has_laggard(turn, is_quiet) {
@@ -169,7 +175,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether too few have supported a leader for a while, and those who do may not vote for another.
+    /// Whether too few members have supported this leader for a while, while those who do may not vote for another.
     fn has_led_in_vain(&mut self, turn: &Turn<E>, now_ns: u64) -> bool {
         if self.is_supported(turn, now_ns) || !self.has_bound(turn, now_ns) {
             self.leading.in_vain_since_ns = None;
@@ -178,13 +184,14 @@ impl<E: Engine> Replica<E> {
         now_ns >= *self.leading.in_vain_since_ns.get_or_insert(now_ns) + IN_VAIN_NS
     }
 
-    /// Whether enough members support this leader for a lease, which it may have ended for another reason: it has been split.
+    /// Whether enough members support this leader for a lease, even if it has ended its lease for another reason, such
+    /// as a split.
     fn is_supported(&self, turn: &Turn<E>, now_ns: u64) -> bool {
         self.handle.lease.begin(|| now_ns).is_some()
             || self.supported_lease(turn).is_some_and(|lease| lease.holds(|| now_ns))
     }
 
-    /// Whether a member supports this leader, and may so not vote for another.
+    /// Whether a member supports this leader, and so may not vote for another.
     fn has_bound(&self, turn: &Turn<E>, now_ns: u64) -> bool {
         let term = self.group.term();
         self.group.progress().any(|member| {
@@ -194,7 +201,7 @@ impl<E: Engine> Replica<E> {
         })
     }
 
-    /// Whether this leader reaches a quorum, by what its node knows of others: where it does not, its lease is about to end.
+    /// Whether this leader reaches a quorum, as far as its node knows: if not, its lease is about to end.
     fn has_quorum(&self, turn: &Turn<E>) -> bool {
         let members = self.group.members();
         let is_with = |voter: &&u64| {
@@ -227,7 +234,8 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether a member whose node is up lacks entries, or has not acknowledged the leader under its current epoch; or, if `heeds_commits`, does not know the last commit.
+    /// Whether a member whose node is up lacks entries, or has not acknowledged the leader under its current epoch, or,
+    /// if `heeds_commits`, has not received the last commit index.
     fn has_laggard(&self, turn: &Turn<E>, heeds_commits: bool) -> bool {
         let (last, commit) = (self.group.last_index(), self.group.commit_index());
         self.group.progress().any(|member| {
@@ -237,18 +245,19 @@ impl<E: Engine> Replica<E> {
         })
     }
 
-    /// Whether the member has acknowledged the leader under its current epoch, and may vote.
+    /// Whether the member has acknowledged the leader under its current epoch, and so may vote.
     pub(crate) fn has_acknowledged(&self, turn: &Turn<E>, member: u64) -> bool {
         let epoch = self.leading.acknowledged.epoch(self.group.term(), member);
         epoch.is_some_and(|epoch| turn.support.is_supporter(member, epoch))
     }
 
-    /// Whether nothing is due in the group, so that it need not be visited until something happens.
+    /// Whether nothing is due in the group, so that it need not be visited until an event.
     pub(crate) fn is_at_rest(&self, turn: &Turn<E>) -> bool {
         if self.failure.is_some() {
             return true;
         }
-        // Followers of a group that is written to receive the last commit with the next entries: there is no need to find out that they have not.
+        // Followers of a group that is written to receive the last commit index with the next entries, so it is not
+        // checked whether they lack it.
         if !self.writes.waiting.is_empty() || turn.began_ns < self.writes.proposed_ns + QUIET_NS {
             return false;
         }
@@ -261,20 +270,20 @@ impl<E: Engine> Replica<E> {
             if self.group.is_recovering() || self.silent_leader(turn).is_some() {
                 return false;
             }
-            // A learner has nothing to do but to listen.
+            // A learner only receives.
             self.following.promise.is_some_and(|promise| turn.is_in_force(promise))
                 || self.group.all_voters().all(|voter| voter != turn.context.node.0)
         }
     }
 
-    /// Publishes the lease that follows from who has acknowledged this node's leadership.
+    /// Publishes the lease that the current acknowledgements give.
     pub(crate) fn publish_lease(&mut self, turn: &Turn<E>) {
         let may_hold = self.failure.is_none() && self.may_propose() && self.group.is_established_leader();
         let lease = if may_hold { self.supported_lease(turn) } else { None };
         turn.context.counters.note_lease(self.handle.lease.publish(lease));
     }
 
-    /// The lease that this leader's supporters are enough for, if they are at any time.
+    /// The lease that this leader's supporters give, if there are enough of them at any time.
     fn supported_lease(&self, turn: &Turn<E>) -> Option<Lease> {
         let (me, members, term) = (turn.context.node.0, self.group.members(), self.group.term());
         let known = |voter: u64| -> Option<Arc<Supporter>> {
@@ -288,13 +297,13 @@ impl<E: Engine> Replica<E> {
         Some(Lease::new(term, voters, outgoing))
     }
 
-    /// Publishes what has changed to other threads: who leads, under which lease, and with which members.
+    /// Publishes changed state to other threads: leader, lease, and members.
     pub(crate) fn publish(&mut self, turn: &Turn<E>) {
         self.publish_lease(turn);
         let (me, leader, term) = (turn.context.node.0, self.group.leader(), self.group.term());
         let led_term = if self.group.is_leader() { term.0 } else { 0 };
         self.handle.roles.led_term.store(led_term, Ordering::Release);
-        // While two sets decide, those who come cannot do without those who go.
+        // In a joint configuration the new voters need the old ones.
         let members = self.group.members();
         let (voters, coming): (&[u64], &[u64]) =
             if self.group.is_joint() { (&members.voters_outgoing, &members.voters) } else { (&members.voters, &[]) };
@@ -333,7 +342,7 @@ impl<E: Engine> Replica<E> {
         turn.context.note(tablet, kind);
     }
 
-    /// Finds out whether its lease was taken away while its thread was held up; whether it was.
+    /// Finds out whether its lease was revoked while its thread was blocked; returns whether it was.
     pub(crate) fn take_revocation(&mut self, now_ns: u64) -> bool {
         let term = self.group.term();
         let is_revoked =

@@ -20,7 +20,7 @@ impl Payload {
         self.push_bytes(mutation.as_bytes());
     }
 
-    /// Adds that time passes: a mutation of the leader's own, which may stand beside any other.
+    /// Adds the leader's own mutation that carries the time, which may share an entry with any other.
     pub(crate) fn push_time(&mut self, stamp_us: i64, gc_grace_s: u32) {
         self.push_bytes(&time_passes(stamp_us, gc_grace_s));
     }
@@ -38,7 +38,7 @@ impl Payload {
         self.bytes.len()
     }
 
-    /// The payload; this is empty again.
+    /// Takes the payload; this is empty again.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

@@ -1,4 +1,4 @@
-//! What other threads may know and do of a tablet replica: read it while it holds the lease, and learn its state.
+//! The handle of a tablet replica, for other threads: they read its data while it holds the lease, and read its state.
 
 use crate::group::lease::LeaseSlot;
 use crate::group::samples::KeySamples;
@@ -14,26 +14,26 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// The leader is asked how far it is no more often than this, nanoseconds.
+/// The shortest time between two requests for the leader's position, nanoseconds.
 const MIN_REFRESH_NS: u64 = 5_000_000;
 
-/// Who leads a tablet, as far as its replica on this node knows.
+/// The leadership of a tablet, as far as its replica on this node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leadership {
-    /// This replica does, and may serve.
+    /// This replica leads and may serve.
     Here,
-    /// The replica on that node.
+    /// The replica on that node leads.
     Elsewhere(NodeId),
-    /// Nobody is known to.
+    /// The leader is not known.
     Unknown,
 }
 
-/// What a read stands on.
+/// The condition under which a read is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Permit {
-    /// The lease of a leader: the read is linearizable.
+    /// The lease of the leader: the read is linearizable.
     Lease,
-    /// That the replica holds all that was acknowledged this long ago, nanoseconds, whoever leads.
+    /// The replica, leader or not, holds everything that was acknowledged this long ago, nanoseconds.
     Staleness(u64),
 }
 
@@ -43,60 +43,60 @@ enum Begun {
     Within(u64),
 }
 
-/// Who leads and who votes.
+/// The leader and the voters.
 #[derive(Default)]
 pub(crate) struct Roles {
     /// The replica that leads, 0 if unknown.
     pub(crate) leader: AtomicU64,
-    /// The term in which this replica leads; 0: it does not.
+    /// The term in which this replica leads; 0 if it does not.
     pub(crate) led_term: AtomicU64,
-    /// The members with a vote; while they change, those before.
+    /// The voters; in a joint configuration, the old ones.
     pub(crate) voters: ArcSwap<Vec<u64>>,
-    /// While the voters change, those to come; otherwise none.
+    /// In a joint configuration, the new voters; otherwise empty.
     pub(crate) coming_voters: ArcSwap<Vec<u64>>,
-    /// Of a leader: the voters, if they are those that are wanted and no change is under way.
+    /// For a leader: the voters, if they are as wanted and no change is under way.
     pub(crate) committed_voters: ArcSwapOption<Vec<NodeId>>,
 }
 
-/// What is in the log of a replica.
+/// Sizes of a replica's log.
 pub(crate) struct LogSizes {
-    /// The index of the last entry that was dropped.
+    /// Index of the last truncated entry.
     pub(crate) start: AtomicU64,
     /// Bytes appended since the process started.
     pub(crate) written_bytes: AtomicU64,
-    /// The same as it was when the last flush began.
+    /// `written_bytes` when the last flush began.
     pub(crate) flushed_bytes: AtomicU64,
     /// The node-wide log position at which the oldest unflushed write was appended; `u64::MAX` if all is flushed.
     pub(crate) oldest_unflushed: AtomicU64,
-    /// It could be cut further but for members that lag.
+    /// Members that lag keep the log from being truncated further.
     pub(crate) is_held_back: AtomicBool,
 }
 
 /// The child tablets of a tablet that is to be split, or was.
 pub(crate) struct Children {
-    /// The first log index that prepared ones lack; `u64::MAX` if there are none.
+    /// The first log index that prepared child tablets lack; `u64::MAX` if there are none.
     pub(crate) from: AtomicU64,
-    /// Of a leader: the nodes that have prepared them.
+    /// For a leader: the nodes that have prepared them.
     pub(crate) prepared: Mutex<BTreeSet<NodeId>>,
     /// How the tablet was split.
     pub(crate) split: ArcSwapOption<SplitMark>,
 }
 
-/// What reads have found wrong with the data.
+/// Failures of reads.
 #[derive(Default)]
 pub(crate) struct Health {
-    /// One has failed since upkeep looked last.
+    /// Whether a read has failed since upkeep last checked.
     pub(crate) read_failed: AtomicBool,
-    /// What was read is damaged, if so.
+    /// The damage that a read has found, if any.
     pub(crate) damage: OnceLock<String>,
 }
 
-/// What clients do with a tablet.
+/// The load of a tablet.
 #[derive(Default)]
 pub(crate) struct Load {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
-    /// Of some of both: their keys.
+    /// Sampled keys of reads and writes.
     pub(crate) samples: KeySamples,
 }
 
@@ -107,18 +107,18 @@ pub struct TabletHandle<T = Tablet> {
     disk: usize,
     node: NodeId,
     clock: Arc<dyn Clock>,
-    /// When the leader was last asked how far it is, for somebody who wants to read here.
+    /// When the leader was last asked for its position, for a reader of this replica.
     refreshed_ns: AtomicU64,
     pub(crate) data: Arc<T>,
     pub(crate) lease: LeaseSlot,
     pub(crate) roles: Roles,
-    /// Of a follower: it holds all that was acknowledged before this monotonic time; 0 if that is not known.
+    /// For a follower: it holds everything that was acknowledged before this monotonic time; 0 if unknown.
     pub(crate) fresh_ns: AtomicU64,
     pub(crate) flags: AtomicU64,
-    /// `gc_grace_seconds` of its table, as the catalog says: the leader sees to it that the log does, too.
+    /// `gc_grace_seconds` of the table according to the catalog. The leader writes it to the log.
     pub(crate) gc_grace_s: AtomicU32,
     pub(crate) log: LogSizes,
-    /// It holds less than it has acknowledged.
+    /// Whether the replica is below its floor.
     pub(crate) is_recovering: AtomicBool,
     pub(crate) children: Children,
     pub(crate) health: Health,
@@ -166,7 +166,7 @@ impl<T: TabletData> TabletHandle<T> {
         }
     }
 
-    /// The store thread that runs it, as an index.
+    /// The index of the store thread that runs the replica.
     pub(crate) fn worker(&self) -> usize {
         self.worker
     }
@@ -180,39 +180,40 @@ impl<T: TabletData> TabletHandle<T> {
         self.tablet
     }
 
-    /// The data directory it lives on, as an index.
+    /// The index of its data directory.
     pub fn disk(&self) -> usize {
         self.disk
     }
 
-    /// The data itself, for sizes.
+    /// The data, for its sizes.
     pub fn data(&self) -> &Arc<T> {
         &self.data
     }
 
-    /// Whether it lost what it had acknowledged, and has not been given all of it again: until then it counts for no quorum.
+    /// Whether the replica lost entries that it had acknowledged and does not hold as much again: until then it counts
+    /// for no quorum.
     pub fn is_recovering(&self) -> bool {
         self.is_recovering.load(Ordering::Acquire)
     }
 
-    /// The flag bits that evaluated mutations have raised. They are raised before what goes with them can be read: who reads the data first and then finds a
-    /// flag down has read a moment at which it was.
+    /// The flag bits that evaluated mutations have raised. A flag is raised before the data that belongs to it can be
+    /// read: a reader that reads the data first and then finds a flag not raised has read a moment before it was.
     pub fn flags(&self) -> u64 {
         self.flags.load(Ordering::Acquire)
     }
 
-    /// Reads served and writes applied since start.
+    /// Reads served and writes applied since the start.
     pub fn operations(&self) -> (u64, u64) {
         (self.load.reads.load(Ordering::Relaxed), self.load.writes.load(Ordering::Relaxed))
     }
 
-    /// How the keys began, their first eight bytes, of some of the operations since this was last asked: one in 64, at most the newest 64. Of a leader; others apply
-    /// writes as well and do not count them.
+    /// Samples of keys (their first eight bytes) since the last call: one operation in 64, at most the newest 64. Only
+    /// a leader samples; other replicas apply writes too.
     pub fn take_samples(&self) -> Vec<[u8; 8]> {
         self.load.samples.take()
     }
 
-    /// Not shared by design: one relaxed add on the tablet's own line, next to the lease that was read anyway.
+    /// One relaxed addition to the tablet's own cache line, next to the lease that was just read.
     #[inline]
     fn count_read(&self, key: &[u8]) {
         let nth = self.load.reads.fetch_add(1, Ordering::Relaxed);
@@ -231,7 +232,8 @@ impl<T: TabletData> TabletHandle<T> {
         }
     }
 
-    /// Of a leader under a lease: the voters, if they are those that are wanted, with no change under way; see [`crate::Store::committed_voters`].
+    /// For a leader with a lease: the voters, if they are as wanted and no change is under way; see
+    /// [`crate::Store::committed_voters`].
     pub fn committed_voters(&self) -> Option<Vec<NodeId>> {
         let term = self.begin_read().ok()?;
         let voters = self.roles.committed_voters.load_full()?;
@@ -239,55 +241,56 @@ impl<T: TabletData> TabletHandle<T> {
         Some(voters.to_vec())
     }
 
-    /// How long deletions are to be kept.
+    /// Sets how long deletions are kept, seconds.
     pub fn set_gc_grace_s(&self, gc_grace_s: u32) {
         self.gc_grace_s.store(gc_grace_s, Ordering::Relaxed);
     }
 
-    /// How it was split, if it was.
+    /// The split of the tablet, if it was split.
     pub fn split(&self) -> Option<SplitMark> {
         self.children.split.load_full().map(|mark| SplitMark::clone(&mark))
     }
 
-    /// Of a leader: the other nodes that have prepared its child tablets, as far as they have said so.
+    /// For a leader: the other nodes that have prepared its child tablets.
     pub fn prepared_elsewhere(&self) -> BTreeSet<NodeId> {
         self.children.prepared.lock().clone()
     }
 
-    /// Its child tablets are not to come: forgets who has prepared them, and keeps nothing of its log for them.
+    /// The split was cancelled: forgets who has prepared the child tablets, and keeps no log for them.
     pub fn forget_children(&self) {
         self.keep_for_children(u64::MAX);
         self.children.prepared.lock().clear();
     }
 
-    /// The log is to keep what comes from this index on, as prepared children lack it; `u64::MAX`: there are none.
+    /// Keeps the log from this index on, which prepared child tablets lack; `u64::MAX`: there are none.
     pub fn keep_for_children(&self, from: u64) {
         self.children.from.store(from, Ordering::Relaxed);
     }
 
-    /// The index of the last entry that is no longer in the log.
+    /// Index of the last truncated entry.
     pub fn log_start(&self) -> u64 {
         self.log.start.load(Ordering::Acquire)
     }
 
-    /// Begins a read on a replica that has been given a lease; whether that still holds is looked at, once for the whole read, when it ends:
-    /// [`Self::finish_read`], with what this returns.
+    /// Begins a read on a replica that has a lease, valid or not: validity is checked once for the whole read, at its
+    /// end, by [`Self::finish_read`] with the term that this returns.
     pub fn begin_read(&self) -> Result<Term, KvError> {
         self.lease.term().ok_or_else(|| self.not_leader())
     }
 
-    /// Ends a read: an error if what was read may have been out of date. A process that was paused meanwhile must not answer with what was
-    /// true before, so the lease is looked at again, after the data.
+    /// Ends a read: an error if the data may have been out of date. The lease is checked after the data was read,
+    /// because a process that was paused in between must not answer with outdated data.
     pub fn finish_read(&self, term: Term) -> Result<(), KvError> {
         if self.lease.still_holds(term, || self.lease_clock_ns()) { Ok(()) } else { Err(self.not_leader()) }
     }
 
-    /// The time by which leases end. With the bug planted, none ever does.
+    /// The time that leases are compared with. With the bug planted, no lease ever ends.
     fn lease_clock_ns(&self) -> u64 {
         if self.planted.answer_without_lease { 0 } else { self.clock.monotonic_ns() }
     }
 
-    /// Whether a read that may be this old, nanoseconds, can be answered here; and whether it is time to ask the leader how far it is.
+    /// Whether a read that may be this old, nanoseconds, can be answered here; and whether to ask the leader for its
+    /// position now.
     pub(crate) fn freshness(&self, staleness_ns: u64) -> (bool, bool) {
         let now_ns = self.clock.monotonic_ns();
         let age_ns = now_ns.saturating_sub(self.fresh_ns.load(Ordering::Acquire));
@@ -304,7 +307,7 @@ impl<T: TabletData> TabletHandle<T> {
         fresh_ns != 0 && self.clock.monotonic_ns().saturating_sub(fresh_ns) <= staleness_ns
     }
 
-    /// Whether a read may be answered here at this moment.
+    /// Whether a read may be answered here now.
     pub fn check(&self, permit: Permit) -> Result<(), KvError> {
         self.finish(&self.begin(permit)?)
     }
@@ -343,7 +346,8 @@ impl<T: TabletData> TabletHandle<T> {
     }
 }
 
-/// Several reads of one tablet, of one moment and under one permit. What they bring may be used once [`Self::finish`] has said so.
+/// Several reads of one tablet, of one moment and under one permit. The results may be used once [`Self::finish`] has
+/// succeeded.
 pub struct Visit<'h> {
     handle: &'h TabletHandle,
     moment: Moment<'h>,
@@ -351,7 +355,7 @@ pub struct Visit<'h> {
 }
 
 impl Visit<'_> {
-    /// The flag bits that evaluated mutations had raised by the moment, at least.
+    /// The flag bits that evaluated mutations had raised by that moment, or shortly after.
     pub fn flags(&self) -> u64 {
         self.handle.flags()
     }
@@ -405,14 +409,14 @@ impl Visit<'_> {
     /// Ends the reads.
     ///
     /// # Errors
-    /// If what was read may have been out of date.
+    /// If the values read may have been out of date.
     pub fn finish(&self) -> Result<(), KvError> {
         self.handle.finish(&self.begun)
     }
 }
 
 impl TabletHandle {
-    /// Begins several reads that are to see one moment.
+    /// Begins several reads of one moment.
     ///
     /// # Errors
     /// If the replica may not answer now.

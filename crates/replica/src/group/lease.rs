@@ -1,4 +1,5 @@
-//! The lease under which a leader answers reads alone. How support becomes a lease is told in `diorite_raft::SupportTable`'s module.
+//! The lease under which a leader answers reads alone. How support becomes a lease is explained at
+//! `diorite_raft::SupportTable`.
 
 use arc_swap::ArcSwapOption;
 use diorite_raft::{Supporter, Term};
@@ -8,13 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The support of one set of voters.
 #[derive(Debug)]
 pub(crate) struct Half {
-    /// How many supporters it takes, beside the leader itself if that is one of the voters.
+    /// How many supporters are needed, beside the leader itself if it is one of the voters.
     needed: usize,
     supporters: Vec<Arc<Supporter>>,
 }
 
 impl Half {
-    /// The support that a leader has of `voters`; `None` if it is too little at any time. `supporter` knows who acknowledged the leader.
+    /// The support that a leader has from `voters`; `None` if it is too little. `supporter` returns the support of a
+    /// voter that acknowledged the leader.
     pub(crate) fn of(voters: &[u64], me: u64, supporter: impl Fn(u64) -> Option<Arc<Supporter>>) -> Option<Self> {
         let needed = voters.len() / 2 + usize::from(!voters.contains(&me));
         let supporters: Vec<_> = voters.iter().filter(|voter| **voter != me).filter_map(|id| supporter(*id)).collect();
@@ -27,7 +29,7 @@ impl Half {
             && self.supporters.iter().zip(&other.supporters).all(same)
     }
 
-    /// The monotonic time at which the support becomes too little, if nobody renews it; `None` if none is needed.
+    /// The monotonic time at which too few voters support the lease, unless they renew it; `None` if it needs no support.
     fn until_ns(&self) -> Option<u64> {
         let mut until_ns: Vec<u64> = self.supporters.iter().map(|supporter| supporter.until_ns()).collect();
         until_ns.sort_unstable_by(|one, other| other.cmp(one));
@@ -39,14 +41,14 @@ impl Half {
     }
 }
 
-/// A leader's right to answer reads, for as long as enough followers support it: a quorum of the voters, and of both sets of voters while there
-/// are two, because another leader could be elected by a quorum of either together with one of the other.
+/// A leader's right to answer reads while enough followers support it: a quorum of the voters, and, in a joint
+/// configuration, of both sets, because another leader needs a quorum of each.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    /// The term of the leadership: a node leads at most once in a term, so equal terms are one uninterrupted reign.
+    /// The term of the leadership. A node leads at most once in a term, so equal terms mean uninterrupted leadership.
     term: Term,
     voters: Half,
-    /// The voters before, while the group changes from them to the others.
+    /// The old voters, in a joint configuration.
     outgoing: Option<Half>,
 }
 
@@ -65,7 +67,7 @@ impl Lease {
         self.term == other.term && outgoing && self.voters.is_same(&other.voters)
     }
 
-    /// When it ends if nobody renews it; `None`: never.
+    /// When it ends unless it is renewed; `None`: never.
     fn until_ns(&self) -> Option<u64> {
         let outgoing = self.outgoing.as_ref().and_then(Half::until_ns);
         self.voters.until_ns().into_iter().chain(outgoing).min()
@@ -80,28 +82,28 @@ impl Lease {
     }
 }
 
-/// What became of a lease.
+/// The change that publishing a lease made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "changes of leases are counted"]
 pub(crate) enum LeaseChange {
-    /// Reads may begin, which they might not before.
+    /// Reads may begin, and could not before.
     Taken,
-    /// The other way round.
+    /// Reads may no longer begin.
     Lost,
-    /// Neither: also if other followers support it now.
+    /// No change for reads, even if the supporters have changed.
     Nothing,
 }
 
-/// Where a replica's worker publishes its lease.
+/// The place where a store thread publishes the lease of a replica.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseSlot {
     lease: ArcSwapOption<Lease>,
-    /// The latest term whose lease somebody else than the worker has taken away.
+    /// The latest term whose lease another thread has revoked.
     revoked_term: AtomicU64,
 }
 
 impl LeaseSlot {
-    /// Replaces the lease. With `None` every read that has begun and not ended fails.
+    /// Replaces the lease. With `None`, every read that has begun and not ended fails.
     pub(crate) fn publish(&self, lease: Option<Lease>) -> LeaseChange {
         let lease = lease.filter(|lease| !self.is_revoked(lease.term));
         let current = self.lease.load();
@@ -119,21 +121,22 @@ impl LeaseSlot {
             let term = lease.as_ref().map(|lease| lease.term);
             self.lease.store(lease.map(Arc::new));
             if term.is_some_and(|term| self.is_revoked(term)) {
-                // In between: whoever did that may have taken away the one before.
+                // Another thread may have revoked the lease since the check above.
                 self.lease.store(None);
             }
         }
         change
     }
 
-    /// Takes the lease of `term` away, for ever, while the worker cannot; whether that was not so already.
+    /// Revokes the lease of `term` for good, while the store thread is blocked; returns whether it was not revoked
+    /// before.
     pub(crate) fn revoke(&self, term: Term) -> bool {
         let was_later = self.revoked_term.fetch_max(term.0, Ordering::SeqCst);
         self.lease.rcu(|lease| lease.as_ref().filter(|lease| lease.term > term).cloned());
         was_later < term.0
     }
 
-    /// Whether it was.
+    /// Whether the lease of `term` was revoked.
     pub(crate) fn is_revoked(&self, term: Term) -> bool {
         term.0 <= self.revoked_term.load(Ordering::SeqCst)
     }
@@ -144,14 +147,15 @@ impl LeaseSlot {
         lease.as_ref().filter(|lease| lease.holds(now_ns)).map(|lease| lease.term)
     }
 
-    /// How long the lease lasts if nobody renews it: `None` if there is none in force, `Some(None)` if it needs nobody's support and lasts for good.
+    /// How long the lease lasts unless it is renewed: `None` if none is in force, `Some(None)` if it needs no support
+    /// and does not end.
     pub(crate) fn left_ns(&self, now_ns: u64) -> Option<Option<u64>> {
         let lease = self.lease.load();
         let lease = lease.as_ref().filter(|lease| lease.holds(|| now_ns))?;
         Some(lease.until_ns().map(|until_ns| until_ns.saturating_sub(now_ns)))
     }
 
-    /// The term in which a read may begin whose end looks at the lease again: whether it holds now does not matter.
+    /// The term in which a read may begin. The lease is checked at the end of the read, so it need not be in force now.
     pub(crate) fn term(&self) -> Option<Term> {
         self.lease.load().as_ref().map(|lease| lease.term)
     }

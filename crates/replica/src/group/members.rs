@@ -1,11 +1,13 @@
-//! Brings a group's members in line with what the catalog wants, and leads where the catalog prefers.
+//! Changes a group's members to those that the catalog wants, and transfers leadership to the preferred leader.
 //!
-//! New voters start as learners. When all of them have (nearly) everything, one change makes the wanted voters decide together with the present ones, and
-//! a second lets them decide alone. So no step of a move has fewer voters than the table asks for, or a number of them that is even.
+//! New voters start as learners. When all of them have (nearly) all entries, one change enters a joint configuration of
+//! the present and the wanted voters, and a second one leaves it. So no step of a move has fewer voters than the table
+//! asks for, or an even number of them.
 //!
-//! Always true: a leader never takes part in its own removal. One that is not wanted transfers leadership to a voter that is, before the change if there is one, or between
-//! its two steps, while both sets decide; the next leader goes on. A change begins only if a quorum of the wanted voters is up and has everything, so that it will not stall
-//! half-way.
+//! Always true: a leader never takes part in its own removal. A leader that is not among the wanted voters transfers
+//! leadership to one that is, before the change if such a voter exists, or between its two steps, in the joint
+//! configuration; the next leader continues. A change begins only if a quorum of the wanted voters is up and has all
+//! entries, so that it does not stall half-way.
 
 use crate::events::TabletEventKind;
 use crate::group::replica::Replica;
@@ -16,27 +18,28 @@ use diorite_raft::{ConfState, MemberChange, MemberProgress};
 use diorite_storage::Engine;
 use std::sync::Arc;
 
-/// A learner that lacks no more than this many entries is given its vote.
+/// A learner that lacks at most this many entries may become a voter.
 const NEARLY: u64 = 128;
 
-/// How long a leader leads, nanoseconds, before it transfers leadership to the node that the catalog prefers; twice as long after each time that nobody has
-/// led then (the node may be up for this one, and out of touch with others), up to 32 times.
+/// How long a leader leads, nanoseconds, before it transfers leadership to the preferred leader. Doubled after each
+/// transfer that elected nobody (the preferred node may be up and unable to reach the others), up to 32 times.
 const TRANSFER_AFTER_NS: u64 = 2_000_000_000;
 
-/// How long a leader that is not wanted leads, nanoseconds, before it transfers leadership: if that has failed it is not tried again at once.
+/// How long a leader that is not among the wanted voters leads, nanoseconds, before it transfers leadership: a transfer
+/// that has failed is not repeated at once.
 const TRANSFER_UNWANTED_NS: u64 = 500_000_000;
 
-/// What is due in a led group.
+/// The next step in a led group.
 enum Due {
     Change(MemberChange),
-    /// The first of these that can lead shall, once this node has led for so long, nanoseconds.
+    /// Transfer leadership to the first of these nodes that can lead, once this node has led for so long, nanoseconds.
     Transfer(Vec<NodeId>, u64),
-    /// An entry after the last change, by which the members know that it is committed.
+    /// Append an entry after the last change, which shows the members that the change is committed.
     Confirm,
 }
 
 impl<E: Engine> Turn<E> {
-    /// The next learner to be removed or added. Removed first: what it lacks is kept in the log.
+    /// The next learner to remove or add. Removals come first: the log is kept for what a learner lacks.
     fn change_of_learners(&self, wanted: &Members, now: &ConfState) -> Option<MemberChange> {
         if let Some(surplus) = now.learners.iter().find(|node| !wanted.contains(**node)) {
             return Some(MemberChange::RemoveLearner(*surplus));
@@ -61,17 +64,18 @@ impl<E: Engine> Replica<E> {
         turn.touch(self);
     }
 
-    /// Whether the members and the leader are those that the catalog wants, as far as that can be brought about now.
+    /// Whether members and leader are as the catalog wants, as far as that is possible now.
     pub(crate) fn is_as_wanted(&self, turn: &Turn<E>) -> bool {
         self.due(turn).is_none()
     }
 
-    /// What is due in a led group, if anything.
+    /// The next step in a led group, if there is one.
     fn due(&self, turn: &Turn<E>) -> Option<Due> {
         let (wanted, now) = (&self.members.wanted, self.group.members());
         let me = turn.context.node;
         if !now.voters.contains(&me.0) {
-            // It was elected by those who go, or has carried out its own removal, which a leader before it had proposed.
+            // This leader was elected by voters that leave, or has applied its own removal, which an earlier leader had
+            // proposed.
             let preferred = wanted.voters.iter().copied().filter(|node| now.voters.contains(&node.0));
             let others = now.voters.iter().copied().map(NodeId).filter(|node| !wanted.voters.contains(node));
             let after_ns = if self.group.is_joint() { TRANSFER_UNWANTED_NS } else { 0 };
@@ -137,10 +141,10 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether a change will not hold anything up.
+    /// Whether a change would not stall the group.
     fn is_ready(&self, turn: &Turn<E>, change: &MemberChange) -> bool {
         match change {
-            // A node that cannot be reached would only hold back the log.
+            // A node that cannot be reached would only keep the log from being truncated.
             MemberChange::AddLearner(node) => turn.is_up(NodeId(*node)),
             MemberChange::RemoveLearner(_) | MemberChange::LeaveJoint => true,
             MemberChange::EnterJoint { add, demote, remove } => {
@@ -159,8 +163,8 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Transfers leadership to the first of `nodes` that is up and has been sent everything: what is sent to it arrives before the release. What is proposed meanwhile goes to
-    /// it.
+    /// Transfers leadership to the first of `nodes` that is up and was sent all entries: they arrive before the
+    /// release. Later writes are routed to it.
     fn transfer_leadership(&mut self, turn: &mut Turn<E>, nodes: &[NodeId]) {
         let last = self.group.last_index();
         let has_all = |node: &NodeId| {
@@ -178,7 +182,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// The first log index that a member may still need. A leader knows; a follower has been told.
+    /// The first log index that a member may still need. A leader knows it; a follower has received it.
     pub(crate) fn keep_from(&self) -> u64 {
         if self.group.is_leader() {
             self.group.progress().map(|member| member.matched + 1).min().unwrap_or(u64::MAX)
@@ -189,7 +193,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether `me` is the only member, nobody else is wanted, and nothing is left to be done about that.
+    /// Whether `me` is the only member, no other is wanted, and no change is left to be made.
     pub(crate) fn is_alone_for_good(&self, me: NodeId) -> bool {
         self.group.is_sole_voter()
             && self.group.members().learners.is_empty()
@@ -198,21 +202,21 @@ impl<E: Engine> Replica<E> {
             && self.group.commit_index() > self.members.index
     }
 
-    /// The other voters that have nearly all that is committed.
+    /// The other voters that have nearly all committed entries.
     pub(crate) fn able(&self) -> Vec<NodeId> {
         let (commit, voters) = (self.group.commit_index(), &self.group.members().voters);
         let is_able = |member: &MemberProgress| member.matched + NEARLY >= commit && voters.contains(&member.replica);
         self.group.progress().filter(is_able).map(|member| NodeId(member.replica)).collect()
     }
 
-    /// Forgets what members have acknowledged that are members no longer.
+    /// Forgets the acknowledgements of former members.
     pub(crate) fn forget_removed(&mut self) {
         let remaining: Vec<u64> = self.group.progress().map(|member| member.replica).collect();
         self.leading.acknowledged.retain(&remaining);
         self.published = None;
     }
 
-    /// Says whether the members are those that are wanted, with no change under way.
+    /// Publishes whether the members are as wanted, with no change under way.
     pub(crate) fn publish_committed_members(&self) {
         let has_committed_wanted = self.has_committed_wanted();
         let noted = self.handle.roles.committed_voters.load();
@@ -227,8 +231,8 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether this leader knows that the members are exactly those that are wanted, and that a quorum of them knows, also after a loss of power: whichever
-    /// of them is left to lead, those who were removed are not needed for it.
+    /// Whether this leader knows that the members are exactly the wanted ones, and that a quorum of them knows it
+    /// durably: whichever of them leads next, the removed members are not needed.
     fn has_committed_wanted(&self) -> bool {
         let (now, wanted) = (self.group.members(), &self.members.wanted);
         let same = |now: &[u64], wanted: &[NodeId]| {

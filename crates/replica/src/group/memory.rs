@@ -1,6 +1,7 @@
-//! What must be remembered of a replica beyond its life on this node.
+//! The state of a replica that must outlive its life on this node.
 
 use diorite_raft::{HardState, LogPosition};
 
-/// What a replica must remember should it be opened again.
+/// Term and vote, and the last position that may have been acknowledged: what a replica must remember if it is opened
+/// again.
 pub type Memory = (HardState, LogPosition);

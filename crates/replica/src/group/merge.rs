@@ -1,11 +1,14 @@
-//! A tablet that takes in its neighbour: the steps of that, as evaluated mutations of either tablet, so that they are replicated, survive crashes and
-//! are ordered with everything else that is written (`docs/decisions/2026-11-22-merging-tablets.md`).
+//! A merge, in which a tablet takes over the rows of its neighbour: its steps are evaluated mutations of the two
+//! tablets, so that they are replicated, survive crashes and are ordered with all other writes
+//! (`docs/decisions/2026-11-22-merging-tablets.md`).
 //!
-//! Always true: a tablet that has applied [`MergeStep::Close`] takes no writes and answers no reads, until it applies an entry that opens it again
-//! ([`crate::Core::reopen`]), which nobody proposes unless the catalog has cancelled the merge; what the other one takes in counts only if it comes
-//! from one attempt, in order and whole; once that is finished, no attempt changes anything any more, however late it comes; no step of a merge that was
-//! cancelled has an effect, however late it comes: merges are numbered, and both tablets remember which they have given up.
-//! Left out: which tablets are merged (the node's), when the one stands in the other's place, and whether a merge is cancelled (the catalog's).
+//! Always true: a tablet that has applied [`MergeStep::Close`] takes no writes and answers no reads, until it applies
+//! an entry that opens it again ([`crate::Core::reopen`]), which is proposed only if the catalog has cancelled the
+//! merge. The rows that the other tablet takes over count only if they come from one attempt, in order and complete.
+//! Once that is finished, no attempt changes anything, however late it comes. No step of a cancelled merge has an
+//! effect, however late it comes: merges are numbered, and both tablets remember which of them were cancelled.
+//! Left out: which tablets are merged (the node's), when one serves in the place of the other, and whether a merge is
+//! cancelled (the catalog's).
 
 mod reopen;
 #[cfg(test)]
@@ -29,15 +32,15 @@ use std::cmp::Ordering;
 /// The first byte of a step; no program of an inner evaluator begins with it.
 const MARK: u8 = 0xF1;
 
-/// A range of keys, the end not included.
+/// A range of keys; the end is exclusive.
 pub type KeyRange = (Vec<u8>, Vec<u8>);
 
-/// What is known of the tablet that is taken in.
+/// The state of the tablet that closes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closing {
-    /// The greatest timestamp that it has given.
+    /// Its greatest stamp.
     pub newest_stamp_us: i64,
-    /// The greatest that clients have given.
+    /// The greatest timestamp that its clients have given.
     pub newest_explicit_us: i64,
     /// Its flags.
     pub flags: u64,
@@ -53,46 +56,46 @@ impl From<&AppliedState> for Closing {
 /// A step of a merge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeStep {
-    /// To the tablet that is taken in: it ends here, unless the merge was cancelled.
+    /// To the tablet that closes: it is sealed, unless the merge was cancelled.
     Close {
-        /// The tablet itself; 0 in logs of earlier versions, which cancelled no merges.
+        /// The tablet itself; 0 in logs of earlier versions, which could not cancel merges.
         tablet: TabletId,
-        /// Which of its merges.
+        /// The number of the merge.
         number: u64,
     },
-    /// To the other: a new attempt begins, with nothing.
+    /// To the tablet that stays: begins a new attempt and discards an earlier one.
     Begin {
-        /// The tablet that is taken in.
+        /// The tablet that closes.
         from: TabletId,
-        /// Which of its merges; 0 in those that earlier versions began.
+        /// The number of the merge; 0 in logs of earlier versions.
         number: u64,
-        /// Tells attempts apart.
+        /// The number of the attempt.
         attempt: u64,
         /// Its keys.
         range: KeyRange,
     },
     /// The next part of the rows.
     Take {
-        /// The tablet that is taken in.
+        /// The tablet that closes.
         from: TabletId,
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u64,
-        /// Counts the parts, from 1.
+        /// The number of the part, from 1.
         number: u64,
-        /// What was taken in of these keys before goes.
+        /// Earlier rows in this range are discarded.
         instead_of: Option<KeyRange>,
         /// The rows, ascending.
         rows: Vec<(Vec<u8>, Vec<u8>)>,
     },
     /// The next piece of a row that is too large for one step. It counts as a part.
     TakePiece {
-        /// The tablet that is taken in.
+        /// The tablet that closes.
         from: TabletId,
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u64,
-        /// Counts the parts, from 1.
+        /// The number of the part, from 1.
         number: u64,
-        /// What was taken in of these keys before goes.
+        /// Earlier rows in this range are discarded.
         instead_of: Option<KeyRange>,
         /// The row's key.
         key: Vec<u8>,
@@ -101,34 +104,34 @@ pub enum MergeStep {
         /// Whether these are the last.
         is_last: bool,
     },
-    /// That was all.
+    /// All parts were sent.
     Finish {
-        /// The tablet that is taken in.
+        /// The tablet that closes.
         from: TabletId,
-        /// Which attempt.
+        /// The number of the attempt.
         attempt: u64,
-        /// How many parts there were.
+        /// The number of parts.
         parts: u64,
-        /// What else is known of it.
+        /// The rest of the closing tablet's state.
         closing: Closing,
     },
-    /// To the tablet that was to take the other in, once the catalog has cancelled that: what it has taken in goes.
+    /// To the tablet that stays, once the catalog has cancelled the merge: it removes the rows that it has taken over.
     Discard {
-        /// The tablet that is not taken in.
+        /// The tablet that does not close.
         from: TabletId,
-        /// Which of its merges.
+        /// The number of the merge.
         number: u64,
         /// Its keys.
         range: KeyRange,
     },
 }
 
-/// Whether a program ends the tablet that applies it: its leader may answer no read after it has proposed it.
+/// Whether a program ends the tablet that applies it. Its leader answers no read once it has proposed it.
 pub(crate) fn ends_tablet(program: &[u8]) -> bool {
     matches!(program, [MARK, CLOSE_FOR_EVER | CLOSE, ..])
 }
 
-// The second byte of a step. Earlier versions knew 0 to 3.
+// The second byte of a step. Earlier versions had 0 to 3.
 const CLOSE_FOR_EVER: u8 = 0;
 const BEGIN_UNNUMBERED: u8 = 1;
 const TAKE: u8 = 2;
@@ -138,14 +141,14 @@ const BEGIN: u8 = 5;
 const TAKE_PIECE: u8 = 6;
 const DISCARD: u8 = 7;
 
-/// What became of a step.
+/// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergeReply {
     /// It is done.
     Done,
-    /// All has been taken in already.
+    /// All rows were taken over already.
     Finished,
-    /// Another attempt has begun since, a part is missing, or the merge was cancelled.
+    /// A later attempt has begun, a part is missing, or the merge was cancelled.
     Superseded,
 }
 
@@ -211,12 +214,12 @@ impl LoggedProgram for MergeStep {
 }
 
 impl MergeStep {
-    /// The step that undoes a merge that was cancelled, in the tablet that was to take the other in.
+    /// The step that undoes a cancelled merge, in the tablet that stays.
     pub fn undo(from: TabletId, number: u64, range: KeyRange) -> Self {
         Self::Discard { from, number, range }
     }
 
-    /// All keys that it names.
+    /// All keys in the step.
     fn keys(&self) -> impl Iterator<Item = &[u8]> {
         let (range, key, rows): (Option<&KeyRange>, Option<&Vec<u8>>, &[_]) = match self {
             Self::Close { .. } | Self::Finish { .. } => (None, None, &[]),
@@ -228,7 +231,7 @@ impl MergeStep {
         bounds.chain(key).chain(rows.iter().map(|(key, _)| key)).map(Vec::as_slice)
     }
 
-    /// The step as a write; none of one that is over a limit.
+    /// The step as a write; an error if it is over a limit.
     pub fn mutation(&self) -> Result<Mutation, Unprovable> {
         Ok(Mutation::evaluated(None, &ProvenProgram::new(self)?))
     }
@@ -333,7 +336,7 @@ impl MergeStep {
     }
 }
 
-/// What has become of an attempt.
+/// The stage of an attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Stage {
     #[default]
@@ -343,15 +346,15 @@ enum Stage {
     Discarded,
 }
 
-/// How far a tablet has taken in another.
+/// How far a tablet has taken over the rows of another.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Progress {
-    /// Which merge of the other one.
+    /// The number of the merge.
     number: u64,
     attempt: u64,
     parts: u64,
     stage: Stage,
-    /// Pieces of a row that is not whole yet, under [`staged_key`]: nobody else takes anything in meanwhile.
+    /// Pieces of an incomplete row, stored under [`staged_key`]. Meanwhile no other merge may begin here.
     pieces: u32,
 }
 
@@ -371,7 +374,7 @@ impl Progress {
             _ => return Err(Malformed),
         };
         if reader.is_empty() {
-            // As earlier versions wrote it.
+            // The form of earlier versions.
             return Ok(Self { attempt, parts, stage, ..Self::default() });
         }
         let (number, pieces) = (reader.u64()?, reader.u32()?);
@@ -387,7 +390,7 @@ impl Progress {
         changes.put(&absorbed_key(from.0), &bytes);
     }
 
-    /// Removes what was taken in.
+    /// Removes the rows that were taken over.
     fn undo(
         &self,
         range: &KeyRange,
@@ -401,12 +404,12 @@ impl Progress {
         Ok(())
     }
 
-    /// Whether part `number` of `attempt` is the next one; if not, what there is to reply.
+    /// Whether part `number` of `attempt` is the next one; if not, the reply.
     fn expects(&self, attempt: u64, number: u64) -> Result<(), MergeReply> {
         if self.stage != Stage::Taking || self.attempt != attempt || number > self.parts + 1 {
             return Err(MergeReply::Superseded);
         }
-        // If it is repeated, what came after it must not be undone.
+        // A repeated part must not undo the parts after it.
         if number <= self.parts { Err(MergeReply::Done) } else { Ok(()) }
     }
 }
@@ -417,7 +420,7 @@ pub(crate) fn is_step(payload: &[u8]) -> bool {
     first.is_some_and(|mutation| matches!(mutation.body(), Body::Evaluated(program) if program.first() == Some(&MARK)))
 }
 
-/// Carries out the steps of merges, and leaves all else to the evaluator within.
+/// Carries out the steps of merges, and passes all other programs to the inner evaluator.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Merging<E>(pub E);
 
@@ -544,7 +547,7 @@ fn close(
     Ok(MergeReply::Done)
 }
 
-/// Removes the rows of a range, and nothing else: what the tablet keeps about itself lies between the keys of the least tokens.
+/// Deletes the rows of a range. The keys of the tablet's own state lie between rows of the least tokens and stay.
 fn delete_rows(
     (start, end): &KeyRange,
     view: &dyn TabletView,
@@ -563,7 +566,8 @@ fn delete_rows(
     Ok(())
 }
 
-/// Takes the next piece of a row beside `held` others; returns how many there are then. With the last one the row is whole.
+/// Takes the next piece of a row, after `held` others; returns how many there are then. The last piece completes the
+/// row.
 fn take_piece(
     held: u32,
     key: &[u8],

@@ -1,7 +1,8 @@
-//! One tablet's Raft group on this node: who leads, under which lease, with which members; what is proposed and applied.
+//! One tablet's Raft group on this node: leadership, lease and members; proposing and applying.
 //!
-//! From below: what a group is made of (`lease`, `handle`, `waiters`, `promise`, `wire`, `merge`, `split`, `row_sizes`), the replica itself (`replica`, `apply`), what groups ask of their store thread (`turn`), and
-//! what a replica does with that: `writes`, `members`, `election`, `suspects`, `advance`, `receive`.
+//! The modules, lowest layer first: the parts of a group (`lease`, `handle`, `waiters`, `promise`, `wire`, `merge`,
+//! `split`, `row_sizes`), the replica (`replica`, `apply`), the requests of groups to their store thread (`turn`), and the work of a
+//! replica: `writes`, `members`, `election`, `suspects`, `advance`, `receive`.
 
 pub(crate) mod advance;
 pub(crate) mod apply;

@@ -5,7 +5,7 @@ use ahash::AHashMap;
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use std::sync::Arc;
 
-/// Outcomes of one turn, gathered per sink so that each is woken once, in the order in which sinks came up.
+/// Outcomes of one turn, grouped by sink so that each sink is woken once, in the order of their first outcomes.
 #[derive(Default)]
 pub(crate) struct Outcomes {
     places: AHashMap<usize, usize>,
@@ -22,7 +22,7 @@ impl Outcomes {
         self.by_sink[place].1.push((waiter.token, outcome));
     }
 
-    /// The same error for several.
+    /// The same error for several waiters.
     pub(crate) fn fail(&mut self, waiters: impl IntoIterator<Item = Waiter>, error: &KvError) {
         waiters.into_iter().for_each(|waiter| self.push(waiter, Err(error.clone())));
     }

@@ -1,18 +1,19 @@
-//! What followers promise their leader, and what a leader knows of that.
+//! Promises of followers to their leader, and the acknowledgements that a leader has received.
 
 use diorite_raft::{Epoch, Term};
 use std::collections::BTreeMap;
 
-/// What a follower has promised: neither to vote for another than `leader` nor to campaign, as long as this node supports it in `epoch`.
+/// A follower's promise: it neither votes for another than `leader` nor campaigns, as long as this node supports that
+/// node in `epoch`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Promise {
     pub(crate) leader: u64,
     pub(crate) epoch: Epoch,
 }
 
-/// Of a leader: for each member the epoch under which it has acknowledged this leader's term.
+/// For a leader: the epoch under which each member has acknowledged its term.
 ///
-/// Always true: acknowledgements are of one term only; one of a later term replaces all others.
+/// Always true: all acknowledgements are of one term; one of a later term replaces all others.
 #[derive(Debug, Default)]
 pub(crate) struct Acknowledgements {
     term: Term,
@@ -20,7 +21,7 @@ pub(crate) struct Acknowledgements {
 }
 
 impl Acknowledgements {
-    /// Takes an acknowledgement; whether it changes what is known.
+    /// Records an acknowledgement; returns whether it changes anything.
     pub(crate) fn note(&mut self, term: Term, member: u64, epoch: Epoch) -> bool {
         if self.term != term {
             self.epochs.clear();
@@ -34,17 +35,18 @@ impl Acknowledgements {
         self.epochs.get(&member).copied().filter(|_| self.term == term)
     }
 
-    /// Those who have acknowledged the leader of `term`.
+    /// The members that have acknowledged the leader of `term`.
     pub(crate) fn members(&self, term: Term) -> impl Iterator<Item = u64> + '_ {
         self.epochs.keys().copied().filter(move |_| self.term == term)
     }
 
-    /// Nothing that the member has acknowledged counts any more.
+    /// Voids all acknowledgements of the member.
     pub(crate) fn forget(&mut self, member: u64) {
         self.epochs.remove(&member);
     }
 
-    /// Forgets those who are members no longer: should one come back it will not remember, so nothing may depend on it.
+    /// Voids the acknowledgements of former members: a member that comes back has forgotten them, so nothing may depend
+    /// on them.
     pub(crate) fn retain(&mut self, members: &[u64]) {
         self.epochs.retain(|member, _| members.contains(member));
     }

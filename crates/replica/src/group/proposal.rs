@@ -1,4 +1,4 @@
-//! Writes on their way into the log, and who waits for them.
+//! Writes that are to be proposed, and their waiters.
 
 use diorite_base::mutation::Mutation;
 use diorite_base::program::{Target, Unprovable};
@@ -6,18 +6,18 @@ use diorite_base::write::WriteSink;
 use diorite_base::{GroupId, NodeId, TabletId};
 use std::sync::Arc;
 
-/// Who waits for a write.
+/// The receiver of a write's outcome.
 pub(crate) struct Waiter {
     pub(crate) sink: Arc<dyn WriteSink>,
     pub(crate) token: u64,
-    /// Nobody waits for it any longer than that, on the monotonic clock; [`NO_DEADLINE`]: as long as writes are waited for.
+    /// When the request ends, on the monotonic clock; [`NO_DEADLINE`]: at the write timeout.
     pub(crate) deadline_ns: u64,
 }
 
-/// Of a write whose request says no time by which it ends.
+/// The deadline of a write whose request has none.
 pub const NO_DEADLINE: u64 = u64::MAX;
 
-/// A write on its way into the log.
+/// A write that is to be proposed.
 pub struct Proposal {
     pub(crate) tablet: TabletId,
     pub(crate) mutation: Mutation,
@@ -25,20 +25,22 @@ pub struct Proposal {
 }
 
 impl Proposal {
-    /// A write of `tablet`, whose outcome goes to `sink` under `token`; none of what its replicas could not apply.
+    /// A write to `tablet`, whose outcome goes to `sink` under the tag `token`; an error if replicas could not apply
+    /// it.
     pub fn new(tablet: TabletId, mutation: Mutation, sink: Arc<dyn WriteSink>, token: u64) -> Result<Self, Unprovable> {
         let target = if GroupId::from(tablet) == GroupId::CATALOG { Target::Catalog } else { Target::Rows };
         mutation.check_for(target)?;
         Ok(Self { tablet, mutation, waiter: Waiter { sink, token, deadline_ns: NO_DEADLINE } })
     }
 
-    /// Ends at this time of the monotonic clock: it is not proposed any more, and nobody is told the outcome of what was.
+    /// Sets the end of the request, on the monotonic clock: the write is not proposed after it, and an outcome after it
+    /// is not delivered.
     pub fn until(mut self, deadline_ns: u64) -> Self {
         self.waiter.deadline_ns = deadline_ns;
         self
     }
 
-    /// The size of what is to be written.
+    /// The size of the entry's content in bytes.
     pub fn size_bytes(&self) -> usize {
         self.mutation.size_bytes()
     }
@@ -49,7 +51,7 @@ impl Proposal {
     }
 }
 
-/// A write that this node's replica could not propose because it does not lead. Nothing was done with it.
+/// A write that this node's replica could not propose because it does not lead. It had no effect.
 pub struct Refused {
     /// The tablet.
     pub tablet: TabletId,
@@ -57,16 +59,16 @@ pub struct Refused {
     pub mutation: Mutation,
     /// Where its outcome goes.
     pub sink: Arc<dyn WriteSink>,
-    /// What names it there.
+    /// The tag of the write there.
     pub token: u64,
-    /// When it ends, on the monotonic clock; [`NO_DEADLINE`] if nobody says.
+    /// The end of the request, on the monotonic clock; [`NO_DEADLINE`] if it has none.
     pub deadline_ns: u64,
-    /// Who leads the tablet, if known.
+    /// The tablet's leader, if known.
     pub leader: Option<NodeId>,
 }
 
-/// Finds another way for writes that were submitted to a replica that does not lead.
+/// Reroutes writes that were submitted to a replica that does not lead.
 pub trait Reroute: Send + Sync + 'static {
-    /// Takes over (and empties) `refused`; their sinks are told by whoever finishes them. Must not wait.
+    /// Takes over (and empties) `refused`, and from then on answers their sinks. Must not wait.
     fn reroute(&self, refused: &mut Vec<Refused>);
 }

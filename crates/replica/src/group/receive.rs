@@ -1,8 +1,9 @@
-//! What replicas of a tablet on other nodes send.
+//! Handles the messages of a tablet's replicas on other nodes.
 //!
-//! Reads of followers, for those who ask for them: how old what a follower holds may be. A follower asks its leader, when somebody wants to read from it, how far the log is
-//! applied there. The leader answers under its lease, so everything acknowledged before the question is at or before that index. Once the follower has applied that much, it
-//! holds all that was acknowledged before the moment at which it asked; only its own clock counts.
+//! Reads from followers: a follower asks its leader, when a client wants to read from it, how far the log is applied
+//! there. The leader answers under its lease, so everything acknowledged before the question is at or before that
+//! index. Once the follower has applied that index, it holds everything that was acknowledged before the moment at
+//! which it asked; only its own clock counts.
 
 use crate::group::promise::Promise;
 use crate::group::replica::{LeaderPosition, Replica, TookOver};
@@ -76,8 +77,9 @@ fn receive_message<E: Engine>(
         replica.following.promise = promise;
         replica.following.keep_from = keep_from;
         if replica.following.announces_data {
-            // The leader knows where the copy ends when it sends entries that follow on it. Until then its log may not reach back to what it takes this
-            // replica to hold, so that it would copy the data again and again.
+            // The leader knows where the copy ends once it sends entries that follow on it. Until then the position
+            // where it assumes this replica's log to end may be truncated in its own, and it would send copies again
+            // and again.
             replica.following.announces_data = kind != MessageType::MsgAppend
                 || previous.index < replica.applied.index
                 || !replica.group.holds(previous);
@@ -88,20 +90,20 @@ fn receive_message<E: Engine>(
             turn.activate(replica);
         }
     } else if acknowledges && is_of_term && replica.group.is_leader() {
-        // Not when it has answered to a heartbeat: a replica that has lost its log may hold less than it is told.
+        // Not after an answer to a heartbeat: a replica that has lost its log may hold less than the leader assumes.
         if kind == MessageType::MsgAppendResponse {
             send_commit_notification(replica);
         }
         if epoch != Epoch::NONE && replica.leading.acknowledged.note(term, from, epoch) {
             replica.published = None;
-            // It may have been restarted since, and what it knew of commits is not in its log.
+            // The member may have been restarted, and its last commit index need not be in its log.
             replica.group.forget_commit(from, commit);
         }
     }
 }
 
-/// Notifies those who hold it what this leader found committed when it took over, once that is certain: where another led before, writers may be waiting for it. Later
-/// commits travel with entries.
+/// Notifies members of the commit index that this leader found when it took over, once it is certain: writers may be
+/// waiting for it at the nodes that led before. Later commit indexes are sent with entries.
 fn send_commit_notification<E: Engine>(replica: &mut Replica<E>) {
     let term = replica.group.term();
     let commit = match replica.leading.took_over {
@@ -116,12 +118,12 @@ fn send_commit_notification<E: Engine>(replica: &mut Replica<E>) {
     }
 }
 
-/// Answers a follower how far the log is applied here, if this replica may answer reads.
+/// Answers a follower with the applied position, if this replica may answer reads.
 fn on_ask<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, asked_ns: u64) {
-    // Whoever asks asks again, another node if this one does not lead.
+    // The sender asks again, another node if this one does not lead.
     let Ok(term) = replica.handle.begin_read() else { return };
     let index = replica.applied.index;
-    // It may hold all that and not know that it is committed.
+    // The member may hold all entries and lack the commit index.
     let waits = replica.group.progress().any(|member| member.replica == from.0 && member.committed < index);
     if replica.handle.finish_read(term).is_ok() {
         turn.outbox.post_envelope(from, replica.group_id(), &Envelope::Position { asked_ns, index });
@@ -131,18 +133,18 @@ fn on_ask<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId,
     }
 }
 
-/// A node has prepared the child tablets of this one.
+/// A node has prepared the child tablets of this tablet.
 fn on_prepared<E: Engine>(replica: &Replica<E>, from: NodeId) {
     if replica.group.all_voters().any(|voter| voter == from.0) {
         replica.handle.children.prepared.lock().insert(from);
     }
 }
 
-/// A replica on another node is open that knows of no leader.
+/// A replica on another node was opened and knows of no leader.
 fn on_opened<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId) {
     let now_ns = turn.now_ns();
     if replica.group.is_leader() {
-        // It is notified again, whatever it knew before.
+        // It is sent the commit index again, whatever it knew before.
         replica.group.forget_commit(from.0, 0);
     } else if replica.group.leader() == 0 && replica.ranked_voters().first() == Some(&turn.context.node.0) {
         replica.visits.campaign_ns = now_ns;

@@ -1,4 +1,4 @@
-//! What a replica's data and log say of it when it is opened.
+//! Recovers a replica's state from its data and its log when it is opened.
 
 use crate::group::split::SplitMark;
 use diorite_base::{GroupId, TabletId};
@@ -7,7 +7,7 @@ use diorite_storage::{AppliedState, Engine, Log, LogRecords, MEMBERS_KEY, SPLIT_
 use protobuf::Message as _;
 use std::sync::Arc;
 
-/// Whether the data holds more than the log, or something else at the applied index.
+/// Whether the data is ahead of the log, or the log has another entry at the applied index.
 fn is_ahead_of_log<E: Engine>(
     recovered: &Recovered,
     applied: &AppliedState,
@@ -23,7 +23,8 @@ fn is_ahead_of_log<E: Engine>(
     Ok(entries.first().is_none_or(|entry| entry.term != applied.term))
 }
 
-/// How the tablet was split, if its data says so: a child's may still say how its parent was.
+/// The split of the tablet, if its data records one; the data of a child tablet may still hold the record of its
+/// parent's.
 pub(crate) fn split_mark<E: Engine>(
     tablet: TabletId,
     data: &Arc<E::Tablet>,
@@ -33,7 +34,8 @@ pub(crate) fn split_mark<E: Engine>(
     Ok(mark.filter(|mark| mark.parent == tablet))
 }
 
-/// What the log says of a group, as far as it belongs to the data, which holds everything up to `applied`.
+/// The group's state according to the log, as far as it belongs to the data, which has applied everything up to
+/// `applied`.
 pub(crate) fn recover_log<E: Engine>(
     group_id: GroupId,
     data: &Arc<E::Tablet>,
@@ -43,11 +45,11 @@ pub(crate) fn recover_log<E: Engine>(
     let mut recovered = log.recover(group_id)?;
     recovered.applied = applied.index;
     if recovered.hard_state.term < applied.term {
-        // Its data was made of another's, in whose last term it has not voted.
+        // The data is a copy of another replica's; this replica has not voted in that replica's last term.
         recovered.hard_state.term = applied.term;
         recovered.hard_state.vote = 0;
     }
-    // The members as of the applied index; before the first change they are the initial voters, whom the log names.
+    // The members as of the applied index; before the first change they are the initial voters, which the log has.
     if let Some(members) = data.get(MEMBERS_KEY)? {
         recovered.conf_state = ConfState::parse_from_bytes(&members)
             .map_err(|error| StorageError::Corrupt(format!("members of {group_id}: {error}")))?;
@@ -58,7 +60,7 @@ pub(crate) fn recover_log<E: Engine>(
         return Err(StorageError::Corrupt(gap));
     }
     if is_ahead_of_log::<E>(&recovered, applied, &log.reader(group_id))? {
-        // A copy of another replica's data has taken the place of what the log belonged to.
+        // A copy of another replica's data has replaced the data that the log belonged to.
         let mut records = <E::Log as Log>::Records::default();
         records.restart_after(group_id, recovered.last.index, applied.index, applied.term)?;
         log.write(&mut records, true)?;

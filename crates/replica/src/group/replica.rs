@@ -24,17 +24,17 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// A follower puts off applying no more entries than this, and no more bytes than the next.
+/// The most entries that a follower defers applying; the next constant limits their bytes.
 const DEFERRED_ENTRIES: usize = 32;
 const DEFERRED_BYTES: usize = 256 << 10;
 
-/// The inputs of what is published to other threads of a replica, beside those whose changes clear [`Replica::published`]: the members, those that are wanted, and who
-/// has acknowledged the leader in which epoch.
+/// Inputs of the state that a replica publishes to other threads, beside those whose changes clear
+/// [`Replica::published`]: the members, the wanted members, and the epochs of acknowledgements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PublishedInputs {
     pub(crate) term: Term,
     leader: u64,
-    /// Counts changes of support between nodes.
+    /// The number of changes of support between nodes.
     support: u64,
     may_propose: bool,
     pub(crate) is_established: bool,
@@ -44,7 +44,7 @@ pub(crate) struct PublishedInputs {
     has_failed: bool,
 }
 
-/// Committed entries that a follower has put off applying.
+/// Committed entries that a follower has deferred applying.
 #[derive(Default)]
 pub(crate) struct Deferred {
     entries: Vec<Entry>,
@@ -65,7 +65,7 @@ impl Deferred {
         self.entries.append(more);
     }
 
-    /// All of them; then there are none.
+    /// Removes and returns all entries.
     pub(crate) fn take(&mut self) -> Vec<Entry> {
         self.bytes = 0;
         std::mem::take(&mut self.entries)
@@ -76,40 +76,41 @@ fn data_bytes(entries: &[Entry]) -> usize {
     entries.iter().map(|entry| entry.data.len()).sum()
 }
 
-/// What a replica knows and owes as a follower.
+/// A replica's state as a follower.
 #[derive(Default)]
 pub(crate) struct Following {
     pub(crate) promise: Option<Promise>,
-    /// The first log index that some member may still need, as its leader said.
+    /// The first log index that some member may still need, according to its leader.
     pub(crate) keep_from: u64,
-    /// The leader may not know how much this replica holds: its data was replaced by a copy, or it was sent a copy that it does not need.
+    /// Whether the leader may not know how much this replica holds: its data was replaced by a copy, or it was sent a
+    /// copy that it does not need.
     pub(crate) announces_data: bool,
     /// Committed entries that are not applied yet.
     pub(crate) deferred: Deferred,
-    /// How far its leader was, and when this node asked; until that much is applied.
+    /// The leader's last answer to a request for its position, until that index is applied.
     pub(crate) position: Option<LeaderPosition>,
-    /// What others have said of their logs, if this one's may have lost its end.
+    /// The ends of other voters' logs, needed if this one's may have lost its end.
     pub(crate) standings: Standings,
 }
 
-/// How far a leader was.
+/// A leader's applied position.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaderPosition {
     pub(crate) index: u64,
-    /// When this node asked, on its own monotonic clock.
+    /// When this node sent the request, on its own monotonic clock.
     pub(crate) asked_ns: u64,
 }
 
-/// That a leader has ended its lease for the rest of its term.
+/// The last release: a leader has ended its lease for the rest of its term.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Release {
-    /// The latest term whose leader, this node or another, has done so.
+    /// The latest term that was released, by this node or another.
     pub(crate) term: Term,
-    /// When this node did, if it did in the current term.
+    /// When this node released the current term, if it did.
     pub(crate) at_ns: u64,
 }
 
-/// What a replica knows as a leader.
+/// A replica's state as a leader.
 #[derive(Default)]
 pub(crate) struct Leading {
     pub(crate) acknowledged: Acknowledgements,
@@ -118,7 +119,7 @@ pub(crate) struct Leading {
     pub(crate) since_ns: Option<u64>,
     /// Since when this leader has had no lease although a member is bound to it.
     pub(crate) in_vain_since_ns: Option<u64>,
-    /// How often in a row nobody has led after this node had ended its lease.
+    /// How many releases of this node in a row were followed by no new leader.
     pub(crate) vain_releases: u32,
     /// The commit index with which this replica's last term as a leader began.
     pub(crate) took_over: Option<TookOver>,
@@ -131,29 +132,30 @@ pub(crate) struct TookOver {
     pub(crate) commit: u64,
 }
 
-/// Writes on their way into the log.
+/// Writes that are to be proposed or wait for their outcome.
 #[derive(Default)]
 pub(crate) struct Writes {
-    /// Gives their timestamps. Each tablet has its own: a timestamp from the future stays where it was given.
+    /// Issues stamps. Each tablet has its own clock, so that a stamp from the future affects no other tablet.
     pub(crate) stamps: HybridClock,
-    /// Of this turn, not proposed yet.
+    /// Writes of this turn that are not proposed yet.
     pub(crate) fresh: Vec<Proposal>,
     /// Waiters of proposed entries.
     pub(crate) waiting: Waiters,
-    /// When this leader last proposed some.
+    /// When this leader last proposed writes.
     pub(crate) proposed_ns: u64,
-    /// In which term which `gc_grace_seconds` was last written to the log.
+    /// The last `gc_grace_seconds` written to the log, and the term.
     pub(crate) logged_grace: (Term, u32),
 }
 
 /// The end of the tablet, by a split or a merge.
 #[derive(Default)]
 pub(crate) struct Ending {
-    /// It has been split, and is sealed.
+    /// The split that sealed the tablet.
     pub(crate) split: Option<SplitMark>,
-    /// The entry with which this leader has proposed to end the tablet: it serves nothing in that term until the entry is applied and turns out not to have ended it.
+    /// The entry with which this leader has proposed to end the tablet. It serves nothing in that term until the entry
+    /// is applied without having ended the tablet.
     pub(crate) proposed: Option<LogPosition>,
-    /// The merge, and the term, in which this leader has proposed to open the tablet again.
+    /// Merge and term for which this leader has proposed to open the tablet again.
     pub(crate) reopening: Option<(u64, Term)>,
 }
 
@@ -179,11 +181,12 @@ impl Visits {
     }
 }
 
-/// The members that are wanted, and since when the present ones are.
+/// The wanted members, and the last change of the present ones.
 pub(crate) struct Membership {
     pub(crate) wanted: Members,
-    /// Entries after this one were proposed by leaders that had carried out the last change of the members: whoever holds one of them durably knows, after a restart too,
-    /// that the change is committed, as commit indexes are written with entries.
+    /// Index of the last applied change. Entries after it were proposed by leaders that had applied the change: a
+    /// replica that holds one of them durably knows, after a restart too, that the change is committed, as commit
+    /// indexes are written with entries.
     pub(crate) index: u64,
 }
 
@@ -199,19 +202,20 @@ pub struct Replica<E: Engine> {
     pub(crate) leading: Leading,
     pub(crate) ending: Ending,
     pub(crate) visits: Visits,
-    /// The inputs of what was last published to other threads; `None` if another of its inputs has changed since.
+    /// The inputs of the state that was last published to other threads; `None` if another input has changed since.
     pub(crate) published: Option<PublishedInputs>,
-    /// Set once it cannot go on; writes are refused with this.
+    /// Why the replica has failed, if it has; writes are refused with this.
     pub(crate) failure: Option<String>,
-    /// Where a leader's knowledge of the other members was in memory when something was last published; only to ask for it ahead of its use.
+    /// The addresses of a leader's progress table when the state was last published, for prefetching only.
     progress_at: Range<usize>,
-    /// The last entry that decides who decides, until what comes after it has been recorded with a commit index as high: then a restart knows that it is committed.
+    /// The last entry that changes members or ends the tablet, until a later entry was recorded with a commit index at
+    /// least as high: a restart then knows that it is committed.
     deciding_index: u64,
-    /// What the last turn has left, to be compared with what the next one does.
+    /// The state after the last checked turn.
     checked: Checked,
 }
 
-/// What a replica is opened with, beside its data and its log.
+/// The settings with which a replica is opened, beside its data and its log.
 pub struct Opening {
     /// Which tablet.
     pub tablet: TabletId,
@@ -222,7 +226,7 @@ pub struct Opening {
 }
 
 impl<E: Engine> Replica<E> {
-    /// A replica that goes on from what its data and its log hold. `place`: the worker and the disk.
+    /// A replica that continues from its data and its log. `place`: store thread and disk.
     ///
     /// # Errors
     /// If its data or its log cannot be read, or are not what a replica has written.
@@ -243,10 +247,10 @@ impl<E: Engine> Replica<E> {
             applied.index -= 1;
             recovered.applied = applied.index;
         }
-        // An empty log after something: the leader may take this replica for one that holds nothing.
+        // The log is empty and was truncated: the leader may assume that this replica holds nothing.
         let announces_data = recovered.last == recovered.truncated && recovered.truncated.index > 0;
         let (truncated, deciding_index) = (recovered.truncated.index, recovered.last.index);
-        // Every node waits for changes of the catalog.
+        // Every node follows the catalog, so it sends commit notifications at once.
         let options = GroupOptions { replica: context.node.0, announces_commits: group_id == GroupId::CATALOG };
         let group = Group::new(&options, recovered, log.reader(group_id))?;
         let clock = Arc::clone(&context.clock);
@@ -272,7 +276,7 @@ impl<E: Engine> Replica<E> {
         })
     }
 
-    /// What other threads may know and do of it.
+    /// The handle for other threads.
     pub fn handle(&self) -> &Arc<TabletHandle<E::Tablet>> {
         &self.handle
     }
@@ -285,18 +289,19 @@ impl<E: Engine> Replica<E> {
         GroupId::from(self.handle.id())
     }
 
-    /// Asks for the memory of what it points to.
+    /// Prefetches the memory that the replica refers to.
     pub(crate) fn fetch_ahead(&self) {
         prefetch(&*self.handle);
         prefetch_range(self.progress_at.clone());
     }
 
-    /// Remembers where in memory a leader's knowledge of the members is.
+    /// Records the addresses of a leader's progress table.
     pub(crate) fn note_progress_place(&mut self) {
         self.progress_at = self.group.progress_at();
     }
 
-    /// What is published need not be published anew if [`Self::published`] is the same. `support`: [`crate::peers::liveness::SupportView::changes`].
+    /// The inputs of the published state: it need not be published again if they equal [`Self::published`]. `support`:
+    /// [`crate::peers::liveness::SupportView::changes`].
     pub(crate) fn published_inputs(&self, support: u64) -> PublishedInputs {
         PublishedInputs {
             term: self.group.term(),
@@ -311,13 +316,13 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// The voters that are wanted, or are, if nobody has said so: who campaigns first comes first.
+    /// The wanted voters, or the present ones if none are wanted, in the order in which they campaign.
     pub(crate) fn ranked_voters(&self) -> Vec<u64> {
         let wanted = &self.members.wanted.voters;
         if wanted.is_empty() { self.group.members().voters.clone() } else { wanted.iter().map(|node| node.0).collect() }
     }
 
-    /// Whether the tablet is sealed: its child tablets serve in its place, or the tablet that has taken it in.
+    /// Whether the tablet is sealed: its child tablets, or the tablet that has taken over its rows, serve in its place.
     pub(crate) fn has_ended(&self) -> bool {
         self.ending.split.is_some() || self.applied.flags & CLOSED != 0
     }
@@ -336,18 +341,19 @@ impl<E: Engine> Replica<E> {
             && (!has_ended || self.handle.planted.keep_lease_when_split)
     }
 
-    /// Of a leader: whether it has seen every committed write, so that its stamps are greater than theirs.
+    /// For a leader: whether it has applied every committed write, so that its stamps are greater than theirs.
     pub(crate) fn may_stamp(&self) -> bool {
         let published = self.published.as_ref().filter(|published| published.term == self.group.term());
         published.map_or_else(|| self.group.is_established_leader(), |published| published.is_established)
     }
 
-    /// Whether it leads and has ended its lease for good, so that another shall lead.
+    /// Whether it leads and has ended its lease for good, so that another is to lead.
     pub(crate) fn has_released(&self) -> bool {
         self.group.is_leader() && self.leading.release.term == self.group.term()
     }
 
-    /// Whether it may put off applying these committed entries: nobody here waits for them, and there are not too many of them yet.
+    /// Whether applying these committed entries may be deferred: no writer waits for them here, and there are not too
+    /// many yet.
     pub(crate) fn may_defer(&self, committed: &[Entry]) -> bool {
         !self.group.is_leader()
             && self.group_id() != GroupId::CATALOG
@@ -359,7 +365,7 @@ impl<E: Engine> Replica<E> {
                 .all(|entry| entry.get_entry_type() == EntryType::EntryNormal && entry.context.is_empty())
     }
 
-    /// Whether a tick is to visit it now; then it is noted that one did. A leader that is written to is busy with that, so less often.
+    /// Whether a tick is to visit it now; if so, records the visit. A leader that is written to is visited less often.
     pub(crate) fn is_visit_due(&mut self, now_ns: u64) -> bool {
         let is_busy = now_ns < self.writes.proposed_ns + QUIET_NS && now_ns < self.visits.ticked_ns + PING_NS;
         if !is_busy {
@@ -368,12 +374,13 @@ impl<E: Engine> Replica<E> {
         !is_busy
     }
 
-    /// Who should be asked instead.
+    /// The node to ask instead.
     pub(crate) fn leader_elsewhere(&self, me: NodeId) -> Option<NodeId> {
         Some(NodeId(self.group.leader())).filter(|leader| leader.0 != 0 && *leader != me)
     }
 
-    /// Whether a step holds, or follows, an entry that decides who decides ([`Self::deciding_index`]). `decides`: whether an entry does.
+    /// Whether a step holds, or follows, an entry that changes members or ends the tablet ([`Self::deciding_index`]).
+    /// `decides` finds such an entry.
     pub(crate) fn is_deciding(&mut self, step: &Step, decides: impl Fn(&Entry) -> bool) -> bool {
         let Some(last) = step.entries.last() else { return false };
         if let Some(deciding) = step.entries.iter().rev().find(|entry| decides(entry)) {
@@ -386,7 +393,7 @@ impl<E: Engine> Replica<E> {
         is_deciding
     }
 
-    /// In tests and in the simulation: nobody is a member twice, and a leader counts on members only.
+    /// In tests and in the simulation: no member is listed twice, and a leader tracks only members.
     fn check_members(&self) {
         let members = self.group.members();
         let is_twice = |ids: &[u64]| ids.iter().enumerate().any(|(at, id)| ids[..at].contains(id));

@@ -1,23 +1,25 @@
-//! Which keys the requests of a tablet are for: a few of them, so that a tablet with too much to do can be divided where its load is.
+//! Samples of the keys that a tablet's requests access, so that a tablet with too much load can be split where its load
+//! is.
 //!
-//! Always true: no request waits, allocates or asks the clock for it; one in 64 stores one number, in a line of memory of its own, the others multiply once. Newer
-//! keys take the place of older ones, and what was taken is not given again.
-//! Which request is kept follows from how many came before by a multiplication, not by a mask: a client that works through its keys in turn would be
-//! caught at the same key each time.
-//! Left out: what the keys mean. The first eight bytes tell partitions apart (they are the token), and nobody here needs more.
+//! Always true: no request waits, allocates or reads a clock for it; one in 64 stores one number, in a cache line of
+//! its own, the others do one multiplication. Newer samples replace older ones, and each is returned once.
+//! A multiplication, and not a mask, selects the requests by their number: with a mask, a client that goes through its
+//! keys in turn would be sampled at the same key each time.
+//! Left out: the meaning of keys. The first eight bytes are the token, which is enough.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Keys that are held.
+/// The number of samples that are held.
 const SLOTS: usize = 64;
-/// One request in two to the power of this is kept.
+/// One request in two to the power of this is sampled.
 const RARITY_BITS: u32 = 6;
-/// Two to the power of 64 by the golden ratio: its multiples are spread evenly over all numbers, whatever the step.
+/// Two to the power of 64 divided by the golden ratio: its multiples are spread evenly over all numbers, whatever the
+/// step.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Not a key: the least of all tokens, which no partition has.
+/// Marks an empty slot: the least of all tokens, which no partition has.
 const NONE: u64 = 0;
 
-/// The beginnings of some keys that a tablet was asked for.
+/// The first eight bytes of some keys of a tablet's requests.
 pub(crate) struct KeySamples(Box<[AtomicU64; SLOTS]>);
 
 impl Default for KeySamples {
@@ -27,13 +29,13 @@ impl Default for KeySamples {
 }
 
 impl KeySamples {
-    /// Whether the `nth` request is one of those whose key is kept.
+    /// Whether the `nth` request is sampled.
     #[inline]
     pub(crate) fn wants(nth: u64) -> bool {
         nth.wrapping_mul(SPREAD) >> (u64::BITS - RARITY_BITS) == 0
     }
 
-    /// Keeps the key of the `nth` request, if it is one of those.
+    /// Stores the key of the `nth` request, if it is to be sampled.
     #[inline]
     pub(crate) fn offer(&self, nth: u64, key: &[u8]) {
         if Self::wants(nth) {
@@ -41,16 +43,17 @@ impl KeySamples {
         }
     }
 
-    /// Keeps the key of the `nth` request.
+    /// Stores the key of the `nth` request.
     #[cold]
     pub(crate) fn keep(&self, nth: u64, key: &[u8]) {
         let Some(head) = key.first_chunk() else { return };
-        // The bits after those that chose it: they are spread as evenly, so that a slot is used again only when nearly all others were.
+        // The bits after those that selected the request: they are spread as evenly, so that a slot is reused only when
+        // nearly all others were.
         let slot = (nth.wrapping_mul(SPREAD) >> (u64::BITS - 2 * RARITY_BITS)) as usize % SLOTS;
         self.0[slot].store(u64::from_be_bytes(*head), Ordering::Relaxed);
     }
 
-    /// The first eight bytes of the keys that were kept since this was last asked, the newest 64 or so.
+    /// The samples since the last call, the newest 64 or so.
     pub(crate) fn take(&self) -> Vec<[u8; 8]> {
         let kept = self.0.iter().map(|slot| slot.swap(NONE, Ordering::Relaxed));
         kept.filter(|head| *head != NONE).map(u64::to_be_bytes).collect()
@@ -62,7 +65,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// What is kept of `requests` whose keys are taken in turn.
+    /// The samples of `requests` that access `keys` in turn.
     fn kept(requests: u64, keys: u64) -> Vec<u64> {
         let samples = KeySamples::default();
         for nth in 0..requests {

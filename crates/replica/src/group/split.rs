@@ -1,10 +1,11 @@
-//! A tablet replica that is split: its group ends with an entry that says where, and two others begin with what it holds
-//! (`docs/decisions/2026-11-22-splitting-tablets.md`).
+//! The split of a tablet: its group ends with an entry that names the boundary, and the groups of two child tablets
+//! begin with its data (`docs/decisions/2026-11-22-splitting-tablets.md`).
 //!
-//! Always true: a leader has given up its lease before it proposes the entry; a replica that has applied it takes no writes and answers no reads, for ever;
-//! all replicas of a child begin at the same index and term, those of the entry, with the same data; a child's data is made of its parent's
-//! only on a node whose Raft log knows nothing of the child, and counts for nothing until it does.
-//! Left out: which tablets are split, and that the children take the parent's place (the catalog's).
+//! Always true: a leader ends its lease before it proposes the entry; a replica that has applied it takes no writes and
+//! answers no reads, for ever; all replicas of a child begin at the same index and term, those of the entry, with the
+//! same data; a child's data is made from its parent's only on a node whose Raft log has no record of the child, and is
+//! not used until it has.
+//! Left out: which tablets are split, and when the children serve in the parent's place (the catalog's).
 
 use crate::planted::Planted;
 use diorite_base::bytes::{Malformed, Reader, put_slice};
@@ -20,13 +21,14 @@ use std::sync::Arc;
 /// Marks the entry in its raft context.
 pub(crate) const SPLIT: &[u8] = b"split";
 
-/// What is added to prepared children from their parent's log at most, for each; if there is more they are made anew.
+/// The most bytes that are added to each prepared child from its parent's log; if there are more, its data is made
+/// anew.
 const MAX_ADDED_BYTES: u64 = 16 << 20;
 
 /// Where a tablet is split, and into which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Split {
-    /// The first key that is the second child's; at least eight bytes long, as keys of the data are.
+    /// The first key of the second child; at least eight bytes long, as keys of the data are.
     pub boundary: Vec<u8>,
     /// The children, in the order of their keys.
     pub children: [TabletId; 2],
@@ -66,16 +68,16 @@ impl MarkedPayload for Split {
     }
 }
 
-/// That a tablet has been split, as its data says.
+/// The record in a tablet's data that it was split.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SplitMark {
-    /// Which.
+    /// The tablet that was split.
     pub parent: TabletId,
-    /// The entry that split it: its index in the parent's log.
+    /// The index of the split entry in the parent's log.
     pub index: u64,
     /// Its term.
     pub term: u64,
-    /// Where, and into which.
+    /// The boundary and the children.
     pub split: Split,
 }
 
@@ -96,14 +98,15 @@ impl SplitMark {
     }
 }
 
-/// Is notified of replicas that have been split.
+/// Receives splits of replicas.
 pub trait SplitListener: Send + Sync + 'static {
-    /// A replica of this node has applied the entry that splits its tablet, or has been opened as one that had; `leads`: it leads. Must not wait.
+    /// A replica of this node has applied the entry that splits its tablet, or has been opened after that; `leads`: it
+    /// leads. Must not wait.
     fn split(&self, mark: &SplitMark, leads: bool);
 }
 
-/// Begins the log of a child whose data was made when its parent had applied `held`, with what `parent`'s log holds from there until the split, committed. Returns
-/// false, and changes nothing, if that is not whole.
+/// Begins the log of a child whose data was made when its parent had applied `held`, with the committed entries of
+/// `parent`'s log from there to the split. Returns false, and changes nothing, if some of them are missing.
 pub fn begin_from_log<R: LogReader, B: LogRecords>(
     held: &AppliedState,
     mark: &SplitMark,
@@ -118,7 +121,8 @@ pub fn begin_from_log<R: LogReader, B: LogRecords>(
     let mut entries = parent.entries(held.index + 1, mark.index + 1, MAX_ADDED_BYTES).unwrap_or_default();
     let is_whole = entries.first().is_some_and(|entry| entry.index == held.index + 1)
         && entries.last().is_some_and(|entry| (entry.index, entry.term) == (mark.index, mark.term));
-    // Of a parent that lagged so far behind that it was a child still to be cut: whose part is to be kept there only that knows.
+    // The parent was itself a child whose data was not reduced yet: only the parent knows which part of the rows to
+    // keep.
     let is_cut_twice = entries.iter().rev().skip(1).any(|entry| entry.context == SPLIT);
     if !is_whole || is_cut_twice {
         return Ok(false);
@@ -133,15 +137,17 @@ pub fn begin_from_log<R: LogReader, B: LogRecords>(
     Ok(true)
 }
 
-/// Begins the log of a child whose data was made when its parent had been split: it stands for everything until there.
+/// Begins the log of a child whose data was made after its parent had been split: the data holds everything up to
+/// there.
 pub fn begin_as_copy<B: LogRecords>(mark: &SplitMark, child: GroupId, records: &mut B) -> Result<(), StorageError> {
     records.restart_after(child, 0, mark.index, mark.term)
 }
 
-/// Removes from a child's data, when it is opened for the first time, what is its sibling's. Its group begins where its parent's was split, whatever that has
-/// applied since.
+/// Removes the sibling's rows from a child's data when it is opened for the first time. The child's group begins where
+/// its parent's was split, whatever that has applied since.
 ///
-/// Durable when it returns: the log is truncated by what is durable, and that must not be an index of the parent's log.
+/// Durable when it returns: the log is truncated by the durable applied index, which must not be one of the parent's
+/// log.
 pub fn keep_own<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>, planted: Planted) -> Result<(), StorageError> {
     let Some(bytes) = data.get(SPLIT_KEY)? else { return Ok(()) };
     let corrupt = |_| StorageError::Corrupt(format!("how {tablet} was split"));
@@ -157,7 +163,8 @@ pub fn keep_own<E: Engine>(tablet: TabletId, data: &Arc<E::Tablet>, planted: Pla
     Ok(())
 }
 
-/// Puts into `batch`, if `tablet` is a child of this split, that what is its sibling's goes. The applied state has to be written with it.
+/// Puts the removal of the sibling's rows into `batch`, if `tablet` is a child of this split. The applied state has to
+/// be written with it.
 pub(crate) fn keep_part<E: Engine>(
     split: &Split,
     tablet: TabletId,
@@ -167,10 +174,10 @@ pub(crate) fn keep_part<E: Engine>(
     match split.children.iter().position(|child| *child == tablet) {
         Some(0) => batch.delete_range(&split.boundary, AFTER_ALL_KEYS),
         Some(_) => batch.delete_range(&[], &split.boundary),
-        // Its own, or its parent's parent's.
+        // The record is of the tablet's own split, or of its parent's parent's.
         None => return Ok(false),
     }
-    // What is about the tablet itself may lie within the range.
+    // The keys of the tablet's own state may lie within the range.
     if let Some(members) = data.get(MEMBERS_KEY)? {
         batch.put(MEMBERS_KEY, &members);
     }
@@ -192,7 +199,8 @@ mod tests {
         }
     }
 
-    /// The log of a child is truncated by what is durable: if that said how far its parent had come, entries of the child would go that are in memory only.
+    /// The log of a child is truncated by its durable applied index: if that were the parent's, entries of the child
+    /// that are only in memory would be dropped.
     #[test]
     fn a_child_that_begins_as_a_copy_is_durable_as_its_own() {
         use diorite_storage::{Memory, MemoryBatch, MemoryTablet, TabletBatch, TabletData};
@@ -201,7 +209,7 @@ mod tests {
         let data = Arc::new(MemoryTablet::new(None));
         let mut batch = MemoryBatch::default();
         batch.put(SPLIT_KEY, &mark.encode());
-        // The parent has applied more since, of its own log.
+        // The parent has applied more entries of its own log since.
         data.apply(&mut batch, &AppliedState { index: 12, term: 4, ..AppliedState::default() }).expect("memory");
         data.flush();
         keep_own::<Memory>(TabletId(7), &data, Planted::default()).expect("memory");

@@ -4,13 +4,14 @@ use crate::group::timing::PING_NS;
 use diorite_raft::LogPosition;
 use std::collections::BTreeMap;
 
-/// How long what a voter has said of its log counts, nanoseconds: it says so again and again.
+/// How long a voter's report of its log's end counts, nanoseconds: it is repeated more often than that.
 const FRESH_NS: u64 = 5 * PING_NS;
 
-/// How long voters that say nothing are waited for, nanoseconds, if a quorum has said something: what only they hold is lost otherwise.
+/// How long voters that have not reported are waited for, nanoseconds, once a quorum has: entries that only they hold
+/// would be lost.
 const OTHERS_TIMEOUT_NS: u64 = 30_000_000_000;
 
-/// What the other voters have said of their logs.
+/// The ends of the other voters' logs, as reported.
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
     reported: BTreeMap<u64, (LogPosition, u64)>,
@@ -18,7 +19,7 @@ pub(crate) struct Standings {
 }
 
 impl Standings {
-    /// From now on others are waited for, if they are not already.
+    /// Begins the wait for reports, if it has not begun.
     pub(crate) fn begin(&mut self, now_ns: u64) {
         self.since_ns.get_or_insert(now_ns);
     }
@@ -27,7 +28,8 @@ impl Standings {
         self.reported.insert(node, (end, now_ns));
     }
 
-    /// The end that a log must have reached whose holder may lead; `None`: too little is known of the others. `sets`: the voters, and those before while both decide.
+    /// The least position at which the log of the next leader may end; `None` if too few voters have reported. `sets`:
+    /// the voters; in a joint configuration both sets.
     pub(crate) fn least(&self, me: u64, own: LogPosition, sets: [&[u64]; 2], now_ns: u64) -> Option<LogPosition> {
         let fresh = |voter: &u64| {
             self.reported.get(voter).filter(|(_, reported_ns)| now_ns < reported_ns + FRESH_NS).map(|(end, _)| *end)

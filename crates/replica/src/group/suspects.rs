@@ -1,13 +1,17 @@
-//! Replicas whose log may have lost its end: with `--durability interval` the power went before it was durable.
+//! Suspect replicas: their log may have lost its end in a loss of power with `--durability interval`.
 //!
-//! Such a replica does not know how far it has acknowledged, so others may count on entries that it does not hold any more. It asks ([`Envelope::Suspect`]). A leader
-//! of its term forgets what it has acknowledged, sends it what it lacks, and says where the leader's own log ends: the replica has acknowledged no more than that, and is like any other as
-//! soon as it holds as much ([`Envelope::Floor`]). Without a leader the other voters say where their logs end ([`Envelope::Standing`]). Once all have, or a quorum has and the others have been
-//! waited for, it may vote for whoever is not behind any of them, and campaign if that is so of itself: the longest log that is left wins.
+//! Such a replica does not know how far it has acknowledged, so others may rely on entries that it no longer holds. It
+//! asks ([`Envelope::Suspect`]). A leader of its term discards the replica's acknowledgements, sends it what it lacks,
+//! and reports where the leader's own log ends: the replica has acknowledged nothing beyond that, and is an ordinary
+//! follower once it holds as much ([`Envelope::Floor`]). Without a leader, the other voters report where their logs end
+//! ([`Envelope::Standing`]). Once all have, or a quorum has and the others were waited for, the replica may vote for a
+//! candidate that is not behind any of them, and campaign if it is not behind itself: the longest remaining log wins.
 //!
-//! Always true: terms and votes are durable before they are sent, in every mode, so that no term has two leaders and no index of a term two entries; of what was acknowledged only that can be
-//! lost which was not durable on a quorum, as every quorum that elects has a member that holds the rest. What a replica has applied that the next leader's log contradicts is noticed
-//! (`GroupError::Diverged`) before anything follows it: the replica is set aside and made anew. Left out: finding out that the power was lost, which is the data directory's.
+//! Always true: terms and votes are durable before they are sent, in every mode, so that no term has two leaders and no
+//! index of a term two entries. Of the acknowledged entries only those can be lost that were not durable on a quorum,
+//! as every quorum that elects has a member that holds the others. Entries that a replica has applied and that the next
+//! leader's log contradicts are detected (`GroupError::Diverged`) before anything follows them: the replica is set
+//! aside and rebuilt. Left out: finding out that power was lost, which the data directory does.
 
 use crate::group::replica::Replica;
 use crate::group::timing::PING_NS;
@@ -18,13 +22,15 @@ use diorite_raft::{LogPosition, Term};
 use diorite_storage::Engine;
 use std::collections::BTreeSet;
 
-/// Whether the replica has lost what it had acknowledged, so that it must not let a log lead that ends at `candidate`.
+/// Whether the replica has lost entries that it had acknowledged, so that it must not elect a candidate whose log ends
+/// at `candidate`.
 pub(crate) fn is_barred<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, candidate: LogPosition, now_ns: u64) -> bool {
     if !replica.group.is_recovering() || turn.context.planted.forget_floor {
         return false;
     }
     if !replica.group.has_only_lost_its_end() {
-        // Others may count on a vote that it gave with a log that is gone: it gives none before it holds as much again.
+        // Others may rely on a vote that was given with the lost log: the replica does not vote before it holds as much
+        // again.
         return true;
     }
     let members = replica.group.members();
@@ -33,7 +39,8 @@ pub(crate) fn is_barred<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, candida
     least.is_none_or(|least| candidate < least)
 }
 
-/// Reports to those who may lead that this replica holds less than it has acknowledged, so that one of them sends it what it lacks.
+/// Reports to possible leaders that this replica holds less than it has acknowledged, so that one of them sends it what
+/// it lacks.
 pub(crate) fn report_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, now_ns: u64) {
     let me = turn.context.node;
     if now_ns < replica.visits.pinged_ns + PING_NS {
@@ -44,7 +51,8 @@ pub(crate) fn report_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
     let leader = replica.leader_elsewhere(me);
     let receivers: BTreeSet<NodeId> = match leader {
         Some(leader) if !is_suspect => [leader].into(),
-        // Whoever led may not lead any more without knowing it, as when its power was lost too. A leader that is about to leave is no voter.
+        // The former leader may no longer lead without noticing, for example if it lost power too. A leader that is
+        // about to leave is no voter.
         _ => {
             let wanted = replica.members.wanted.voters.iter().copied();
             let voters = replica.group.all_voters().map(NodeId);
@@ -53,7 +61,7 @@ pub(crate) fn report_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
     };
     let report = if is_suspect {
         replica.following.standings.begin(now_ns);
-        // What comes after that need not be what was acknowledged in that place.
+        // Entries after the commit index need not be those that were acknowledged there.
         Envelope::Suspect { index: replica.group.commit_index() }
     } else {
         Envelope::Lost { index: replica.group.last_index() }
@@ -63,7 +71,7 @@ pub(crate) fn report_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
     }
 }
 
-/// A member has lost its log. It is sent what it lacks, and what it acknowledges counts from then on only.
+/// A member has lost its log: it is sent what it lacks, and its former acknowledgements no longer count.
 pub(crate) fn on_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, index: u64) {
     if !replica.group.is_leader() {
         return;
@@ -81,7 +89,8 @@ pub(crate) fn on_suspect<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>
     on_lost(replica, turn, from, index);
     let last = replica.group.last();
     let answer = if replica.group.is_leader() {
-        // All that it has acknowledged in this term is in this log, and so is all that was committed with its help before.
+        // Everything that it has acknowledged in this term is in this log, and so is everything that was committed with
+        // its help before.
         Envelope::Floor { term: replica.group.term(), index: last.index, last_term: last.term }
     } else {
         Envelope::Standing { index: last.index, term: last.term }
@@ -89,7 +98,7 @@ pub(crate) fn on_suspect<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>
     turn.outbox.post_envelope(from, replica.group_id(), &answer);
 }
 
-/// The leader says how far this replica may have acknowledged at most.
+/// The leader reports an upper bound for what this replica has acknowledged.
 pub(crate) fn on_floor<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,

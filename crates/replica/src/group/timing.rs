@@ -1,7 +1,7 @@
-//! Times that several parts of a group keep to.
+//! Durations that several parts of a group use.
 
-/// How long a member that lags is left alone after it was pinged, nanoseconds.
+/// How long after a ping a member that lags is pinged again, nanoseconds.
 pub(crate) const PING_NS: u64 = 200_000_000;
 
-/// A group to which nothing was written for this long, nanoseconds, sends its members the last commit index by itself.
+/// A group without writes for this long, nanoseconds, sends its members the last commit index in a message of its own.
 pub(crate) const QUIET_NS: u64 = 100_000_000;

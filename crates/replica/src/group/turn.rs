@@ -1,7 +1,7 @@
-//! What the groups of a store thread share: what they know beside their own state, and what they ask of the thread within a turn.
+//! State that the groups of a store thread share, and their requests to the thread within a turn.
 //!
-//! Groups do no I/O and know nothing of each other. Messages, outcomes, log reads and visits that a group wants are gathered here, and the store thread carries them out in this
-//! order for all groups of the turn.
+//! Groups do no I/O and do not know each other. Messages, outcomes, log reads and visits that groups ask for are
+//! gathered here, and the store thread carries them out in this order for all groups of the turn.
 
 use crate::context::Context;
 use crate::group::apply::Applier;
@@ -23,7 +23,7 @@ use std::sync::Arc;
 pub(crate) struct Outbox(pub(crate) BTreeMap<NodeId, Vec<u8>>);
 
 impl Outbox {
-    /// The frame that is gathered for a node.
+    /// The frame for a node.
     fn frame_to(&mut self, to: NodeId) -> &mut Vec<u8> {
         let frame = self.0.entry(to).or_default();
         if frame.is_empty() {
@@ -42,13 +42,14 @@ impl Outbox {
             return;
         }
         let keep_from = if replica.group.is_leader() { replica.keep_from() } else { 0 };
-        // A successor that campaigns after this replica's release would follow it again on receiving a message without entries.
+        // A successor that campaigns after this replica's release would become a follower again when it receives a
+        // message without entries.
         let cancels = |message: &Message| replica.has_released() && is_without_entries(message);
         for message in messages.into_iter().filter(|message| !cancels(message)) {
             let to = message.to;
             let promise = replica.following.promise;
             let promise = promise.filter(|promise| promise.leader == to && is_acknowledgement(&message));
-            // A leader must not count on whoever cannot vote; this is also how it learns who can.
+            // A leader must not rely on a member that cannot vote; this also tells the leader which members can.
             let counts = !replica.group.is_recovering() && !is_stalled;
             let epoch = promise.filter(|_| counts).map_or(Epoch::NONE, |promise| promise.epoch);
             let attached = Attached { epoch, keep_from };
@@ -57,21 +58,22 @@ impl Outbox {
     }
 }
 
-/// Which replicas the store thread visits, and when.
+/// The replicas that the store thread visits.
 #[derive(Default)]
 pub(crate) struct Schedule {
-    /// In this turn.
+    /// Those to visit in this turn.
     pub(crate) touched: Vec<TabletId>,
-    /// Those whose leader has released its followers in this turn, and which may lead after it.
+    /// Those whose leader has released its followers in this turn, and which may campaign after it.
     pub(crate) released: Vec<TabletId>,
-    /// In every tick, as something is due in them: no leader, a member that lags, a writer who waits.
+    /// The active set: something is due, such as an election, a member that lags, or a waiting writer. Visited in every
+    /// tick.
     pub(crate) active: BTreeSet<TabletId>,
-    /// Those that put off applying what is committed, with when they shall have done it, nanoseconds, in that order.
+    /// Replicas that have deferred applying, with their deadlines, nanoseconds, in that order.
     pub(crate) deferred: VecDeque<(u64, TabletId)>,
 }
 
 impl Schedule {
-    /// The next replica that is to apply now what it has put off.
+    /// The next replica whose deadline has passed.
     pub(crate) fn pop_deferred(&mut self, now_ns: u64) -> Option<TabletId> {
         let (due_ns, tablet) = *self.deferred.front()?;
         if now_ns < due_ns {
@@ -85,18 +87,18 @@ impl Schedule {
 /// Whether this node may lead.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Fitness {
-    /// The node is about to stop: it leads nothing any more, and only votes.
+    /// Whether the node is about to stop: it leads nothing, and only votes.
     pub(crate) is_leaving: bool,
-    /// This node's clock differs from the others'.
+    /// Whether this node's clock differs too much from the others'.
     pub(crate) clock_is_off: bool,
 }
 
-/// What the groups of a store thread share.
+/// State that the groups of a store thread share.
 pub(crate) struct Turn<E: Engine> {
     pub(crate) context: Arc<Context>,
     /// One log per disk.
     pub(crate) logs: Vec<Arc<E::Log>>,
-    /// What this node knows of support between nodes.
+    /// Support between this node and others.
     pub(crate) support: SupportView,
     /// When the turn or tick began, nanoseconds.
     pub(crate) began_ns: u64,
@@ -108,7 +110,7 @@ pub(crate) struct Turn<E: Engine> {
     pub(crate) outcomes: Outcomes,
     /// Writes that cannot be proposed here.
     pub(crate) refused: Vec<Refused>,
-    /// What members lack that is to be read from the log.
+    /// Entries that members lack, to be read from the log.
     pub(crate) reads: Vec<LogRead<<E::Log as Log>::Reader>>,
     pub(crate) applier: Applier<E>,
 }
@@ -135,7 +137,7 @@ impl<E: Engine> Turn<E> {
         self.context.clock.monotonic_ns()
     }
 
-    /// Whether heartbeats of the node have arrived lately.
+    /// Whether heartbeats of the node have arrived recently.
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.support.is_up(node)
     }
@@ -148,7 +150,7 @@ impl<E: Engine> Turn<E> {
         }
     }
 
-    /// Something is due in the replica: every tick visits it, until nothing is.
+    /// Adds the replica to the active set: every tick visits it, until nothing is due.
     pub(crate) fn activate(&mut self, replica: &mut Replica<E>) {
         replica.visits.is_active = true;
         self.schedule.active.insert(replica.id());

@@ -1,37 +1,37 @@
-//! Writers who wait for the entries that this replica has proposed, until the log proves what became of them.
+//! Writers that wait for the entries that this replica has proposed, until the log decides their outcome.
 //!
-//! An entry is known by its index *and* its term: a replica that led, followed and leads again has proposed entries of two terms for the same
-//! places of the log, and only one of them is ever committed.
+//! An entry is identified by its index *and* its term: a replica that led, followed and leads again has proposed
+//! entries of two terms at the same indexes, and only one of each is committed.
 //!
-//! Always true: the queue is ascending by term, then by index, as terms grow and a leader only appends. What an applied entry proves: the entry
-//! that was waited for is applied, if it has the same index and term; every entry of a lesser term that is not applied yet never will be, as
-//! the terms of a log do not decrease. Nothing is concluded from an index alone. An entry stays in the queue when the requests of all its writers have
-//! ended. Left out: what writers are told.
+//! Always true: the queue is ascending by term, then by index, as terms grow and a leader only appends. An applied
+//! entry decides: the entry with the same index and term is applied; every entry of a lesser term that is not applied
+//! yet never will be, as the terms of a log do not decrease. An index alone decides nothing. An entry stays in the
+//! queue when the requests of all its writers have ended. Left out: what writers receive.
 
 use crate::group::proposal::{NO_DEADLINE, Waiter};
 use diorite_raft::LogPosition;
 use std::collections::VecDeque;
 
-/// A proposed entry that somebody waits for.
+/// A proposed entry with waiters.
 pub(crate) struct Waiting {
     pub(crate) at: LogPosition,
     pub(crate) since_ns: u64,
     pub(crate) waiters: Vec<Waiter>,
 }
 
-/// What the log says of a proposed entry.
+/// The outcome of a proposed entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is the entry that is being applied.
     Applied,
-    /// It is not in the committed log and never will be: nothing was done.
+    /// It is not in the committed log and never will be: it had no effect.
     Never,
 }
 
-/// Those who wait, see the top of this module.
+/// All waiters; see the top of this module.
 pub(crate) struct Waiters {
     queue: VecDeque<Waiting>,
-    /// No writer's request ends before that.
+    /// The earliest end of any writer's request.
     earliest_ns: u64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Waiters {
 }
 
 impl Waiters {
-    /// Somebody waits for an entry that was just proposed.
+    /// Adds the waiters of an entry that was just proposed.
     pub(crate) fn push(&mut self, waiting: Waiting) {
         let follows = |last: &Waiting| last.at < waiting.at;
         assert!(self.queue.back().is_none_or(follows), "entries are proposed in the order of their terms and indexes");
@@ -55,12 +55,13 @@ impl Waiters {
         self.queue.is_empty()
     }
 
-    /// How many entries are waited for.
+    /// The number of entries with waiters.
     pub(crate) fn len(&self) -> usize {
         self.queue.len()
     }
 
-    /// The next of those whose fate the entry decides that is being applied now; call it until there is none. All entries before it have been applied.
+    /// The next waiting entry that is decided by the entry being applied; call it until there is none. All entries
+    /// before that one have been applied.
     pub(crate) fn next_decided(&mut self, applied: LogPosition) -> Option<(Fate, Waiting)> {
         let first = self.queue.front()?;
         if first.at > applied {
@@ -70,12 +71,13 @@ impl Waiters {
         self.queue.pop_front().map(|first| (fate, first))
     }
 
-    /// The next of those who have waited since `since_ns` or longer.
+    /// The next entry that has waited since `since_ns` or longer.
     pub(crate) fn next_since(&mut self, since_ns: u64) -> Option<Waiting> {
         if self.queue.front()?.since_ns > since_ns { None } else { self.queue.pop_front() }
     }
 
-    /// Writers whose requests have ended, with the index of their entry and since when they wait. Looks at the others only if there is one.
+    /// Removes writers whose requests have ended; returns them with the index of their entry and the time since when
+    /// they wait. Goes through the queue only if there is one.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Vec<(u64, u64, Waiter)> {
         let mut due = Vec::new();
         if now_ns < self.earliest_ns {
@@ -91,7 +93,7 @@ impl Waiters {
         due
     }
 
-    /// Everybody.
+    /// Removes and returns all waiters.
     pub(crate) fn take_all(&mut self) -> Vec<Waiter> {
         self.queue.drain(..).flat_map(|waiting| waiting.waiters).collect()
     }
@@ -103,7 +105,7 @@ mod tests {
     use diorite_base::write::{Completion, WriteSink};
     use std::sync::Arc;
 
-    /// Entries that are waited for, by index and term, proposed one nanosecond after the other.
+    /// Waiting entries, by index and term, proposed one nanosecond after the other.
     fn waiters(entries: &[(u64, u64)]) -> Waiters {
         let mut waiters = Waiters::default();
         for ((index, term), since_ns) in entries.iter().copied().zip(0..) {
@@ -120,7 +122,8 @@ mod tests {
 
     #[test]
     fn leadership_that_goes_there_and_back_leaves_nobody_behind() {
-        // Led in term 5 and proposed up to 14, of which the next leader took 10 over; leads again in term 7, from 12 on.
+        // It led in term 5 and proposed up to 14, of which the next leader kept up to 10; it leads again in term 7,
+        // from 12 on.
         let mut waiters = waiters(&[(10, 5), (11, 5), (12, 5), (13, 5), (14, 5), (13, 7), (14, 7)]);
         assert_eq!(apply(&mut waiters, 10, 5), [(10, 5, Fate::Applied)]);
         let never = |index| (index, 5, Fate::Never);
@@ -133,7 +136,8 @@ mod tests {
 
     #[test]
     fn an_entry_of_the_same_index_and_another_term_proves_nothing_of_a_later_one() {
-        // What another leader had put in place 12 in term 6 was not in the log of this one in term 7, and came back with the leader of term 8.
+        // Entry 12 of another leader, of term 6, was not in this one's log in term 7, and came back with the leader of
+        // term 8.
         let mut waiters = waiters(&[(12, 7)]);
         assert_eq!(apply(&mut waiters, 12, 6), []);
         assert_eq!(apply(&mut waiters, 13, 8), [(12, 7, Fate::Never)]);

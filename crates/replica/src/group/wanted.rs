@@ -1,13 +1,13 @@
-//! The members that a tablet is to have.
+//! The members that the catalog wants a tablet to have.
 
 use diorite_base::NodeId;
 
 /// The members that the catalog wants a tablet to have.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Members {
-    /// The replicas with a vote; the first should lead.
+    /// The voters; the first is the preferred leader.
     pub voters: Vec<NodeId>,
-    /// The replicas that only follow.
+    /// The learners.
     pub learners: Vec<NodeId>,
 }
 

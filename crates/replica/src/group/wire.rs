@@ -1,4 +1,4 @@
-//! What replicas of one tablet on different nodes tell each other, as bytes. All envelopes of a turn to one node travel in one frame.
+//! The messages between replicas of one tablet, as bytes. All envelopes of a turn to one node travel in one frame.
 //!
 //! ```text
 //! frame    := version u8 (1) · envelope*
@@ -17,11 +17,12 @@
 //! standing (12): index varint · term varint
 //! ```
 //!
-//! Nearly all that is sent are entries and their acknowledgements. Those that say no more than an `append` or an `acknowledged` can tell, with entries without a
-//! context that follow `index` one by one, travel as such; whatever else consensus says, in its own form, as `raft`.
+//! Nearly all messages are entries and their acknowledgements. Those that the short forms `append` and `acknowledged`
+//! can represent (entries without a context, with consecutive indexes after `index`) travel in these; all other
+//! messages of consensus travel in its own encoding, as `raft`.
 //!
-//! `epoch`: of an acknowledgement, the support epoch that the promise to the leader stands under, or 0. `keep_from`: of a leader's message, the
-//! first log index that some member may still need.
+//! `epoch`: in an acknowledgement, the support epoch of the promise to the leader, or 0. `keep_from`: in a leader's
+//! message, the first log index that some member may still need.
 
 use diorite_base::GroupId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
@@ -45,40 +46,41 @@ const STANDING: u8 = 12;
 /// One message between replicas.
 #[derive(Debug, Clone)]
 pub enum Envelope {
-    /// Consensus.
+    /// A message of consensus.
     Raft {
         /// The support epoch of an acknowledgement, or [`Epoch::NONE`].
         epoch: Epoch,
-        /// The first log index that a member may still need, if a leader says so.
+        /// The first log index that a member may still need, in a leader's message.
         keep_from: u64,
         /// The message.
         message: Box<Message>,
     },
-    /// The leader gives up its lease for the rest of its term: promises to it are void.
+    /// The leader ends its lease for the rest of its term: promises to it are void.
     Released {
         /// The term that it led in.
         term: Term,
         /// The replica that should campaign, or 0.
         candidate: u64,
     },
-    /// A follower asks how far the log has been applied where it is led.
+    /// A follower asks for the leader's applied position.
     Ask {
         /// When it asked, on its own monotonic clock.
         asked_ns: u64,
     },
     /// The leader's answer, given under its lease.
     Position {
-        /// As asked.
+        /// `asked_ns` of the question.
         asked_ns: u64,
         /// Everything that was acknowledged before it was asked is at or before this index.
         index: u64,
     },
-    /// A replica that was closed and opened anew holds no entry after this one, whatever it has acknowledged before.
+    /// A replica that was closed and opened empty holds no entry after this one, whatever it has acknowledged before.
     Lost {
         /// The last entry that it holds.
         index: u64,
     },
-    /// A replica whose log may have lost its end: what it has acknowledged is not known, what it holds after this is not certain.
+    /// A replica whose log may have lost its end: it does not know what it has acknowledged, and is not certain of
+    /// entries after this one.
     Suspect {
         /// The last entry that it holds for certain.
         index: u64,
@@ -92,16 +94,16 @@ pub enum Envelope {
         /// Its term.
         last_term: u64,
     },
-    /// The answer of one that does not lead: where its log ends.
+    /// The answer of a voter that does not lead: where its log ends.
     Standing {
         /// The last entry.
         index: u64,
         /// Its term.
         term: u64,
     },
-    /// The children of this tablet, which is to be split, are prepared at the sender.
+    /// The sender has prepared the child tablets of this tablet, which is to be split.
     Prepared,
-    /// The sender's replica is open and knows of no leader: it is a new child's, or was opened anew.
+    /// The sender's replica was opened and knows of no leader: it is of a new child tablet, or was opened again.
     Opened,
 }
 
@@ -155,7 +157,7 @@ pub(crate) fn put_envelope(out: &mut Vec<u8>, group: GroupId, envelope: &Envelop
     }
 }
 
-/// What travels with a consensus message, see [`Envelope::Raft`].
+/// The data that travels with a message of consensus, see [`Envelope::Raft`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Attached {
     pub(crate) epoch: Epoch,
@@ -203,7 +205,7 @@ pub(crate) fn put_message(out: &mut Vec<u8>, group: GroupId, attached: Attached,
     }
 }
 
-/// Whether the message says nothing beside its kind, to whom and from whom it is, its terms, index, commit index and entries.
+/// Whether the message has no other content than kind, sender, receiver, terms, index, commit index and entries.
 fn is_plain(message: &Message) -> bool {
     !message.reject
         && message.reject_hint == 0
@@ -214,7 +216,7 @@ fn is_plain(message: &Message) -> bool {
         && !message.has_snapshot()
 }
 
-/// Whether these are the entries after `index`, and say nothing beside their terms and data.
+/// Whether these are the entries after `index`, with no other content than terms and data.
 fn are_plain(entries: &[Entry], index: u64) -> bool {
     let is_plain = |(entry, index): (&Entry, u64)| {
         entry.get_entry_type() == EntryType::EntryNormal
@@ -222,7 +224,7 @@ fn are_plain(entries: &[Entry], index: u64) -> bool {
             && entry.context.is_empty()
             && !entry.sync_log
     };
-    // No log is so long that the count ends.
+    // The sum does not saturate: no log is so long.
     entries.iter().zip(index.saturating_add(1)..).all(is_plain)
 }
 
@@ -312,7 +314,7 @@ mod tests {
         assert_eq!(format!("{found:?}"), format!("{:?}", sent.map(|envelope| (GroupId(1_000), envelope))));
     }
 
-    /// Messages of the kinds that travel in a form of their own, some of which that form cannot tell.
+    /// Messages of the kinds with a short form, some of which it cannot represent.
     fn message() -> impl Strategy<Value = Message> {
         let entry = (0..4u64, prop::collection::vec(any::<u8>(), 0..40), 0..40u8);
         let numbers = prop::array::uniform6(prop_oneof![0..4u64, any::<u64>()]);

@@ -9,10 +9,14 @@
 //! contradicted by its leader ────┘
 //! ```
 //!
-//! Always true: a replica is made anew only once a node answers that leads the tablet under a lease and has applied more than this one could, so that replicas which all fail at one entry all stay
-//! as they are (one that its leader contradicts is made anew by whatever that leader has); its former files stay on the disk until it is whole again; it neither votes nor counts for a lease until it holds what it has acknowledged (`diorite_raft::Recovered::floor`).
-//! The only replica of a tablet in which damage was found goes on serving what can be read: there is nothing to make it from. If its log is damaged, though, it serves nothing until an operator
-//! accepts the loss ([`crate::StoreOptions::accept_lost_log`]): what was acknowledged may be missing. A failed disk is another matter (`disks`).
+//! Always true: a replica is rebuilt only once a node answers that leads the tablet under a lease and has applied more
+//! than this one could, so that replicas which all fail at the same entry all stay as they are (a replica that its
+//! leader contradicts is rebuilt whatever that leader has applied). Its former files stay on the disk until it is
+//! complete again. It neither votes nor counts for a lease until it holds what it has acknowledged
+//! (`diorite_raft::Recovered::floor`). If the only replica of a tablet is damaged, it continues to serve the data that
+//! can be read, as it cannot be rebuilt. If its log is damaged, though, it serves nothing until an operator accepts the
+//! loss ([`crate::StoreOptions::accept_lost_log`]), as acknowledged entries may be missing. Failed disks are handled
+//! elsewhere (`disks`).
 
 use crate::group::handle::{TabletHandle, storage_error};
 use crate::group::memory::Memory;
@@ -29,7 +33,7 @@ use diorite_storage::{LogBatch, LogRecords, StorageError};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-/// What is done next about a replica.
+/// The next step for a replica that is set aside.
 enum Next {
     Nothing,
     Forget,
@@ -39,13 +43,14 @@ enum Next {
 }
 
 impl NodeReplicas {
-    /// Sets aside what has failed since, and does what is due about all that are. For upkeep.
+    /// Sets aside the replicas that have failed since the last call, and carries out the next step for all that are set
+    /// aside. For upkeep.
     pub(crate) fn look_after_replicas(&self, copies: &Copies) {
         self.find_damage();
         let failed = self.context.failures.take();
         for failed in failed {
             let Some(handle) = self.handle(failed.tablet) else { continue };
-            // What is on a failed disk is seen to together.
+            // The replicas of a failed disk are handled together.
             if !self.disks[handle.disk()].log.has_failed() {
                 let cause = Cause { reason: failed.reason, is_damage: failed.is_damage, needed: failed.needed };
                 self.asides.note(failed.tablet, handle.disk(), cause, None, self.context.clock.monotonic_ns());
@@ -62,7 +67,7 @@ impl NodeReplicas {
         }
     }
 
-    /// Damage that a read or a compaction has met: the replica stops, unless it is the only one.
+    /// Damage that a read or a compaction has found: the replica stops, unless it is the only one.
     fn find_damage(&self) {
         for handle in self.tablets.load().values() {
             let background = || handle.data.has_failed().then(|| handle.data.background_error()).flatten();
@@ -120,7 +125,7 @@ impl NodeReplicas {
         if aside.is_damage { Next::Rebuild } else { Next::Reopen }
     }
 
-    /// The replica is whole again, or is not wanted here any more.
+    /// The replica is complete again, or is no longer wanted here.
     fn forget_aside(&self, tablet: TabletId) -> Result<(), KvError> {
         for disk in self.disks.working() {
             disk.directory.forget_aside(tablet.0).map_err(storage_error)?;
@@ -131,13 +136,13 @@ impl NodeReplicas {
         Ok(())
     }
 
-    /// Asks the others who leads.
+    /// Asks the other nodes which of them leads.
     fn seek_leader(&self, tablet: TabletId) {
         let Some(opening) = self.opening(tablet) else { return };
         self.threads.command(self.worker_of(tablet), Command::SeekLeader(tablet, opening.members.voters));
     }
 
-    /// Takes a replica that has failed out of its core, and waits until nobody uses its files.
+    /// Takes a failed replica out of its core, and waits until its files are unused.
     fn take_out(&self, tablet: TabletId, copies: &Copies) -> Result<Memory, KvError> {
         copies.cancel(&[tablet]);
         let handle: Option<Arc<TabletHandle>> = self.handle(tablet);
@@ -176,7 +181,7 @@ impl NodeReplicas {
         opened
     }
 
-    /// Opens the replica anew, empty, with what it must remember: its leader sends it the rest.
+    /// Opens the replica empty, with what it must remember: its leader sends it the rest.
     fn rebuild_aside(&self, tablet: TabletId, copies: &Copies) -> Result<(), KvError> {
         let Some(opening) = self.opening(tablet) else { return Ok(()) };
         let Some(at) = self.asides.lock().get(&tablet).map(|aside| aside.disk) else { return Ok(()) };
@@ -197,12 +202,13 @@ impl NodeReplicas {
         let disk: &Disk = &self.disks[at];
         let mut batch = LogBatch::default();
         batch.retire(GroupId::from(tablet), state, floor).map_err(storage_error)?;
-        // In this order: after a crash in between it comes back without files, and knows what it must.
+        // In this order: after a crash in between, the replica comes back without files and with what it must remember.
         disk.log.write(&mut batch, true).map_err(storage_error)?;
         disk.directory.set_aside(tablet.0).map_err(storage_error)
     }
 
-    /// Removes what was set aside of replicas that are whole. To be called now and then: the node may have been started again meanwhile.
+    /// Removes the set-aside files of replicas that are complete. To be called from time to time: the node may have
+    /// been restarted in between.
     pub(crate) fn sweep_aside(&self) {
         for disk in self.disks.working() {
             for tablet in disk.directory.aside_ids().unwrap_or_default().into_iter().map(TabletId) {

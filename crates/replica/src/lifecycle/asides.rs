@@ -1,43 +1,44 @@
-//! What is known of replicas that cannot be used.
+//! The replicas that are set aside, and the state of their rebuilding.
 
 use crate::group::memory::Memory;
 use diorite_base::TabletId;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 
-/// How long after a replica was set aside something is done about it for the first time, nanoseconds, and how often it is seen to afterwards.
+/// How soon after a replica was set aside the first step follows, nanoseconds, and how often it is examined afterwards.
 pub(crate) const LOOK_NS: u64 = 1_000_000_000;
-/// How long after an attempt that did not help the next one is made, nanoseconds: twice as long each time, up to the second.
+/// How long after an attempt that did not help the next one follows, nanoseconds. Doubled each time, up to the second
+/// constant.
 const AGAIN_NS: u64 = 10_000_000_000;
 const AGAIN_AT_MOST_NS: u64 = 600_000_000_000;
 
 /// A replica that was set aside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SetAside {
-    /// Of which tablet.
+    /// The tablet.
     pub tablet: TabletId,
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// The data directory that it is in, as an index.
+    /// The index of its data directory.
     pub disk: usize,
-    /// It is being made anew from another.
+    /// Whether it is being rebuilt from another replica.
     pub is_rebuilding: bool,
-    /// There is no other to make it from; what can be read is served.
+    /// Whether it is the only replica: it cannot be rebuilt, and serves the data that can be read.
     pub is_only: bool,
 }
 
-/// What is known of one.
+/// The state of one replica that is set aside.
 #[derive(Debug)]
 pub(crate) struct Aside {
     pub(crate) reason: String,
     pub(crate) disk: usize,
     pub(crate) is_damage: bool,
     pub(crate) is_only: bool,
-    /// What another replica must have applied to be well.
+    /// The index that another replica must have applied to be intact.
     pub(crate) needed: u64,
-    /// What it must remember, once its core does not hold it any more.
+    /// What it must remember, once its core no longer holds it.
     pub(crate) memory: Option<Memory>,
-    /// When something is to be done next, nanoseconds.
+    /// When the next step is due, nanoseconds.
     pub(crate) next_ns: u64,
     pub(crate) attempts: u32,
     pub(crate) is_rebuilding: bool,
@@ -46,9 +47,9 @@ pub(crate) struct Aside {
 /// Why a replica cannot be used.
 pub(crate) struct Cause {
     pub(crate) reason: String,
-    /// What it has stored is damaged, or cannot be applied.
+    /// Whether its stored data is damaged, or cannot be applied.
     pub(crate) is_damage: bool,
-    /// What another replica must have applied to be well.
+    /// The index that another replica must have applied to be intact.
     pub(crate) needed: u64,
 }
 
@@ -61,7 +62,7 @@ impl Asides {
         self.0.lock()
     }
 
-    /// Sets a replica aside. `memory`: what it must remember, if that is known.
+    /// Sets a replica aside. `memory`: what it must remember, if known.
     pub(crate) fn note(&self, tablet: TabletId, disk: usize, cause: Cause, memory: Option<Memory>, now_ns: u64) {
         let Cause { reason, is_damage, needed } = cause;
         tracing::error!(event = "aside", %tablet, reason, is_damage, "a replica is set aside; the others are served");
@@ -76,7 +77,7 @@ impl Asides {
         asides.insert(tablet, aside);
     }
 
-    /// Nothing is done about a replica that was set aside: it is the only one.
+    /// Leaves a replica that was set aside as it is: it is the only one.
     pub(crate) fn keep_only(&self, tablet: TabletId) {
         if let Some(aside) = self.lock().get_mut(&tablet) {
             (aside.is_only, aside.next_ns) = (true, u64::MAX);

@@ -1,4 +1,4 @@
-//! What the replicas of a node ask of the store threads that run them.
+//! The commands of a node's replicas to the store threads that run them.
 
 use crate::group::describe::ReplicaState;
 use crate::group::memory::Memory;
@@ -12,35 +12,37 @@ use std::sync::mpsc::SyncSender;
 
 /// The store threads of a node.
 pub(crate) trait StoreThreads: Send + Sync + 'static {
-    /// Sends a command to a store thread, by its number. One that has ended drops it, and with it the sender of the reply.
+    /// Sends a command to a store thread, by its number. A thread that has ended drops it, and with it the sender of
+    /// the reply.
     fn command(&self, worker: usize, command: Command);
 }
 
-/// What a store thread is asked to do beside proposals and messages.
+/// A command to a store thread, beside proposals and messages.
 pub(crate) enum Command {
-    /// Take this replica; answer when what is known to be committed is applied.
+    /// Take this replica; answer when all entries that are known to be committed are applied.
     Open(Box<Replica<Rocks>>, SyncSender<Result<(), KvError>>),
-    /// Close this replica: its log records go, and what it must remember stays.
+    /// Close this replica: its log records are removed, except for what it must remember.
     Close(TabletId, SyncSender<Result<(), KvError>>),
     /// Detach this replica, whose data a copy will replace.
     Detach(TabletId, SyncSender<Result<(), KvError>>),
-    /// Let this tablet's log know the time, if it is led here.
+    /// Write the time to this tablet's log, if it is led here.
     PassTime(TabletId),
     /// Step down, so that another replica leads.
     StepDown(TabletId),
-    /// Detach this replica, which is about to be moved to another disk; answer what it must remember.
+    /// Detach this replica, which is about to be moved to another disk; answer with what it must remember.
     DetachForMove(TabletId, SyncSender<Option<Memory>>),
-    /// Detach this replica, which has failed or whose disk has; answer what it must remember.
+    /// Detach this replica, which has failed or whose disk has; answer with what it must remember.
     DetachFailed(TabletId, SyncSender<Option<Memory>>),
-    /// What this replica has stored is damaged: it stops.
+    /// Stop this replica: its stored data is damaged.
     Fail(TabletId, String),
-    /// Ask who leads this tablet, of which nothing may be open here; these are to vote.
+    /// Ask these voters which of them leads this tablet, of which no replica need be open here.
     SeekLeader(TabletId, Vec<NodeId>),
-    /// The tablet's data is durable up to this log index: the log may be cut there; if forced, even where other members lack entries.
+    /// The tablet's data is durable up to this log index: the log may be truncated there; if forced, even if other
+    /// members lack entries.
     Flushed { tablet: TabletId, index: u64, force: bool },
     /// The members that the catalog wants.
     Members(TabletId, Members),
-    /// Somebody reads from this follower: ask how far the leader is.
+    /// A client reads from this follower: ask the leader for its position.
     Refresh(TabletId),
     /// The child tablets of this tablet are prepared here: notify its leader.
     AnnouncePrepared(TabletId),
@@ -52,9 +54,9 @@ pub(crate) enum Command {
     Split(TabletId, Split),
     /// Open this tablet again, if it is led here: its merge of this number was cancelled.
     Reopen(TabletId, u64),
-    /// Say how this replica is.
+    /// Answer with the state of this replica.
     Describe(TabletId, SyncSender<Option<ReplicaState>>),
-    /// This node's clock is off, or so no more.
+    /// This node's clock is off, or no longer off.
     ClockIsOff(bool),
     /// Step down everywhere and campaign no more: the node is about to stop.
     StepDownAll(SyncSender<()>),

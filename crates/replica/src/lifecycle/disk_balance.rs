@@ -1,7 +1,7 @@
-//! Which replica moves to which disk of its node, so that none fills while another has room.
+//! Chooses which replica moves to which disk of its node, so that no disk fills while another has space.
 //!
-//! Always true: a move brings the two disks nearer to each other without changing which is the fuller one, so moves end. Left out: the load of disks, of which bytes
-//! are taken as the measure.
+//! Always true: a move brings the two disks nearer to each other without changing which is fuller, so moves end. Left
+//! out: the load of disks, for which bytes are the measure.
 
 use diorite_base::TabletId;
 use parking_lot::{Condvar, Mutex};
@@ -9,17 +9,17 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// How far apart the used shares of two disks are before something is moved.
+/// How far apart the used shares of two disks may be before a replica moves.
 const UNEVEN: f64 = 0.1;
-/// What is smaller than this, or than this share of what would have to move, is not worth it.
+/// Replicas smaller than this, or than this share of the bytes that would have to move, do not move.
 const LEAST_BYTES: f64 = (1 << 20) as f64;
 const LEAST_SHARE: f64 = 0.01;
-/// What a disk holds.
+/// The usage of a disk.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Usage {
     pub(crate) free_bytes: u64,
     pub(crate) total_bytes: u64,
-    /// It has not failed.
+    /// Whether it has not failed.
     pub(crate) works: bool,
 }
 
@@ -29,7 +29,7 @@ impl Usage {
     }
 }
 
-/// The working disks, the fullest first, and the emptiest of them.
+/// The working disks, fullest first, and the emptiest of them.
 fn by_use(disks: &[Usage]) -> Option<(Vec<usize>, usize)> {
     let mut working: Vec<usize> =
         (0..disks.len()).filter(|at| disks[*at].works && disks[*at].total_bytes > 0).collect();
@@ -38,7 +38,7 @@ fn by_use(disks: &[Usage]) -> Option<(Vec<usize>, usize)> {
     Some((working, emptiest))
 }
 
-/// Whether any disk is so much fuller than another that something should move.
+/// Whether two disks differ so much that a replica should move.
 pub(crate) fn are_uneven(disks: &[Usage]) -> bool {
     let apart = |(fuller, emptiest): (Vec<usize>, usize)| {
         fuller.first().is_some_and(|fullest| disks[*fullest].used() - disks[emptiest].used() >= UNEVEN)
@@ -54,7 +54,7 @@ pub(crate) struct Replica {
     pub(crate) bytes: u64,
 }
 
-/// The next replica to move, and to which disk.
+/// The next replica to move, and its new disk.
 pub(crate) fn choose(disks: &[Usage], replicas: &[Replica], reserve_bytes: u64) -> Option<(TabletId, usize)> {
     let (fuller, to) = by_use(disks)?;
     let room_bytes = disks[to].free_bytes.saturating_sub(reserve_bytes);
@@ -63,7 +63,8 @@ pub(crate) fn choose(disks: &[Usage], replicas: &[Replica], reserve_bytes: u64) 
         if apart < UNEVEN {
             return None;
         }
-        // As many bytes as would make the two equal. Of what is no more than that the largest: that takes the fewest moves.
+        // The bytes that would make the two equal. The largest replica of at most that size moves: that takes the
+        // fewest moves.
         let even_bytes = apart / (1.0 / disks[from].total_bytes as f64 + 1.0 / disks[to].total_bytes as f64);
         let least_bytes = LEAST_BYTES.max(even_bytes * LEAST_SHARE);
         let fits = |bytes: u64| (least_bytes..=even_bytes).contains(&(bytes as f64)) && bytes <= room_bytes;
@@ -75,13 +76,14 @@ pub(crate) fn choose(disks: &[Usage], replicas: &[Replica], reserve_bytes: u64) 
     None
 }
 
-/// When the thread that moves replicas ends, whether it may move any, and which it is to open again where they are.
+/// State of the thread that moves replicas: whether it is to end, whether moves are paused, and which replicas to open
+/// again.
 #[derive(Default)]
 pub(crate) struct DiskMoves {
     closed: Mutex<bool>,
     changed: Condvar,
     is_paused: AtomicBool,
-    /// Each at most once.
+    /// The replicas to open again where they are.
     renewals: Mutex<BTreeSet<TabletId>>,
 }
 
@@ -91,7 +93,7 @@ impl DiskMoves {
         self.changed.notify_all();
     }
 
-    /// A replica's files are to be written in another way from now on.
+    /// Asks for a replica to be opened again, because the options of its files have changed.
     pub(crate) fn renew(&self, tablet: TabletId) {
         self.renewals.lock().insert(tablet);
         self.changed.notify_all();
@@ -102,7 +104,7 @@ impl DiskMoves {
         self.renewals.lock().pop_first()
     }
 
-    /// These are to be opened again after the next wait.
+    /// Asks for these replicas to be opened again after the next wait.
     pub(crate) fn renew_later(&self, tablets: Vec<TabletId>) {
         self.renewals.lock().extend(tablets);
     }
@@ -139,7 +141,7 @@ mod tests {
         Replica { tablet: TabletId(id), disk: at, bytes: gb * GB }
     }
 
-    /// Carries out what is chosen until nothing is; returns the tablets that moved.
+    /// Carries out moves until none is chosen; returns the tablets that moved.
     fn move_all(disks: &mut [Usage], replicas: &mut [Replica]) -> Vec<u64> {
         let mut moved = Vec::new();
         while let Some((tablet, to)) = choose(disks, replicas, GB) {
@@ -158,16 +160,16 @@ mod tests {
         let mut disks = [disk(20, 100), disk(200, 200)];
         let mut replicas: Vec<_> = (0..8).map(|id| replica(id, 0, 10)).collect();
         assert_eq!(move_all(&mut disks, &mut replicas), [0, 1, 2, 3, 4]);
-        // 30 of 100 and 50 of 200: the rest would change which of them is the fuller one.
+        // 30 of 100 and 50 of 200: moving more would change which of them is fuller.
         assert!((disks[0].used() - disks[1].used()).abs() < UNEVEN);
     }
 
     #[test]
     fn what_is_even_enough_or_too_big_to_help_stays() {
         assert_eq!(choose(&[disk(50, 100), disk(59, 100)], &[replica(1, 0, 4)], GB), None);
-        // The one tablet would only make the other disk the full one.
+        // Moving the only tablet would make the other disk the fuller one.
         assert_eq!(choose(&[disk(40, 100), disk(100, 100)], &[replica(1, 0, 60)], GB), None);
-        // Nothing of ours on the full disk, and crumbs.
+        // Nothing of this node is on the full disk, or only tiny replicas.
         assert_eq!(
             choose(
                 &[disk(10, 100), disk(90, 100)],

@@ -1,14 +1,18 @@
-//! What happens when a data disk of a node fails.
+//! Handles the failure of a node's data disk.
 //!
-//! A disk has failed when its Raft log cannot be written, or when something else on it has failed and a file cannot be written and made durable there. Its
-//! replicas stop, others lead, and each is opened again, empty, on another disk of the node. What it must remember (term, vote, how far it has
-//! acknowledged) is known in memory and goes into the other disk's log first, so it does not vote until its leader has sent it as much again.
+//! A disk has failed when its Raft log cannot be written, or when something else on it has failed and a test file
+//! cannot be written and made durable there. Its replicas stop, others lead, and each is opened again, empty, on
+//! another disk of the node. What it must remember (term, vote, last position that it may have acknowledged) is known
+//! in memory and is written to the other disk's log first, so the replica does not vote until its leader has sent it as
+//! much again.
 //!
-//! Always true: nothing is written to a disk that has failed; a replica that is the only voter of its group stays closed, as nobody could send it anything; a
-//! tablet found on two disks (one had failed and is back) is opened where more was acknowledged, and the other's files go. The catalog's replica is rebuilt like
-//! any other, from the first entry of its log, while the node goes by what it knows of the catalog in memory. When all that a disk held is on others, what must be
-//! remembered of replicas that have left the node included, the others note that the node may be started without it (`diorite_storage::companions`). The process
-//! ends if no other disk works, or if nobody else has a vote in the catalog's group.
+//! Always true: nothing is written to a disk that has failed. A replica that is the only voter of its group stays
+//! closed, as no other could send it anything. A tablet found on two disks (one had failed and is back) is opened where
+//! more was acknowledged, and the other's files are removed. The catalog's replica is rebuilt like any other, from the
+//! first entry of its log, while the node uses the catalog in its memory. When everything that a disk held is on
+//! others, including what must be remembered of replicas that have left the node, the others record that the node may
+//! be started without it (`diorite_storage::companions`). The process ends if no other disk works, or if no other node
+//! has a vote in the catalog's group.
 
 use crate::group::handle::TabletHandle;
 use crate::lifecycle::command::Command;
@@ -22,7 +26,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 
 impl NodeReplicas {
-    /// Looks into what has failed on disks, and opens what was on a disk that has failed as a whole on others. For upkeep.
+    /// Examines failures on disks, and opens the replicas of a failed disk on others. For upkeep.
     pub(crate) fn handle_disk_failures(&self, copies: &Copies) {
         for handle in self.tablets.load().values() {
             if handle.health.read_failed.load(Ordering::Relaxed)
@@ -48,7 +52,7 @@ impl NodeReplicas {
     fn give_up_disk(&self, failed: usize, copies: &Copies) {
         let path = self.disks[failed].directory.path().display();
         let mut lost: Vec<_> = self.tablets.load().values().filter(|handle| handle.disk() == failed).cloned().collect();
-        // The catalog's first.
+        // The catalog's replica first.
         lost.sort_unstable_by_key(|handle| handle.id());
         tracing::error!(%path, replicas = lost.len(), "a disk has failed; its replicas are rebuilt on the others");
         let is_catalog = |handle: &TabletHandle| GroupId::from(handle.id()) == GroupId::CATALOG;
@@ -81,7 +85,7 @@ impl NodeReplicas {
         }
     }
 
-    /// Opens a replica of a disk that has failed, empty, on another.
+    /// Opens a replica of a failed disk, empty, on another.
     fn rebuild(&self, handle: Arc<TabletHandle>, copies: &Copies) -> Result<(), KvError> {
         let tablet = handle.id();
         copies.cancel(&[tablet]);
@@ -93,14 +97,14 @@ impl NodeReplicas {
         drop(handle);
         match receiver.recv() {
             Ok(Some((state, floor))) => self.open_elsewhere(tablet, &state, floor),
-            // Closed meanwhile, or the node stops.
+            // It was closed meanwhile, or the node stops.
             Ok(None) => Ok(()),
             Err(_) => Err(KvError::Storage("the node is stopping".to_owned())),
         }
     }
 
-    /// What must be remembered of replicas that are not open (they have left the node) and that only the failed disk's log knows goes into another's. Of that the
-    /// log keeps everything in memory. Returns whether all of it is there now.
+    /// Copies to another log what only the failed disk's log holds of replicas that are not open, because they have
+    /// left the node. The failed log keeps these records in memory. Returns whether all of them are copied now.
     fn keep_memories(&self, failed: usize, open: &[Arc<TabletHandle>]) -> bool {
         let log = &self.disks[failed].log;
         let Some(to) = self.disks.working().next() else { return false };

@@ -1,7 +1,7 @@
-//! The data disks of a node: which of them a tablet is on, what their logs remember, and how full they are.
+//! The data disks of a node: where tablets are, what their logs remember, and how full they are.
 //!
-//! Always true: nothing is written to a disk that has failed; a tablet found on two disks (one had failed and is back) is opened where more was acknowledged, and the
-//! other's files go.
+//! Always true: nothing is written to a disk that has failed; a tablet found on two disks (one had failed and is back)
+//! is opened where more was acknowledged, and the other's files are removed.
 
 use crate::group::handle::storage_error;
 use crate::group::memory::Memory;
@@ -19,22 +19,23 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(crate) struct Disk {
     pub(crate) directory: DataDirectory,
     pub(crate) log: RaftLog,
-    /// How the syncs of [`crate::Durability::Interval`] get on.
+    /// The progress of the syncs of [`crate::Durability::Interval`].
     pub(crate) sync_progress: LogProgress,
-    /// What the log may take, bytes; then it is cut even where other members lack entries.
+    /// The size of the log, bytes, above which it is truncated even if other members lack entries.
     pub(crate) log_limit_bytes: u64,
     pub(crate) free_bytes: AtomicU64,
     pub(crate) total_bytes: AtomicU64,
     pub(crate) full: AtomicBool,
-    /// It has failed, and what was on it is being taken care of.
+    /// Whether the disk has failed and its replicas are being rebuilt.
     pub(crate) is_given_up: AtomicBool,
 }
 
-/// A log takes no more of its disk than one part in so many: what a full disk is rid of must be worth something. It needs some files to work with, though.
+/// The share of a disk that its log may take is one in this number: freeing a full disk must be worth something. The
+/// log needs a few files, though.
 const LOG_SHARE: u64 = 8;
 const LEAST_LOG_BYTES: u64 = 4 * LOG_FILE_BYTES;
 
-/// What the log on a disk of that size may take, bytes, if it may take `wanted_bytes` on a large one.
+/// The size that the log may take on a disk of this size, bytes, if it may take `wanted_bytes` on a large one.
 fn log_limit(wanted_bytes: u64, disk_bytes: u64) -> u64 {
     wanted_bytes.min((disk_bytes / LOG_SHARE).max(LEAST_LOG_BYTES))
 }
@@ -45,7 +46,7 @@ fn known_acknowledged(recovered: &Recovered) -> LogPosition {
 }
 
 impl Disk {
-    /// Opens the log in a data directory, which may take `log_bytes` on a large disk, and looks at how full its disk is.
+    /// Opens the log in a data directory, which may take `log_bytes` on a large disk, and reads how full its disk is.
     pub(crate) fn open(directory: DataDirectory, log_bytes: u64, reserve_bytes: u64) -> Result<Self, StorageError> {
         let (free_bytes, total_bytes) = directory.space_bytes()?;
         let log_limit_bytes = log_limit(log_bytes, total_bytes);
@@ -76,9 +77,9 @@ pub(crate) fn disk_full(disk: &Disk, reserve_bytes: u64) -> KvError {
 /// The data disks of a node.
 pub(crate) struct Disks {
     all: Vec<Disk>,
-    /// Data directories that this node was started without, as all that was on them is elsewhere.
+    /// Data directories that this node was started without, as everything on them is elsewhere.
     pub(crate) missing: Mutex<Vec<String>>,
-    /// The log position at which the free space was last looked at.
+    /// The log position when the free space was last read.
     space_seen_at: AtomicU64,
 }
 
@@ -104,16 +105,17 @@ impl Disks {
         !self.all[disk].log.has_failed()
     }
 
-    /// The disk that holds the tablet, of several the one on which more was acknowledged; otherwise the one with the most room per tablet. A replica that was made anew, and
-    /// remembers what the one before it had acknowledged, yields to that one itself, should its disk be back: as much was acknowledged there, and it is in the log. A log that may
-    /// have lost its end counts as far as it goes: what it had beyond that is not there.
+    /// The disk that holds the tablet: if several do, the one on which more was acknowledged; if none does, the one
+    /// with the most free space per tablet. A replica that was rebuilt and remembers what its predecessor had
+    /// acknowledged ranks below that predecessor, should its disk be back: as much was acknowledged there, and its log
+    /// holds the entries. A log that may have lost its end counts as far as it goes.
     pub(crate) fn place(&self, tablet: TabletId, counts: &mut [u64]) -> Result<usize, KvError> {
         let disks = &self.all;
         let working = (0..disks.len()).filter(|disk| self.is_working(*disk));
         let holding = working.clone().filter(|disk| disks[*disk].directory.tablet(tablet.0).is_dir());
         let mut best = None;
         for disk in holding {
-            // What cannot be read there is told when it is opened.
+            // An error of the log is reported when the replica is opened.
             let recovered = disks[disk].log.recover(GroupId::from(tablet)).unwrap_or_default();
             let rank = [known_acknowledged(&recovered), recovered.last];
             if best.is_none_or(|(most, _)| rank > most) {
@@ -133,11 +135,11 @@ impl Disks {
         self.working().any(|disk| disk.directory.tablet(tablet.0).is_dir())
     }
 
-    /// What the replica of a tablet that is opened on disk `to`, where `own` is known of it, has to remember: its newest term and vote, and the most that it has acknowledged,
-    /// whichever disk's log says so.
+    /// What a replica that is opened on disk `to`, whose log holds `own` of it, has to remember: the newest term and vote,
+    /// and the greatest position that it has acknowledged, of all disks' logs.
     pub(crate) fn memory(&self, tablet: TabletId, to: usize, own: &Recovered) -> Result<Memory, KvError> {
         let (mut state, mut held) = (own.hard_state.clone(), own.last_acknowledged());
-        // Then it was made when the other one failed, and knows how far that one had come.
+        // A replica with files here was made after the other disk had failed, and knows how far the other had acknowledged.
         let is_successor = self.all[to].directory.tablet(tablet.0).is_dir();
         for (_, disk) in self.all.iter().enumerate().filter(|(at, _)| *at != to && self.is_working(*at)) {
             let former = disk.log.recover(GroupId::from(tablet)).map_err(storage_error)?;
@@ -151,7 +153,8 @@ impl Disks {
         Ok((state, held))
     }
 
-    /// Removes what other disks remember and hold of tablets that are opened on one: that is durable there now.
+    /// Removes what other disks remember and hold of tablets that are opened on one disk, where everything is durable
+    /// now.
     pub(crate) fn forget_elsewhere(&self, placed: &[(OpenTablet, usize)]) -> Result<(), KvError> {
         for (at, disk) in self.all.iter().enumerate().filter(|(at, _)| self.all.len() > 1 && self.is_working(*at)) {
             let known = disk.log.groups();
@@ -174,12 +177,12 @@ impl Disks {
         Ok(())
     }
 
-    /// Whether some log says anything of a tablet. What there is of a child otherwise is not finished, and counts for nothing.
+    /// Whether some log has a record of a tablet. Data of a child tablet without one is incomplete and is not used.
     pub(crate) fn is_logged(&self, tablet: TabletId) -> bool {
         self.working().any(|disk| disk.log.groups().contains(&GroupId::from(tablet)))
     }
 
-    /// Removes the data of a replica that is not open, and of its log all that it need not remember.
+    /// Removes the data of a replica that is not open, and its log except for what it must remember.
     pub(crate) fn discard(&self, tablet: TabletId, disk: usize) -> Result<(), StorageError> {
         let (group, disk) = (GroupId::from(tablet), &self.all[disk]);
         let recovered = disk.log.recover(group)?;
@@ -194,7 +197,7 @@ impl Disks {
         Ok(())
     }
 
-    /// Whether something can be written to the disk. If not, it is taken for failed from now on.
+    /// Whether a test file can be written to the disk. If not, the disk counts as failed from now on.
     pub(crate) fn still_works(&self, disk: usize) -> bool {
         if self.is_working(disk) && self.all[disk].directory.probe().is_err() {
             self.all[disk].log.give_up();
@@ -202,7 +205,8 @@ impl Disks {
         self.is_working(disk)
     }
 
-    /// Looks at the free space ahead of time if much has been written since it was last looked at: the reserve must not be used up between two rounds.
+    /// Reads the free space ahead of time if much was written since it was last read: the reserve must not be used up
+    /// between two rounds.
     pub(crate) fn watch_space_while_writing(&self, position: u64, reserve_bytes: u64) {
         let seen_at = self.space_seen_at.load(Ordering::Relaxed);
         if position.saturating_sub(seen_at) > reserve_bytes / 16 {
@@ -210,7 +214,8 @@ impl Disks {
         }
     }
 
-    /// Refuses writes to a disk that is nearly full, and takes them again when there is room. `position`: where the log is.
+    /// Refuses writes to a disk that is nearly full, and accepts them again when there is space. `position`: the end of
+    /// the log.
     pub(crate) fn watch_space(&self, position: u64, reserve_bytes: u64) {
         self.space_seen_at.store(position, Ordering::Relaxed);
         for disk in &self.all {
@@ -218,7 +223,7 @@ impl Disks {
             disk.free_bytes.store(free_bytes, Ordering::Relaxed);
             disk.total_bytes.store(total_bytes, Ordering::Relaxed);
             let was_full = disk.full.load(Ordering::Relaxed);
-            // A little more than the reserve must be free again, so that the state does not flap.
+            // More than the reserve must be free before writes are accepted again, so that the state does not flap.
             let full = free_bytes < if was_full { reserve_bytes + reserve_bytes / 8 } else { reserve_bytes };
             if full != was_full {
                 disk.full.store(full, Ordering::Relaxed);

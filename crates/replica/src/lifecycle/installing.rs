@@ -1,7 +1,7 @@
-//! Tablets that are being opened, or in whose place a copy is being put.
+//! Tablets that are being opened, or whose data is being replaced by a copy.
 //!
-//! While that goes on the tablet is in nobody's list of open ones, so that whoever wants to close or open it has to be told: a close is noted and carried out at the
-//! end, an open waits for it.
+//! Meanwhile a tablet is on no list of open tablets, so closing and opening it are coordinated here: a close is
+//! recorded and carried out at the end, an open waits for the end.
 
 use ahash::AHashMap;
 use diorite_base::TabletId;
@@ -10,17 +10,17 @@ use std::sync::Weak;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-/// How long readers of data that is to go are waited for.
+/// How often to check whether readers of data that is to be removed have ended.
 const READER_CHECKS: u32 = 1_000;
 const READER_CHECK: Duration = Duration::from_millis(10);
 
-/// Waits until nobody uses the files of a tablet any more; whether that has come about.
+/// Waits until the files of a tablet are unused; returns whether they are.
 pub(crate) fn wait_until_unused(files: &Weak<()>) -> bool {
     let (_never, wait) = sync_channel::<()>(1);
     (0..READER_CHECKS).any(|_| files.strong_count() == 0 || wait.recv_timeout(READER_CHECK).is_ok())
 }
 
-/// Tablets that are being opened, or in whose place a copy is being put, and whether they were closed meanwhile.
+/// Tablets that are being opened or whose data is being replaced, and whether they were closed meanwhile.
 #[derive(Default)]
 pub(crate) struct Installing {
     closed: Mutex<AHashMap<TabletId, bool>>,
@@ -28,7 +28,7 @@ pub(crate) struct Installing {
 }
 
 impl Installing {
-    /// For whoever closes tablets: of those that are here it is noted.
+    /// For closing tablets: a close of a tablet in this map is recorded here.
     pub(crate) fn lock(&self) -> MutexGuard<'_, AHashMap<TabletId, bool>> {
         self.closed.lock()
     }
@@ -38,12 +38,12 @@ impl Installing {
         self.lock().get(&tablet).copied().unwrap_or(false)
     }
 
-    /// Whether somebody opens the tablet or puts a copy in its place.
+    /// Whether the tablet is being opened or its data replaced.
     pub(crate) fn contains(&self, tablet: TabletId) -> bool {
         self.lock().contains_key(&tablet)
     }
 
-    /// Waits until nobody opens any of these tablets or puts a copy in its place, and is the one who does.
+    /// Waits until none of these tablets is being opened or replaced, and then begins to.
     pub(crate) fn begin(&self, tablets: &[TabletId]) {
         let mut closed = self.closed.lock();
         while tablets.iter().any(|tablet| closed.contains_key(tablet)) {
@@ -52,7 +52,8 @@ impl Installing {
         closed.extend(tablets.iter().map(|tablet| (*tablet, false)));
     }
 
-    /// The end of what [`Self::begin`] began: those that were closed meanwhile, which the caller now has to.
+    /// Ends what [`Self::begin`] began; returns the tablets that were closed meanwhile, which the caller must close
+    /// now.
     #[must_use]
     pub(crate) fn end(&self, tablets: &[TabletId]) -> Vec<TabletId> {
         let mut closed = self.closed.lock();

@@ -1,9 +1,10 @@
-//! What has to be done, one thing after the other, to merge a tablet into its neighbour (`docs/decisions/2026-11-22-merging-tablets.md`): says what is next, and is
-//! told what came of it.
+//! The steps of a merge of a tablet into its neighbour (`docs/decisions/2026-11-22-merging-tablets.md`): the driver
+//! returns the next action, and receives its result.
 //!
-//! Always true: what is copied after the tablet was closed is all of it, whoever copies; any action can be repeated, and a driver be dropped at any time; no step holds
-//! much more than [`MAX_ROW_PARTS`] parts, whatever the size of a row: larger ones go in pieces.
-//! Left out: how things are written and read, and who drives (the node's, and the simulation's).
+//! Always true: the copy made after the tablet was closed is complete, whichever driver made it. Any action can be
+//! repeated, and a driver can be dropped at any time. No step holds much more than [`MAX_ROW_PARTS`] parts, whatever
+//! the size of a row: larger rows are sent in pieces.
+//! Left out: how rows are written and read, and who runs the driver (the node, and the simulation).
 
 use crate::group::merge::{Closing, KeyRange, MergeReply, MergeStep};
 use ahash::RandomState;
@@ -14,16 +15,16 @@ use std::collections::VecDeque;
 
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// A row of more than so many parts' bytes goes in pieces of as many.
+/// A row larger than this many parts is sent in pieces of that size.
 const MAX_ROW_PARTS: usize = 8;
 
 /// Some of a tablet's rows.
 #[derive(Debug)]
 pub struct Part {
     rows: Rows,
-    /// Where the next ones begin.
+    /// The key at which the next part begins.
     next: Option<Vec<u8>>,
-    /// A step may hold so many bytes of one row. One that has more is alone in its part.
+    /// The most bytes of one row in a step. A larger row is alone in its part.
     row_bytes: usize,
 }
 
@@ -46,7 +47,8 @@ impl Part {
         Ok(Self { rows, next, row_bytes })
     }
 
-    /// 128 bits, keyed at random, so that nobody can make rows that are taken for others.
+    /// A digest of the rows of 128 bits, keyed at random, so that clients cannot make different rows with the same
+    /// digest.
     fn digest(&self, keys: &[RandomState; 2]) -> [u64; 2] {
         [keys[0].hash_one(&self.rows), keys[1].hash_one(&self.rows)]
     }
@@ -59,7 +61,7 @@ struct Copied {
     digest: [u64; 2],
 }
 
-/// A row that goes in pieces, and what is left of it.
+/// A row that is sent in pieces, and the rest of it.
 #[derive(Debug)]
 struct LargeRow {
     key: Vec<u8>,
@@ -69,20 +71,20 @@ struct LargeRow {
     instead_of: Option<KeyRange>,
 }
 
-/// What is to be done next.
+/// The next action.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MergeAction {
-    /// Write this to a tablet, again and again until the outcome is known: [`MergeDriver::written`].
+    /// Write this step to a tablet, repeatedly until the outcome is known: [`MergeDriver::written`].
     Write(TabletId, MergeStep),
-    /// Read rows of the tablet that goes: [`MergeDriver::read`].
+    /// Read rows of the tablet that closes: [`MergeDriver::read`].
     Read(KeyRange),
-    /// See to it that the tablet that goes has ended, where its rows are read: [`MergeDriver::closed`].
+    /// Make sure that the replica from which rows are read has applied the close: [`MergeDriver::closed`].
     Close,
-    /// The other one has all rows: the catalog is to be told, and that is all.
+    /// The tablet that stays has all rows: report it to the catalog. This is the last action.
     Serve,
 }
 
-/// Another attempt has begun, or the merge was cancelled: this one is over.
+/// Another attempt has begun, or the merge was cancelled: this attempt has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("another attempt has begun, or the merge was cancelled")]
 pub struct Superseded;
@@ -90,9 +92,10 @@ pub struct Superseded;
 #[derive(Debug)]
 enum Stage {
     Beginning,
-    /// Rows are copied though they may change; what begins here is next.
+    /// Rows are copied while they may change; the next part begins at this key.
     Copying(Option<Vec<u8>>),
-    /// What has changed is copied. The part that is read had this digest; of one that has grown this is left.
+    /// Changed rows are copied again. The part that is being read had the digest `before`; `rest` is the rest of a part
+    /// that has grown.
     Checking {
         before: Option<[u64; 2]>,
         rest: Option<KeyRange>,
@@ -116,7 +119,7 @@ pub struct MergeDriver {
 }
 
 impl MergeDriver {
-    /// Begins to merge `from`, which holds the keys of `range`, into another tablet. `number`: which of its merges this is.
+    /// Begins to merge `from`, which holds the keys of `range`, into another tablet. `number`: the number of the merge.
     pub fn begin(
         from: TabletId,
         into: TabletId,
@@ -144,16 +147,16 @@ impl MergeDriver {
         (driver, first)
     }
 
-    /// How many parts have been copied, those included that were copied again.
+    /// The number of parts copied, with those copied again.
     pub fn parts(&self) -> u64 {
         self.parts
     }
 
-    /// What was to be written is.
+    /// The reply to the step that was to be written.
     pub fn written(&mut self, reply: MergeReply) -> Result<MergeAction, Superseded> {
         match (reply, &self.stage) {
             (MergeReply::Superseded, _) => Err(Superseded),
-            // By an attempt before this, or by this.
+            // Finished by an earlier attempt, or by this one.
             (MergeReply::Finished, _) | (MergeReply::Done, Stage::Finishing) => Ok(MergeAction::Serve),
             (MergeReply::Done, Stage::Beginning) => {
                 self.stage = Stage::Copying(None);
@@ -217,7 +220,7 @@ impl MergeDriver {
         Some(MergeAction::Write(self.into, step))
     }
 
-    /// The tablet that goes has ended, with this.
+    /// The tablet has closed, in this state.
     pub fn closed(&mut self, closing: Closing) -> MergeAction {
         self.closing = Some(closing);
         self.stage = Stage::Checking { before: None, rest: None };
@@ -268,7 +271,7 @@ mod tests {
         (key(0), key(100_000))
     }
 
-    /// The tablet that goes, and the one that takes it in.
+    /// The tablet that closes, and the one that takes over its rows.
     struct Pair {
         from: MemoryTablet,
         index: u64,
@@ -294,7 +297,8 @@ mod tests {
             self.change(|batch| batch.put(&key(n), value));
         }
 
-        /// Does what the driver says, until the catalog would be told; `at_close` happens just before the tablet ends. Every step is written `times` times.
+        /// Carries out the driver's actions until the catalog would be notified; `at_close` is called just before the
+        /// tablet closes. Every step is written `times` times.
         fn drive(&mut self, times: usize, at_close: impl FnOnce(&mut Self)) -> Result<u64, Superseded> {
             let (mut driver, mut action) = MergeDriver::begin(FROM, INTO, 9, range(), &mut SplitMix64::new(3));
             let mut at_close = Some(at_close);
@@ -359,7 +363,7 @@ mod tests {
             })
             .unwrap();
             assert!(pair.is_whole(), "{times}");
-            // What is read at a time is 100 bytes.
+            // Reads return 100 bytes at a time.
             let (most, pieces) = pair.into.most;
             assert!(most <= 100 + 100 * MAX_ROW_PARTS && pieces > 40, "{most} bytes, {pieces} pieces");
             assert!(pair.into.staged().is_empty());

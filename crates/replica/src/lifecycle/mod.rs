@@ -1,4 +1,5 @@
-//! How replicas of this node come and go: opened and closed, copied, set aside and rebuilt, moved between disks, split and merged.
+//! The life of this node's replicas: opened and closed, copied, set aside and rebuilt, moved between disks, split and
+//! merged.
 
 pub(crate) mod aside;
 pub(crate) mod asides;

@@ -1,7 +1,7 @@
 //! Opening and closing the tablets of a store.
 //!
-//! Always true: a tablet is open once or not at all, and no replica is opened in the place of a former one while somebody still reads that one's files. One that cannot be opened is
-//! set aside (`aside`) and keeps no other from it.
+//! Always true: a tablet is open at most once, and no replica replaces a former one while that one's files are still
+//! read. A replica that cannot be opened is set aside (`aside`) and does not keep others from being opened.
 
 use crate::group::handle::{TabletHandle, storage_error};
 use crate::group::replica::{Opening, Replica};
@@ -21,10 +21,12 @@ use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
 impl NodeReplicas {
-    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied. Those that cannot be opened are set aside.
+    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: the entries in the log
+    /// are applied. Replicas that cannot be opened are set aside.
     ///
     /// # Errors
-    /// Those of a disk's log, and those of the catalog's replica: without it a node does not know what else it has.
+    /// Those of a disk's log, and those of the catalog's replica: without it a node does not know which other tablets
+    /// it has.
     pub(crate) fn open(&self, wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         let mut fresh: Vec<LogBatch> = self.disks.iter().map(|_| LogBatch::default()).collect();
         let mut counts = vec![0u64; self.disks.len()];
@@ -75,7 +77,8 @@ impl NodeReplicas {
         if has_catalog { self.show_damage_of_catalog().map_err(storage_error) } else { Ok(()) }
     }
 
-    /// Whether a replica goes by what its log holds, damaged or not. If not, it is set aside. The catalog's never is, as the node would not know what else it has.
+    /// Whether a replica relies on what its log holds, damaged or not. If not, it is set aside. The catalog's replica
+    /// always does, as without it the node does not know which other tablets it has.
     fn goes_by_its_log(&self, open: &OpenTablet, disk: usize, batch: &mut LogBatch) -> bool {
         let group = GroupId::from(open.tablet);
         let Some(reason) = self.disks[disk].log.damage(group) else { return true };
@@ -93,7 +96,8 @@ impl NodeReplicas {
         true
     }
 
-    /// Where others vote in the catalog's group, they say how far it has acknowledged. Where nobody does, the damage is shown until somebody has accepted it.
+    /// If other nodes vote in the catalog's group, they report how far it has acknowledged. If none do, the damage is
+    /// reported until an operator has accepted it.
     fn show_damage_of_catalog(&self) -> Result<(), StorageError> {
         let tablet = TabletId(GroupId::CATALOG.0);
         let Some(handle) = self.handle(tablet) else { return Ok(()) };
@@ -109,13 +113,13 @@ impl NodeReplicas {
         log.write(&mut batch, true).map(drop)
     }
 
-    /// Those that cannot be opened do not keep the others from it.
+    /// Opens replicas. One that cannot be opened does not keep the others from it.
     fn start_replicas(&self, placed: Vec<(OpenTablet, usize)>) -> Result<(), KvError> {
         let (mut starting, mut errors) = (Vec::new(), Vec::new());
         let is_catalog = |tablet: TabletId| GroupId::from(tablet) == GroupId::CATALOG;
         for (open, disk) in placed {
             let tablet = open.tablet;
-            // What a panic has left half done belongs to this replica alone.
+            // The state that a panic leaves half changed belongs to this replica alone.
             let load = || {
                 caught(|| self.load(&open, disk))
                     .unwrap_or_else(|panic| Err(StorageError::Corrupt(format!("opening {tablet} panicked: {panic}"))))
@@ -140,7 +144,7 @@ impl NodeReplicas {
             match reply.recv() {
                 Ok(Ok(())) => opened.push(handle),
                 Ok(Err(error)) if is_catalog(handle.id()) => errors.push(error),
-                // It has said why, and upkeep sets it aside.
+                // It has logged the error, and upkeep sets it aside.
                 Ok(Err(_)) => opened.push(handle),
                 Err(_) => errors.push(KvError::Storage("the store is shutting down".to_owned())),
             }
@@ -150,7 +154,7 @@ impl NodeReplicas {
         errors.into_iter().next().map_or(Ok(()), Err)
     }
 
-    /// Looks whether logs are ahead of the clock.
+    /// Checks whether logs are ahead of the clock.
     fn note_stamps(&self, opened: &[Arc<TabletHandle>]) {
         let liveness = &self.context.liveness;
         let was_ahead = liveness.logs_ahead_us().is_some();
@@ -197,13 +201,13 @@ impl NodeReplicas {
         Ok(replica)
     }
 
-    /// Opens a tablet's data, as it is its own.
+    /// Opens a tablet's data, reduced to the tablet's own rows.
     pub(crate) fn open_data(&self, open: &OpenTablet, disk: usize) -> Result<Arc<Tablet>, StorageError> {
         let path = self.disks[disk].directory.tablet(open.tablet.0);
         let data = Arc::new(Tablet::open(&self.shared, &path, open.values, open.options)?);
         if self.context.durability != Durability::Fsync {
             let log = self.disks[disk].log.clone();
-            // What is flushed must not go further than the log does after a loss of power.
+            // The flushed state must not be ahead of the log after a loss of power.
             data.set_before_flush(Box::new(move || {
                 if let Err(error) = log.sync() {
                     tracing::error!(%error, "could not sync the raft log before a flush");
@@ -214,11 +218,12 @@ impl NodeReplicas {
         Ok(data)
     }
 
-    /// Closes tablets and removes their data. One that is being opened, or that a copy is being installed of, goes when that is over.
+    /// Closes tablets and removes their data. A tablet that is being opened, or whose data is being replaced by a copy,
+    /// is closed after that.
     pub(crate) fn close(&self, tablets: &[TabletId]) {
         let mut closing = Vec::new();
         {
-            // Whoever opens it, or installs a copy, sees either that it comes too late, or the note.
+            // A concurrent open or installation either finds the tablet closed, or finds the recorded close.
             let mut installing = self.installing.lock();
             for tablet in tablets {
                 if let Some(prepared) = self.prepared.lock().remove(tablet) {
@@ -248,14 +253,14 @@ impl NodeReplicas {
                     let tablet = handle.id();
                     tracing::error!(%tablet, %error, "the data of a closed tablet stays until the next start");
                 }
-                // A worker that is shutting down: the next start sees what is to go.
+                // The store thread is shutting down: the next start removes the data.
                 Err(_) => {}
             }
         }
     }
 
-    /// Opens those of these tablets that are not open, once nothing of former replicas is left; the others receive the members that are wanted. For whoever has
-    /// begun to (`Installing::begin`).
+    /// Opens those of these tablets that are not open, once the files of former replicas are unused; the others receive
+    /// the wanted members. For callers between `Installing::begin` and `end`.
     pub(crate) fn open_closed(&self, mut wanted: Vec<OpenTablet>) -> Result<(), KvError> {
         self.wait_until_gone(&wanted.iter().map(|open| open.tablet).collect::<Vec<_>>())?;
         wanted.retain(|open| {
@@ -268,7 +273,7 @@ impl NodeReplicas {
         self.open(wanted)
     }
 
-    /// Waits until the former replicas of these tablets are gone.
+    /// Waits until the files of these tablets' former replicas are unused.
     fn wait_until_gone(&self, tablets: &[TabletId]) -> Result<(), KvError> {
         for tablet in tablets {
             let going = self.going.lock().get(tablet).cloned();
@@ -279,7 +284,7 @@ impl NodeReplicas {
         Ok(())
     }
 
-    /// Opens a replica, empty and with what it must remember, on a disk that works.
+    /// Opens a replica, empty and with what it must remember, on a working disk.
     pub(crate) fn open_elsewhere(
         &self,
         tablet: TabletId,
@@ -287,7 +292,7 @@ impl NodeReplicas {
         floor: LogPosition,
     ) -> Result<(), KvError> {
         let Some(opening) = self.opening(tablet) else {
-            // It has left the node meanwhile; the catalog never does.
+            // The tablet has left the node meanwhile; the catalog never does.
             let is_catalog = GroupId::from(tablet) == GroupId::CATALOG;
             let none = || KvError::Storage("the node has not started yet".to_owned());
             return if is_catalog { Err(none()) } else { Ok(()) };
@@ -300,14 +305,14 @@ impl NodeReplicas {
         self.open(vec![opening])
     }
 
-    /// A replica could not be opened.
+    /// Sets a replica aside that could not be opened.
     fn set_unopened_aside(&self, tablet: TabletId, disk: usize, error: &StorageError) {
         let memory = self.disks[disk].log.memory(GroupId::from(tablet));
         let cause = Cause { reason: error.to_string(), is_damage: error.is_damage(), needed: 0 };
         self.asides.note(tablet, disk, cause, memory.ok(), self.context.clock.monotonic_ns());
     }
 
-    /// A tablet is closed: nothing is done about its replica any more, and what is left of one that is not open goes.
+    /// A tablet is closed: a replica that is set aside is forgotten, and its remaining files are removed.
     pub(crate) fn close_aside(&self, tablet: TabletId) {
         self.context.failures.forget(tablet);
         let Some(aside) = self.asides.lock().remove(&tablet) else { return };

@@ -1,4 +1,4 @@
-//! The tablet replicas of a node, and what belongs to all of them.
+//! The tablet replicas of a node, and the state that they share.
 
 use crate::context::Context;
 use crate::group::handle::TabletHandle;
@@ -32,17 +32,18 @@ pub(crate) struct NodeReplicas {
     pub(crate) shared: Arc<Shared>,
     pub(crate) disks: Disks,
     pub(crate) threads: Arc<dyn StoreThreads>,
-    /// Those that are open.
+    /// The open replicas.
     pub(crate) tablets: ArcSwap<TabletMap>,
-    /// Who knows how tablets are opened.
+    /// Tells how tablets are opened.
     openings: OnceLock<Arc<dyn Openings>>,
-    /// Replicas that cannot be used.
+    /// Replicas that are set aside.
     pub(crate) asides: Asides,
     pub(crate) installing: Installing,
     pub(crate) disk_moves: DiskMoves,
     /// The data of child tablets that was made before their parents were split.
     pub(crate) prepared: Mutex<AHashMap<TabletId, Prepared>>,
-    /// Files of closed replicas that somebody may still read: they go when the last reader does, and another cannot be opened in their place before.
+    /// Files of closed replicas that readers may still use: they are removed when the last reader ends, and no other
+    /// replica may be opened there before.
     pub(crate) going: Mutex<AHashMap<TabletId, Weak<()>>>,
 }
 

@@ -1,6 +1,8 @@
-//! Makes the child tablets of a tablet that is split (`group::split`): beforehand as far as possible, the rest once the entry that splits it is applied.
+//! Makes the child tablets of a tablet that is split (`group::split`): as much as possible before the split, the rest
+//! once the entry that splits it is applied.
 //!
-//! Always true: a child's data is made of its parent's only on a node whose Raft log knows nothing of the child, and counts for nothing until it does.
+//! Always true: a child's data is made from its parent's only on a node whose Raft log has no record of the child, and
+//! is not used until it has.
 
 use crate::group::handle::{TabletHandle, storage_error};
 use crate::group::split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log};
@@ -17,18 +19,18 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a copy of a parent's data is called until it is a child's.
+/// The purpose of the directory with a copy of a parent's data that is to become a child's.
 const SPLITTING: &str = "splitting";
 
-/// How long until it is looked again whether this node knows of the children.
+/// How long after a check it is checked again whether this node knows the children.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// How long after a failure it is tried again to make a tablet's children.
+/// How long after a failure the children are tried again.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 
-/// What there is to do for a tablet that is, or will be, split.
+/// Work for a tablet that is, or will be, split.
 enum Job {
-    /// Make its children's data beforehand: what it gets until it is split is added from its log.
+    /// Prepare its children's data: later entries up to the split are added from its log.
     Prepare(TabletId, Split),
     /// Open its children; the flag: it was led here.
     Make(SplitMark, bool),
@@ -37,7 +39,7 @@ enum Job {
 #[derive(Default)]
 struct Waiting {
     jobs: VecDeque<Job>,
-    /// Tablets whose children have been prepared, if that was possible.
+    /// Tablets whose children have been prepared, as far as possible.
     prepared: AHashSet<TabletId>,
     is_closed: bool,
 }
@@ -51,7 +53,7 @@ pub(crate) struct Splits {
 
 impl SplitListener for Splits {
     fn split(&self, mark: &SplitMark, leads: bool) {
-        // Before what is only prepared: clients wait for it.
+        // Before any preparation: clients wait for these.
         self.waiting.lock().jobs.push_front(Job::Make(mark.clone(), leads));
         self.changed.notify_one();
     }
@@ -63,7 +65,7 @@ impl Splits {
         self.changed.notify_one();
     }
 
-    /// Whether the tablet's children have been prepared, as far as possible; if not they will be.
+    /// Whether the tablet's children have been prepared, as far as possible; if not, starts to.
     pub(crate) fn prepare(&self, tablet: TabletId, split: &Split) -> bool {
         let mut waiting = self.waiting.lock();
         let is_queued = |job: &Job| matches!(job, Job::Prepare(queued, _) if *queued == tablet);
@@ -74,7 +76,7 @@ impl Splits {
         waiting.prepared.contains(&tablet)
     }
 
-    /// The tablet is not to be split.
+    /// The split was cancelled.
     pub(crate) fn forget(&self, tablet: TabletId) {
         let mut waiting = self.waiting.lock();
         waiting.jobs.retain(|job| !matches!(job, Job::Prepare(parent, _) if *parent == tablet));
@@ -93,7 +95,7 @@ impl Splits {
             {
                 openings.was_split(mark);
             }
-            // A replica that is being opened finds its split before others find it.
+            // A replica that is being opened reports its split before it is on the list of open tablets.
             let is_opening = replicas.installing.contains(parent);
             let Some(openings) = openings(parent, split, replicas).filter(|_| !is_opening) else {
                 self.put_back(job, LOOK_AGAIN);
@@ -141,7 +143,7 @@ impl Splits {
     }
 }
 
-/// How the children that are to be here are opened; none: this node does not know of them yet.
+/// How the children that are placed here are opened; `None`: this node does not know them yet.
 fn openings(parent: TabletId, split: &Split, replicas: &NodeReplicas) -> Option<Vec<OpenTablet>> {
     let mut openings = Vec::new();
     for child in split.children {
@@ -155,8 +157,8 @@ fn openings(parent: TabletId, split: &Split, replicas: &NodeReplicas) -> Option<
 }
 
 impl NodeReplicas {
-    /// Does something to the children of a tablet that nobody else opens or closes meanwhile. Nothing if the tablet is here no more: whoever closes it closes its
-    /// children, and that is seen here or noted there.
+    /// Runs `act` on a tablet with exclusive access to opening and closing its children. Does nothing if the
+    /// tablet is closed: closing a tablet closes its children, which is either seen here or recorded there.
     fn with_parent(
         &self,
         parent: TabletId,
@@ -170,12 +172,12 @@ impl NodeReplicas {
         done
     }
 
-    /// Makes the children's data as of now, and opens it: most of what takes time is done before the tablet is split.
+    /// Makes the children's data as of now, and opens it: this does the slow part before the tablet is split.
     fn prepare_children(&self, parent: &TabletHandle, children: &[OpenTablet]) -> Result<(), KvError> {
         if parent.children.split.load().is_some() {
             return Ok(());
         }
-        // What the children lack is to stay in the log, unless it grows too long.
+        // Entries that the children lack stay in the log, unless it grows too long.
         let held = parent.data.applied_state().map_err(storage_error)?;
         parent.keep_for_children(held.index + 1);
         for child in children {
@@ -189,7 +191,7 @@ impl NodeReplicas {
         Ok(())
     }
 
-    /// Makes the children's data, unless that is done, and opens them.
+    /// Makes the children's data, unless it is prepared, and opens the children.
     fn make_children(&self, parent: &TabletHandle, mark: &SplitMark, children: Vec<OpenTablet>) -> Result<(), KvError> {
         let began_ns = self.context.clock.monotonic_ns();
         parent.keep_for_children(u64::MAX);
@@ -226,7 +228,8 @@ impl NodeReplicas {
         Ok(())
     }
 
-    /// If the child's data was prepared, and the parent's log still has what came after that until the split: makes that the beginning of the child's log.
+    /// If the child's data was prepared, and the parent's log still has all entries from there to the split, begins the
+    /// child's log with them.
     fn add_from_parent(
         &self,
         parent: &TabletHandle,
@@ -243,10 +246,10 @@ impl NodeReplicas {
         begin_from_log(&held, mark, &reader, group, records, self.context.planted).map_err(storage_error)
     }
 
-    /// Removes what was made of a child of which no log says anything.
+    /// Removes the data of a child of which no log has a record.
     pub(crate) fn discard_unlogged(&self, tablet: TabletId) -> Result<(), KvError> {
         if let Some(prepared) = self.prepared.lock().remove(&tablet) {
-            // Its files go with it.
+            // Its files are removed with it.
             prepared.data.doom();
         }
         for disk in self.disks.working() {

@@ -1,22 +1,25 @@
-//! Whether this node's wall clock can be believed, by what the other nodes' clocks say.
+//! Decides whether this node's wall clock is right, by comparing it with the clocks of other nodes.
 //!
-//! Every answer to a heartbeat carries the time of day of the node that answers. Between the sending of the heartbeat and the receipt of the answer that node's clock was read: so how far
-//! it is ahead lies within an interval as long as the two took. A slow network makes intervals long, and long ones accuse nobody.
+//! Every answer to a heartbeat carries the wall clock of the answering node. It was read between the sending of the
+//! heartbeat and the receipt of the answer, so the difference between the clocks is known up to that duration. A slow
+//! network makes this interval long, and a long interval proves nothing.
 //!
-//! Always true: a clock that is set takes no effect on stamps and expiry before it was judged ([`diorite_base::TrustedClock`]); a node is off only if its clock is certainly further than the limit
-//! from those of others which agree among themselves and are the majority, or half of all and this node's clock was set; a node that can ask nobody believes its own clock.
-//! Left out: what a node that is off does (`Core::set_clock_is_off`), and reading clocks.
+//! Always true: a change of the machine's clock affects stamps and expiry only after it was judged
+//! ([`diorite_base::TrustedClock`]). A node's clock counts as off only if it certainly differs by more than the limit
+//! from those of other nodes that agree with each other and are the majority, or are half of all while this node's
+//! clock was set. A node that can ask no other node trusts its own clock.
+//! Left out: what a node does whose clock is off (`Core::set_clock_is_off`), and reading clocks.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 
-/// How far a wall clock may be from the others', microseconds: as when a connection is made.
+/// How far a wall clock may be from the others', microseconds; the same limit holds when a connection is made.
 pub const CLOCK_LIMIT_US: i64 = 500_000;
 
-/// What a peer has said counts for so long, nanoseconds.
+/// How long a peer's answer counts, nanoseconds.
 const FRESH_NS: u64 = 3_000_000_000;
 
-/// How far a peer's clock is ahead of the trusted time: between these, microseconds.
+/// How far a peer's clock is ahead of the trusted time: a range, microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Offset {
     low_us: i64,
@@ -24,13 +27,14 @@ pub(crate) struct Offset {
 }
 
 impl Offset {
-    /// Of a peer that has answered with `peer_us`, received at `now_us` of the trusted time, `took_us` after the question was sent.
+    /// The offset of a peer that answered with `peer_us`. The answer was received at `now_us` of the trusted time,
+    /// `took_us` after the question was sent.
     pub(crate) fn measured(peer_us: i64, now_us: i64, took_us: i64) -> Self {
         let low_us = peer_us.saturating_sub(now_us);
         Self { low_us, high_us: low_us.saturating_add(took_us) }
     }
 
-    /// Against a clock that is ahead of the trusted time by so much.
+    /// The offset from a clock that is `ahead_us` ahead of the trusted time.
     fn against(self, ahead_us: i64) -> Self {
         Self { low_us: self.low_us.saturating_sub(ahead_us), high_us: self.high_us.saturating_sub(ahead_us) }
     }
@@ -44,20 +48,21 @@ impl Offset {
     }
 }
 
-/// What is to be thought of this node's wall clock.
+/// The verdict on this node's wall clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nobody can be asked.
+    /// No other node can be asked.
     Alone,
     /// Enough others agree with it.
     Agrees,
-    /// It is not known who is right.
+    /// It is not known which clocks are right.
     Undecided,
-    /// The others, who agree with each other, are ahead by so much, microseconds.
+    /// The others, which agree with each other, are ahead by so much, microseconds.
     Off { others_ahead_us: i64 },
 }
 
-/// Judges a wall clock by the others' offsets against it. `was_set`: it was set since it was last believed, by more than the limit.
+/// Judges a wall clock by the others' offsets from it. `was_set`: it was set by more than the limit since it was last
+/// adopted.
 pub(crate) fn judge(offsets: &[Offset], was_set: bool) -> Verdict {
     let nodes = offsets.len() + 1;
     if nodes == 1 {
@@ -70,7 +75,7 @@ pub(crate) fn judge(offsets: &[Offset], was_set: bool) -> Verdict {
     let mut apart: Vec<i64> =
         offsets.iter().filter(|offset| !offset.may_agree()).map(|offset| offset.middle_us()).collect();
     apart.sort_unstable();
-    // The most of them that agree with each other.
+    // The largest set of them that agree with each other.
     let together =
         |first: &i64| apart.iter().filter(|other| (0..=CLOCK_LIMIT_US).contains(&other.saturating_sub(*first))).count();
     let (most, first) = apart.iter().map(|first| (together(first), *first)).max().unwrap_or((0, 0));
@@ -83,39 +88,41 @@ pub(crate) fn judge(offsets: &[Offset], was_set: bool) -> Verdict {
 
 #[derive(Debug, Default)]
 struct Watched {
-    /// By peer: when it answered, on the monotonic clock, and how far it was ahead of the trusted time.
+    /// By peer: when it answered, on the monotonic clock, and its offset from the trusted time.
     offsets: BTreeMap<u64, (u64, Offset)>,
-    /// How far the machine's wall clock was ahead of the trusted time when it was last looked at.
+    /// How far the machine's wall clock was ahead of the trusted time at the last check.
     step_us: i64,
     /// How often the wall clock was set by more than the limit.
     steps: u64,
     off: Option<i64>,
 }
 
-/// What changed when the clock was looked at.
+/// The result of a check of the clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ClockChange {
-    /// The wall clock was set by more than the limit, by so much, microseconds: how long ago anything was received is not certain any more.
+    /// By how much the wall clock was set, microseconds, if that is more than the limit: the age of what was received
+    /// before is uncertain.
     pub(crate) was_set_by_us: Option<i64>,
-    /// The wall clock is to be believed as it is now.
+    /// Whether the wall clock is to be adopted as it is now.
     pub(crate) adopt: bool,
-    /// The node's clock is off now, by what the others say; or is so no more.
+    /// Whether the node's clock is off now, according to the others; `None` if that has not changed.
     pub(crate) is_off: Option<bool>,
 }
 
-/// What this node knows of its own wall clock and of the others'.
+/// The state of this node's wall clock and its offsets from the others'.
 #[derive(Debug, Default)]
 pub(crate) struct ClockWatch(Mutex<Watched>);
 
 impl ClockWatch {
-    /// A peer has answered. Whether its clock was apart from the machine's, which is ahead of the trusted time by `step_us`, and is so no more.
+    /// Takes a peer's answer. `step_us`: how far the machine's clock is ahead of the trusted time. Returns whether the
+    /// peer's clock was apart from it before and no longer is.
     pub(crate) fn note_offset(&self, peer: u64, now_ns: u64, offset: Offset, step_us: i64) -> bool {
         let before = self.0.lock().offsets.insert(peer, (now_ns, offset));
         let agreed = |offset: Offset| offset.against(step_us).may_agree();
         agreed(offset) && before.is_some_and(|(_, before)| !agreed(before))
     }
 
-    /// By how much the others are ahead, microseconds, if this node's clock is off.
+    /// How far the others are ahead, microseconds, if this node's clock is off.
     pub(crate) fn off_us(&self) -> Option<i64> {
         self.0.lock().off
     }
@@ -125,14 +132,14 @@ impl ClockWatch {
         self.0.lock().steps
     }
 
-    /// How far the other nodes' clocks are ahead of the trusted time, the middle one of them, microseconds.
+    /// The median of how far the other nodes' clocks are ahead of the trusted time, microseconds.
     pub(crate) fn ahead_us(&self, now_ns: u64) -> Option<i64> {
         let mut offsets: Vec<i64> = self.fresh(now_ns).map(Offset::middle_us).collect();
         offsets.sort_unstable();
         offsets.get(offsets.len() / 2).copied()
     }
 
-    /// Whether the last that this peer has said is certainly further from the machine's wall clock than the limit.
+    /// Whether this peer's last answer certainly differs from the machine's wall clock by more than the limit.
     pub(crate) fn is_apart(&self, peer: u64, step_us: i64) -> bool {
         self.0.lock().offsets.get(&peer).is_some_and(|(_, offset)| !offset.against(step_us).may_agree())
     }
@@ -143,7 +150,7 @@ impl ClockWatch {
         watched.offsets.values().map(|(_, offset)| *offset).collect::<Vec<_>>().into_iter()
     }
 
-    /// Looks at the machine's wall clock, which is ahead of the trusted time by `step_us`.
+    /// Checks the machine's wall clock, which is `step_us` ahead of the trusted time.
     pub(crate) fn look(&self, now_ns: u64, step_us: i64) -> ClockChange {
         let offsets: Vec<Offset> = self.fresh(now_ns).map(|offset| offset.against(step_us)).collect();
         let is_step = step_us.saturating_abs() > CLOCK_LIMIT_US;
@@ -164,7 +171,7 @@ impl ClockWatch {
         let is_off = (off.is_some() != watched.off.is_some()).then_some(off.is_some());
         watched.off = off;
         if adopt {
-            // What was measured against the trusted time is to hold against the new one.
+            // Offsets from the former trusted time are converted to the new one.
             watched.offsets.values_mut().for_each(|(_, offset)| *offset = offset.against(step_us));
         }
         watched.step_us = if adopt { 0 } else { step_us };
@@ -200,7 +207,7 @@ mod tests {
 
     #[test]
     fn a_slow_network_accuses_nobody() {
-        // Answered after 3 s: the peer may have been read at any moment of that.
+        // Answered after 3 s: the peer's clock may have been read at any moment of that.
         let slow = Offset::measured(1_000_000, 3_500_000, 3_000_000);
         assert!(slow.may_agree());
         assert!(!Offset::measured(1_000_000, 3_500_000, 100_000).may_agree());
@@ -214,7 +221,7 @@ mod tests {
             |now_ns, ahead_us| (2..=3).for_each(|peer| _ = watch.note_offset(peer, now_ns, exactly(ahead_us), 0));
         measure(0, 0);
         assert_eq!(watch.look(100 * MS, 300), ClockChange { adopt: true, ..ClockChange::default() });
-        // It is set a day ahead: not believed, and noticed once.
+        // It is set a day ahead: it is not adopted, and reported once.
         let set = ClockChange { was_set_by_us: Some(DAY_US), adopt: false, is_off: Some(true) };
         assert_eq!(watch.look(200 * MS, DAY_US), set);
         measure(250 * MS, 0);
@@ -223,7 +230,7 @@ mod tests {
         // It is set back.
         let set_back = ClockChange { was_set_by_us: Some(-DAY_US), adopt: true, is_off: Some(false) };
         assert_eq!(watch.look(400 * MS, 0), set_back);
-        // All others are a day ahead, as their clocks were set right: so is this one's, and it is believed.
+        // All others are a day ahead, as their clocks were set right: so is this one's, and it is adopted.
         measure(500 * MS, DAY_US);
         assert_eq!(watch.look(600 * MS, 0), ClockChange { is_off: Some(true), ..ClockChange::default() });
         let set = ClockChange { was_set_by_us: Some(DAY_US), adopt: true, is_off: Some(false) };

@@ -8,7 +8,7 @@
 //! support   (2): incarnation · sent ns (both of the heartbeat that it answers) · epoch · the sender's wall clock, microseconds, i64 (not from earlier versions)
 //! ```
 //!
-//! `announced` is a number that the node wants all others to know (the catalog version that it serves, or [`LEAVING`]).
+//! `announced` is a number that the node announces to all others (the catalog version that it serves, or [`LEAVING`]).
 
 use crate::peers::clocks::{CLOCK_LIMIT_US, ClockChange, ClockWatch, Offset};
 use diorite_base::bytes::{Malformed, Reader, put_varint};
@@ -24,12 +24,12 @@ const VERSION: u8 = 1;
 const HEARTBEAT: u8 = 1;
 const SUPPORT: u8 = 2;
 
-/// What a node announces that is about to stop.
+/// The number that a node announces before it stops.
 pub const LEAVING: u64 = u64::MAX;
 
-/// Is notified of nodes that come and go.
+/// Receives changes of other nodes.
 pub trait PeerListener: Send + Sync + 'static {
-    /// Heartbeats of the node arrive again, or no longer. Must not wait.
+    /// Heartbeats of the node have begun or ceased to arrive. Must not wait.
     fn changed(&self, node: NodeId, is_up: bool);
     /// The node has announced a number, see [`Liveness::announce`]. Must not wait.
     fn announced(&self, node: NodeId, number: u64);
@@ -44,15 +44,16 @@ pub struct Liveness {
     announced: AtomicU64,
     support_received: AtomicU64,
     clock_watch: ClockWatch,
-    /// Some log has been given timestamps up to this, microseconds, by what was seen when its tablet was opened or this node's clock was set back.
+    /// Some log may hold stamps up to this, microseconds, as found when its tablet was opened or this node's clock was
+    /// set back.
     stamped_us: AtomicI64,
-    /// Counts changes of who supports whom in which epoch.
+    /// Counts changes of support between nodes.
     changes: AtomicU64,
     listener: OnceLock<Arc<dyn PeerListener>>,
 }
 
 impl Liveness {
-    /// A node that starts now, under an incarnation that no earlier life of it had.
+    /// A node that starts now, with an incarnation that none of its former lives had.
     pub fn new(incarnation: u64, clock: Arc<dyn Clock>, transport: Arc<dyn Transport>) -> Self {
         let table = Mutex::new(SupportTable::new(incarnation, clock.monotonic_ns()));
         Self {
@@ -69,19 +70,20 @@ impl Liveness {
         }
     }
 
-    /// The other nodes, to which heartbeats go.
+    /// Sets the other nodes, to which heartbeats are sent.
     pub fn set_peers(&self, peers: Vec<NodeId>) {
         *self.peers.lock() = peers;
     }
 
-    /// Names who is notified of changes. Once.
+    /// Sets the listener. Once.
     pub fn set_listener(&self, listener: Arc<dyn PeerListener>) {
         if self.listener.set(listener).is_err() {
             tracing::error!("changes of nodes have a listener already");
         }
     }
 
-    /// Tells every node a number, at once and with every heartbeat. Numbers only grow: a lesser one changes nothing.
+    /// Announces a number to every node, at once and with every heartbeat. Numbers only grow: a lesser one changes
+    /// nothing.
     pub fn announce(&self, number: u64) {
         self.announced.fetch_max(number, Ordering::AcqRel);
         self.send_heartbeats(self.clock.monotonic_ns());
@@ -102,14 +104,14 @@ impl Liveness {
         changes
     }
 
-    /// A life of a node has certainly ended: nobody waits for the support of it to lapse.
+    /// A life of a node has certainly ended: its support is withdrawn without waiting for it to lapse.
     pub fn ended(&self, node: NodeId, incarnation: u64) -> Vec<SupportChange> {
         let ((), changes) = self.change(|table| ((), table.ended(node.0, incarnation).into_iter().collect()));
         self.tell(&changes);
         changes
     }
 
-    /// When [`Self::expire`] has something to do next; `None` while nobody is supported.
+    /// When [`Self::expire`] has work next; `None` while no node is supported.
     pub fn next_lapse_ns(&self) -> Option<u64> {
         self.table.lock().next_lapse_ns()
     }
@@ -122,7 +124,7 @@ impl Liveness {
             put_heartbeat(&mut frame, beat.heartbeat);
             put_varint(&mut frame, announced);
             put_heartbeat(&mut frame, beat.latest.unwrap_or(Heartbeat { incarnation: 0, sent_ns: 0 }));
-            // A node that cannot be reached is not told; it will notice.
+            // A node that cannot be reached receives the next heartbeat.
             let _ = self.transport.send(*peer, Lane::Control, &frame);
         }
     }
@@ -153,17 +155,17 @@ impl Liveness {
             HEARTBEAT => {
                 let latest = Heartbeat { incarnation: reader.varint()?, sent_ns: reader.varint()? };
                 let beat = Beat { heartbeat, latest: Some(latest).filter(|latest| latest.incarnation != 0) };
-                // Read after the frame arrived: a pause before this point only lengthens what this node has promised.
+                // Read after the frame arrived: a pause before this point only lengthens this node's promise.
                 let now_ns = self.clock.monotonic_ns();
                 let (support, changes) = self.change(|table| table.on_heartbeat(from.0, beat, now_ns));
                 if let Some(support) = support {
                     let mut answer = vec![VERSION, SUPPORT];
                     put_heartbeat(&mut answer, support.heartbeat);
                     put_varint(&mut answer, support.epoch.0);
-                    // As the machine has it, believed or not.
+                    // The machine's clock, adopted or not.
                     let wall_us = self.clock.wall_us().saturating_add(self.clock.step_us());
                     answer.extend_from_slice(&wall_us.to_le_bytes());
-                    // If it is lost, the next one will do.
+                    // If it is lost, the next answer replaces it.
                     let _ = self.transport.send(from, Lane::Control, &answer);
                 }
                 if let Some(listener) = self.listener.get() {
@@ -177,7 +179,7 @@ impl Liveness {
                 let agrees_again = !reader.is_empty() && self.compare_clocks(from, heartbeat, reader.i64()?);
                 let ((), mut changes) =
                     self.change(|table| ((), table.supported(from.0, support).into_iter().collect()));
-                // Tablets that are wanted there are to be looked at: it was not handed them.
+                // Tablets that prefer that node are visited again: leadership was not transferred to it meanwhile.
                 changes.extend(agrees_again.then_some(SupportChange::Received(from.0)));
                 Ok(changes)
             }
@@ -185,7 +187,8 @@ impl Liveness {
         }
     }
 
-    /// A peer's wall clock said `wall_us` between the sending of this heartbeat and now. Whether it was apart from this node's, and is so no more.
+    /// A peer's wall clock read `wall_us` between the sending of this heartbeat and now. Returns whether it was apart
+    /// from this node's and no longer is.
     fn compare_clocks(&self, from: NodeId, heartbeat: Heartbeat, wall_us: i64) -> bool {
         let (now_ns, now_us) = (self.clock.monotonic_ns(), self.clock.wall_us());
         if heartbeat.incarnation != self.table.lock().incarnation() || heartbeat.sent_ns > now_ns {
@@ -196,13 +199,15 @@ impl Liveness {
         self.clock_watch.note_offset(from.0, now_ns, offset, self.clock.step_us())
     }
 
-    /// Looks whether the machine's wall clock was set, and what the others' say of it; to be called every [`HEARTBEAT_NS`]. Returns whether this node's clock is off, if that has
-    /// changed: then it may not lead, or may again.
+    /// Checks whether the machine's wall clock was set, and compares it with the others'; to be called every
+    /// [`HEARTBEAT_NS`]. Returns whether this node's clock is off, if that has changed: then it may not lead, or may
+    /// again.
     pub fn look_at_clock(&self) -> Option<bool> {
         let now_ns = self.clock.monotonic_ns();
         let ClockChange { was_set_by_us, adopt, is_off } = self.clock_watch.look(now_ns, self.clock.step_us());
         if let Some(by_us) = was_set_by_us {
-            // A machine that was paused with all its clocks is set right afterwards: what was received before may be older than it seems.
+            // A machine that was paused together with its clocks is set right afterwards: support may be older than it
+            // seems.
             self.change(|table| (table.void_received(now_ns), Vec::new()));
             tracing::warn!(
                 event = "clock",
@@ -212,7 +217,7 @@ impl Liveness {
             );
         }
         if adopt {
-            // What was given until now may be ahead of what is believed from now on.
+            // Stamps given until now may be ahead of the newly adopted clock.
             self.note_stamped(self.clock.wall_us());
             self.clock.adopt();
         }
@@ -234,17 +239,18 @@ impl Liveness {
         is_off
     }
 
-    /// How far the others' clocks are ahead, microseconds, if this node's is off: it leads nothing then.
+    /// How far the others' clocks are ahead, microseconds, if this node's is off, so that it leads nothing.
     pub fn clock_is_off_us(&self) -> Option<i64> {
         self.clock_watch.off_us()
     }
 
-    /// A log has been given timestamps up to this, microseconds.
+    /// Records that a log may hold stamps up to this, microseconds.
     pub(crate) fn note_stamped(&self, stamp_us: i64) {
         self.stamped_us.fetch_max(stamp_us, Ordering::Relaxed);
     }
 
-    /// How far logs of tablets here are ahead of the clock, microseconds, if that is more than twice what clocks may be apart: it was wrong when they were written, or is wrong now.
+    /// How far logs of tablets here are ahead of the clock, microseconds, if that is more than twice the limit between
+    /// clocks: the clock was wrong when they were written, or is wrong now.
     pub fn logs_ahead_us(&self) -> Option<i64> {
         let ahead_us = self.stamped_us.load(Ordering::Relaxed).saturating_sub(self.clock.wall_us());
         (ahead_us > 2 * CLOCK_LIMIT_US).then_some(ahead_us)
@@ -255,17 +261,19 @@ impl Liveness {
         self.clock_watch.steps()
     }
 
-    /// How far the other nodes' clocks are ahead of this one's, the middle one of them, microseconds; `None` if none can be asked.
+    /// The median of how far the other nodes' clocks are ahead of this one's, microseconds; `None` if none can be
+    /// asked.
     pub fn clocks_ahead_us(&self) -> Option<i64> {
         self.clock_watch.ahead_us(self.clock.monotonic_ns())
     }
 
-    /// Whether another node's clock is certainly further from this one's than the limit: it should lead nothing.
+    /// Whether another node's clock certainly differs from this one's by more than the limit: that node should lead
+    /// nothing.
     pub(crate) fn is_clock_apart(&self, node: NodeId) -> bool {
         self.clock_watch.is_apart(node.0, self.clock.step_us())
     }
 
-    /// Changes the table, and counts that before anybody else can look at it.
+    /// Changes the table, and counts the change before it can be seen.
     fn change<T>(&self, change: impl FnOnce(&mut SupportTable) -> (T, Vec<SupportChange>)) -> (T, Vec<SupportChange>) {
         let mut table = self.table.lock();
         let (outcome, changes) = change(&mut table);
@@ -291,12 +299,12 @@ impl Liveness {
         self.support_received.load(Ordering::Relaxed)
     }
 
-    /// Whether heartbeats of the node have arrived lately.
+    /// Whether heartbeats of the node have arrived recently.
     pub fn is_up(&self, node: NodeId) -> bool {
         self.given_epoch(node.0).is_some()
     }
 
-    /// How long ago a heartbeat of the node has arrived, nanoseconds; `None` if none has.
+    /// The time since the last heartbeat of the node, nanoseconds; `None` if none has arrived.
     pub fn silence_ns(&self, node: NodeId) -> Option<u64> {
         let received_ns = self.table.lock().last_heartbeat_ns(node.0)?;
         Some(self.clock.monotonic_ns().saturating_sub(received_ns))
@@ -310,12 +318,12 @@ impl Liveness {
         self.table.lock().may_vote(self.clock.monotonic_ns())
     }
 
-    /// How long to wait between heartbeats, nanoseconds.
+    /// The time between heartbeats, nanoseconds.
     pub const PERIOD_NS: u64 = HEARTBEAT_NS;
 }
 
-/// What a [`Liveness`] knows of support, for one thread, which asks for it with every message: the table that all share is looked at only once it
-/// has changed, so that every answer is the table's own at that moment.
+/// A copy of [`Liveness`]'s support for one thread, which needs it with every message. The shared table is read only
+/// after it has changed, so that every answer equals the table's at that moment.
 pub(crate) struct SupportView {
     liveness: Arc<Liveness>,
     seen: RefCell<Seen>,
@@ -334,7 +342,7 @@ impl SupportView {
         Self { liveness, seen: RefCell::default() }
     }
 
-    /// A number that changes with the answers.
+    /// The number of changes so far.
     pub(crate) fn changes(&self) -> u64 {
         self.liveness.changes.load(Ordering::Acquire)
     }
@@ -355,7 +363,7 @@ impl SupportView {
         self.look(|seen| seen.given.iter().find(|(other, _)| *other == node).map(|(_, epoch)| *epoch))
     }
 
-    /// Whether heartbeats of the node have arrived lately.
+    /// Whether heartbeats of the node have arrived recently.
     pub(crate) fn is_up(&self, node: NodeId) -> bool {
         self.given_epoch(node.0).is_some()
     }

@@ -1,4 +1,4 @@
-//! The other nodes: which are up, which support this one, and what their clocks say.
+//! The other nodes: which are up, which support this one, and their clocks.
 
 pub(crate) mod clocks;
 pub(crate) mod liveness;

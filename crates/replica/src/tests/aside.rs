@@ -193,7 +193,7 @@ fn fail_at(entry: Mutation, reason: &str) {
     wait_for(|| (1..=3).all(|node| cluster.stored(node, 1_000, 1) == 3));
     let outcome = write_all(&cluster.stores[&1], vec![(1_000, entry)]);
     assert!(outcome[0].is_err());
-    // The leader fails, then whoever leads next; the third never gets a quorum.
+    // The leader fails, then the next leader; the third replica never gets a quorum.
     let failed = || (1..=3).filter(|node| !cluster.stores[node].set_aside().is_empty()).count();
     wait_for(|| failed() >= 2);
     let mut aside = (1..=3).flat_map(|node| cluster.stores[&node].set_aside());
@@ -214,7 +214,7 @@ fn a_value_at_which_a_merge_panics_sets_its_replicas_aside_and_no_other() {
     let cluster = three_with(1_000..1_002);
     (1_000..1_002).for_each(|tablet| cluster.add(tablet, 1));
     let mut odd = Mutation::blind(None);
-    // `Sums` panics at what has not eight bytes.
+    // `Sums` panics at operands that are not eight bytes long.
     odd.push(OperationKind::Merge, false, &key(1), b"odd");
     assert!(write_all(&cluster.stores[&1], vec![(1_000, odd)])[0].is_ok());
     let read = || cluster.stores[&1].handle(TabletId(1_000)).map(|handle| handle.get(Permit::Lease, &key(1)));

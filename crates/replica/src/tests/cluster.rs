@@ -46,7 +46,7 @@ pub(super) struct Hub {
     pub(super) frames: Mutex<Option<Vec<Sent>>>,
     /// Every frame of a copy, once they are asked for.
     pub(super) copies: Mutex<Option<Vec<Sent>>>,
-    /// What is done when a store asks how a tablet is opened.
+    /// Called when a store asks how a tablet is opened.
     pub(super) on_opening: RwLock<Option<OnOpening>>,
 }
 
@@ -195,7 +195,7 @@ impl Cluster {
         });
     }
 
-    /// What the leader holds, as soon as there is one with a lease.
+    /// The value on the leader, as soon as there is one with a lease.
     pub(super) fn read(&self, tablet: u64, n: u64) -> u64 {
         let mut found = None;
         wait_for(|| {
@@ -206,7 +206,7 @@ impl Cluster {
         found.flatten().map_or(0, |value| number(&value))
     }
 
-    /// What the replica on `node` has applied, whoever leads; nothing while the replica is not open (a copy takes its place).
+    /// The value that the replica on `node` has applied, leader or not; 0 while the replica is not open (a copy takes its place).
     pub(super) fn stored(&self, node: u64, tablet: u64, n: u64) -> u64 {
         let Some(handle) = self.stores[&node].handle(TabletId(tablet)) else { return 0 };
         handle.data().get(&key(n)).unwrap().map_or(0, |value| number(&value))

@@ -108,7 +108,7 @@ fn a_replica_says_how_far_its_copy_reaches_until_entries_come_that_follow_on_it(
         core.replicas[&TABLET].following.announces_data
     };
     assert!(receive(MessageType::MsgHeartbeat, 0));
-    // The leader has sent this before it knew of the copy; what it answers next may be that the log does not reach back that far.
+    // The leader sent this before it knew of the copy. Its next answer may be that its log does not reach back that far.
     assert!(receive(MessageType::MsgAppend, 9), "these entries do not fit");
     assert!(receive(MessageType::MsgHeartbeat, 0), "the announcement was lost, and is made again");
     assert!(!receive(MessageType::MsgAppend, 8));

@@ -47,7 +47,7 @@ impl Disks {
         self.path(disk).join("tablets").join(tablet.to_string()).is_dir()
     }
 
-    /// What is in the directory of tablets beside tablets.
+    /// How many entries the directory of tablets has beside tablets.
     fn left_over(&self, disk: usize) -> usize {
         let entries = std::fs::read_dir(self.path(disk).join("tablets")).unwrap();
         entries.filter(|entry| entry.as_ref().unwrap().file_name().to_string_lossy().contains('.')).count()
@@ -65,7 +65,7 @@ fn a_replica_moves_with_its_files_and_its_log_and_back_again() {
     open(&store, [1_000]);
     let mut expected = 0;
     for round in 0..4 {
-        // What is in files, and what is in memory and the log only.
+        // First with the data in files, then with it in memory and the log only.
         for step in 0..2 {
             let outcomes = write_all(&store, (0..50).map(|_| (1_000, add(1, 1))).collect());
             assert!(outcomes.iter().all(Result::is_ok), "in round {round}");
@@ -218,7 +218,7 @@ fn what_a_failed_disk_remembers_of_replicas_that_left_is_kept() {
     assert!(kept, "{:?}", known(1 - disk));
 }
 
-/// What the options of the table of one tablet say; those of the others say nothing.
+/// Table options of one tablet; all others have the defaults.
 struct Altered(Mutex<TableOptions>);
 
 impl Openings for Altered {
@@ -243,7 +243,7 @@ fn a_replica_is_opened_again_when_its_table_has_other_options() {
     open(&store, [1_000, 1_001]);
     let mut expected = 0;
     for compaction in [CompactionStyle::Leveled, CompactionStyle::SizeTiered] {
-        // What is in files, and what is in memory and the log only.
+        // First with the data in files, then with it in memory and the log only.
         for step in 0..2 {
             let outcomes = write_all(&store, (0..50).map(|_| (1_000, add(1, 1))).collect());
             assert!(outcomes.iter().all(Result::is_ok));

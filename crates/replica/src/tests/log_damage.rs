@@ -1,5 +1,5 @@
-//! Raft logs in whose files bytes were changed while the node was down: no replica votes with a log that has lost what it had acknowledged, the node starts, and replicas are made anew where
-//! others are well.
+//! Raft logs in whose files bytes were changed while the node was down: no replica votes with a log that has lost
+//! acknowledged entries, the node starts, and replicas are rebuilt if others are healthy.
 
 use super::cluster::{Cluster, of_three, wait_for};
 use super::*;

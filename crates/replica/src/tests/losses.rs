@@ -1,4 +1,4 @@
-//! Losses of power with `--durability interval`: what was written last is gone, on one node or on all, and nothing else happens.
+//! Losses of power with `--durability interval`: the last writes are lost, on one node or on all, and there is no other damage.
 
 use super::cluster::{Cluster, of_three, wait_for};
 use super::*;

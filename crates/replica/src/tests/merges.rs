@@ -1,4 +1,4 @@
-//! A tablet that is to be taken in by another ends, for ever and everywhere, and keeps what it has for whoever copies it.
+//! A tablet that is merged into another is sealed for ever on all replicas, and keeps its data until it has been copied.
 
 use super::cluster::{Cluster, wait_for};
 use super::*;
@@ -32,7 +32,7 @@ fn a_closed_tablet_takes_nothing_and_answers_nothing_for_ever() {
     };
     assert!((1..=3).all(|node| !answers(&cluster, node)));
 
-    // Not after a restart either, whoever is elected then.
+    // Nor after a restart, with any leader.
     for node in 1..=3 {
         cluster.stop_node(node);
         cluster.start_node(node);

@@ -36,11 +36,11 @@ impl Clock for ByHand {
     }
 }
 
-/// What is under way, and what is looked at when something is sent.
+/// Messages under way, and the state that is inspected when one is sent.
 #[derive(Default)]
 struct Air {
     frames: Mutex<VecDeque<Frame>>,
-    /// All that was sent since somebody has looked.
+    /// The messages sent since the last inspection.
     sent: Mutex<Vec<Frame>>,
     /// Bytes to look for in frames of consensus, and whether the sender answered reads when it sent such a frame.
     marked: Mutex<(Vec<u8>, Vec<bool>)>,
@@ -83,7 +83,7 @@ struct Node {
 }
 
 impl Node {
-    /// One turn, and those that follow from what it has the log read for.
+    /// One turn, and the turns that its log reads cause.
     fn turn(&mut self) {
         self.core.turn(&mut self.input);
         loop {
@@ -181,7 +181,7 @@ impl Trio {
         self.deliver();
     }
 
-    /// Delivers everything that is under way, and what comes of it.
+    /// Delivers all messages that are under way, and those that they cause.
     fn deliver(&mut self) {
         loop {
             let Some((from, to, lane, frame)) = self.air.frames.lock().unwrap().pop_front() else { return };
@@ -364,7 +364,7 @@ fn a_tablet_whose_merge_is_cancelled_serves_again_and_does_not_close_late() {
     };
     assert_eq!((trio.leader(), has_given_up(&trio, 7), has_given_up(&trio, 8)), (Some(1), true, false));
     assert!(trio.write(1, 2, add(1, 1)).unwrap().is_ok());
-    // What is late of that merge, and of those before it, closes nothing.
+    // Late messages of that merge, and of those before it, close nothing.
     for number in [7, 6] {
         assert_eq!(replied(trio.write(1, 10 + number, close(number))), Some(MergeReply::Superseded));
         trio.run(100);

@@ -24,7 +24,7 @@ fn child_of(n: u64) -> u64 {
     CHILDREN[usize::from(n >= ROWS / 2)]
 }
 
-/// The rows of a replica, whoever leads.
+/// The rows of a replica, leader or not.
 fn rows(store: &Store, tablet: u64) -> Vec<Vec<u8>> {
     let handle = store.handle(TabletId(tablet)).unwrap();
     let mut found = Vec::new();
@@ -49,7 +49,7 @@ fn a_replica_that_is_split_while_it_is_being_opened_has_children_once_it_is() {
     let cluster = opened();
     let store = &cluster.stores[&2];
     let handle = store.handle(TabletId(PARENT)).unwrap();
-    // As when many are opened with it: its thread has it, and nobody else finds it yet.
+    // As when many are opened with it: its store thread has it, but lookups do not find it yet.
     store.replicas.installing.begin(&[TabletId(PARENT)]);
     store.replicas.update_tablets(|tablets| {
         tablets.remove(&TabletId(PARENT));
@@ -71,7 +71,7 @@ fn a_split_that_replicas_could_not_apply_is_not_proposed_and_the_tablet_goes_on(
     let cluster = opened();
     let boundary = vec![0x80; diorite_base::limits::MAX_STORED_KEY_BYTES + 16];
     cluster.stores[&1].split(TabletId(PARENT), Split { boundary, children: CHILDREN.map(TabletId) });
-    // What comes after it would be refused if it were in the log.
+    // A later entry would be refused if the log contained it.
     (0..ROWS).for_each(|n| cluster.add(PARENT, n));
     assert!(cluster.stores.values().all(|store| store.handle(TabletId(PARENT)).unwrap().split().is_none()));
 }
@@ -95,7 +95,7 @@ fn children_hold_what_the_parent_held_each_its_own_and_go_on() {
         cluster.hub.splits.read().unwrap().first().map(|(node, mark)| (*node, mark.parent.0)),
         Some((1, PARENT))
     );
-    // Nothing is anywhere twice, on any replica, now or after a restart that takes what was in memory.
+    // No row exists twice, on any replica, neither now nor after a restart that loses the memory.
     for round in 0..2 {
         for (node, store) in &cluster.stores {
             for (child, own) in CHILDREN.iter().zip([0..ROWS / 2, ROWS / 2..ROWS]) {
@@ -202,7 +202,7 @@ fn what_was_prepared_before_a_restart_does_not_count() {
         cluster.stop_node(node);
         assert!(cluster.homes[node as usize - 1].path().join(format!("tablets/{}", CHILDREN[0])).is_dir());
         cluster.start_node(node);
-        // Or whoever knows that the children have taken its place would open them empty, and they would never be made.
+        // Otherwise a node that knows that the children have replaced it would open them empty, and they would never be made.
         let store = &cluster.stores[&node];
         assert!(store.has_files(TabletId(PARENT)) && !store.has_files(TabletId(CHILDREN[0])));
         cluster.open(node, PARENT, &[1, 2, 3], &[1, 2, 3]);

@@ -1,4 +1,4 @@
-//! Copies of replicas between real stores: what is sent, by whom, what an interruption costs, and what is left.
+//! Copies of replicas between real stores: the bytes sent, the senders, the cost of an interruption, and the files that remain.
 
 use super::cluster::{Cluster, wait_for};
 use super::moves::TABLET;
@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Few, so that nothing is compacted.
 const FILES: u64 = 2;
 const FILE_BYTES: u64 = 4 << 20;
-/// What is sent beside the rows, and sent again in any case.
+/// Bytes that are sent beside the rows, and again after each interruption.
 const SLACK_BYTES: u64 = 128 << 10;
 const ROW_BYTES: u64 = 64 << 10;
 

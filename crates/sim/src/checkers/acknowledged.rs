@@ -1,4 +1,4 @@
-//! No acknowledged write is lost, none is applied twice, and nothing is there that nobody wrote.
+//! No acknowledged write is lost, no write is applied twice, and every value found was written by a client.
 
 use super::Finding;
 use diorite_history::{Insert, check_acknowledged, check_counter};
@@ -9,19 +9,20 @@ use std::collections::BTreeMap;
 pub struct Counter {
     /// Increments that were acknowledged.
     pub acknowledged: u64,
-    /// Increments of which nobody knows.
+    /// Increments with an unknown outcome.
     pub unknown: u64,
 }
 
-/// How long after a loss of power something may be acknowledged that it took: who counted on a log before does not know yet.
+/// How long after a loss of power an entry may still be acknowledged that it destroyed: replicas that relied on the
+/// lost log do not know yet.
 const UNAWARE_NS: u64 = 3_000_000_000;
 
-/// Losses of power that took something from logs where writes are acknowledged before they are durable.
+/// Losses of power that may have destroyed acknowledged writes, because those are acknowledged before they are durable.
 #[derive(Debug, Default)]
 pub struct Losses(Vec<(u64, u64)>);
 
 impl Losses {
-    /// The power went at `at_ns`; what was written before `synced_ns` was durable.
+    /// Records a loss of power at `at_ns`; everything written before `synced_ns` was durable.
     pub fn note(&mut self, synced_ns: u64, at_ns: u64) {
         self.0.push((synced_ns, at_ns));
     }
@@ -31,13 +32,14 @@ impl Losses {
         !self.0.is_empty()
     }
 
-    /// Whether what was acknowledged then may be gone.
+    /// Whether a write acknowledged at this time may be lost.
     pub fn may_have_taken(&self, acknowledged_ns: u64) -> bool {
         self.0.iter().any(|(synced_ns, at_ns)| (*synced_ns..at_ns + UNAWARE_NS).contains(&acknowledged_ns))
     }
 }
 
-/// Compares what was written with what is `found` in the end: `inserts` of keys that were written once, `counters` by key.
+/// Compares the writes with what is `found` in the end: `inserts` of keys that were written once, and `counters` by
+/// key.
 pub fn check(
     at_ns: u64,
     inserts: &[Insert],

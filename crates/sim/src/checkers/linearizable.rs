@@ -1,4 +1,4 @@
-//! Each key behaves as if there were one copy of it.
+//! The operations on each key are linearizable.
 
 use super::Finding;
 use diorite_history::{Operation, check_linearizable};

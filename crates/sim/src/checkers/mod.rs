@@ -1,6 +1,6 @@
-//! What must hold in every run, one checker per file.
+//! Invariants of every run, one checker per file.
 //!
-//! Always true: a checker only looks; a run with it and one without take the same course.
+//! Always true: a checker changes nothing: a run is the same with and without it.
 
 pub mod acknowledged;
 pub(crate) mod leaseholder;
@@ -10,14 +10,14 @@ pub mod replicas;
 
 use std::fmt;
 
-/// What a checker has found.
+/// A violation that a checker has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// Which checker.
+    /// The checker.
     pub checker: &'static str,
-    /// When, nanoseconds of true time.
+    /// The true time, nanoseconds.
     pub at_ns: u64,
-    /// What is wrong.
+    /// The violation.
     pub message: String,
 }
 

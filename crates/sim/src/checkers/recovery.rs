@@ -3,10 +3,10 @@
 use super::Finding;
 use diorite_base::TabletId;
 
-/// What a tablet looks like some time after the last fault.
+/// The state of a tablet some time after the last fault.
 #[derive(Clone, Debug)]
 pub struct State {
-    /// Which.
+    /// The tablet.
     pub tablet: TabletId,
     /// Whether a node would answer reads of it.
     pub has_leaseholder: bool,
@@ -26,7 +26,7 @@ pub fn has_recovered(state: &State) -> bool {
         && state.applied.windows(2).all(|pair| pair[0] == pair[1])
 }
 
-/// Says which tablets have not recovered in the time they had.
+/// Reports the tablets that have not recovered in time.
 pub fn check(at_ns: u64, states: &[State]) -> Result<(), Finding> {
     let stalled: Vec<String> =
         states.iter().filter(|state| !has_recovered(state)).map(|state| format!("{state:?}")).collect();

@@ -1,4 +1,4 @@
-//! Replicas of a tablet are the same at equal applied index: byte for byte, and where they hold rows as a reader sees them.
+//! Replicas of a tablet are equal at the same applied index: byte for byte, or, where they hold rows, for every reader.
 
 use super::Finding;
 use crate::rows::VisibleRows;
@@ -8,7 +8,7 @@ use diorite_storage::{AppliedState, MemoryTablet, ScanRange, TabletData};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// Greater than every key that clients write.
+/// Greater than every key of a client.
 const END: [u8; 9] = [0xFF; 9];
 
 struct Seen {
@@ -18,12 +18,13 @@ struct Seen {
     entries: u64,
 }
 
-/// What replicas looked like at every applied index at which one was seen.
+/// The contents of replicas at every applied index at which one was seen.
 #[derive(Default)]
 pub struct Replicas {
-    /// What was applied may be lost with the power everywhere, and its index be used again: replicas are compared in the end only.
+    /// Whether applied entries may be lost in a loss of power, and their indexes used again: then replicas are compared
+    /// only in the end.
     may_lose: bool,
-    /// Tablets hold rows, which this reads.
+    /// Reads the rows, if tablets hold rows.
     rows: Option<VisibleRows>,
     seen: BTreeMap<(TabletId, u64), Seen>,
     last: BTreeMap<(NodeId, TabletId), u64>,
@@ -40,12 +41,12 @@ impl Replicas {
         self.last.retain(|(of, _), _| *of != node);
     }
 
-    /// The replica was closed: the next one begins with nothing.
+    /// The replica was closed: the next one begins empty.
     pub fn forget_one(&mut self, node: NodeId, tablet: TabletId) {
         self.last.remove(&(node, tablet));
     }
 
-    /// Looks at a replica, if it has moved since it was looked at last.
+    /// Compares a replica, if its applied index has changed since the last call.
     pub fn observe(&mut self, at_ns: u64, node: NodeId, tablet: TabletId, data: &MemoryTablet) -> Result<(), Finding> {
         let finding = |message| Err(Finding { checker: "replicas", at_ns, message });
         let state = match data.applied_state() {
@@ -65,7 +66,7 @@ impl Replicas {
         self.compare(at_ns, node, tablet, data)
     }
 
-    /// Compares a replica that was compacted with what it and others were at its applied index.
+    /// Compares a replica after a compaction with its own and others' content at the same applied index.
     pub fn compacted(
         &mut self,
         at_ns: u64,
@@ -76,7 +77,7 @@ impl Replicas {
         if self.may_lose { Ok(()) } else { self.compare(at_ns, node, tablet, data) }
     }
 
-    /// Compares a replica with what others were at its applied index.
+    /// Compares a replica with the others at its applied index.
     pub fn compare(&mut self, at_ns: u64, node: NodeId, tablet: TabletId, data: &MemoryTablet) -> Result<(), Finding> {
         let finding = |message| Err(Finding { checker: "replicas", at_ns, message });
         let state = data.applied_state().expect("memory can be read");

@@ -1,10 +1,10 @@
-//! Replicas whose leader's log contradicts them: they are set aside and made anew, as a node's upkeep does in production.
+//! Replicas that their leader's log contradicts: they are set aside and rebuilt, by upkeep in production.
 
 use crate::cluster::Cluster;
 use diorite_base::{NodeId, TabletId};
 
 impl Cluster {
-    /// A node does what is due about its replicas that have failed.
+    /// A node carries out the next step for its failed replicas.
     pub fn look_after_replicas(&mut self, id: NodeId) {
         let Some(life) = self.life(id) else { return };
         let failed = life.core().take_damaged();
@@ -18,7 +18,7 @@ impl Cluster {
                 ready.push(tablet);
             } else {
                 life.seek_leader(id, tablet);
-                // The turn that follows sends what was posted.
+                // The next turn of the core sends the posted messages.
                 life.must_tick = true;
             }
         }

@@ -1,6 +1,8 @@
-//! Batches of plain writes: the node that a client asks groups the keys by tablet, as it knows these, and has its router carry each part to whoever leads.
+//! Batches of plain writes: the asked node groups the keys by tablet, as far as it knows the tablets, and its router
+//! sends each part to the tablet's leader.
 //!
-//! Always true: a batch is acknowledged only if all its parts were. A part whose tablet is no more is planned again, by what the node knows then.
+//! Always true: a batch is acknowledged only if all its parts were. A part whose tablet does not exist any more is
+//! planned again, with the node's catalog at that time.
 
 use crate::batches::{Batch, FIRST_PART};
 use crate::client::{Answer, Asked};

@@ -50,7 +50,7 @@ impl Cluster {
         let (command, name, creates) = self.schema.choose(client, self.scenario.replicas, &mut self.dice);
         let (life, floor) = (self.life(node).map_or(0, |life| life.number), self.schema.told);
         if creates.is_some() {
-            // Until it is answered nobody knows.
+            // Until the statement is answered its outcome is unknown.
             self.schema.certain.remove(&name);
         }
         self.schema.clients[client as usize].busy = Some(Busy { node, life, name, creates, floor, decided: None });

@@ -1,8 +1,9 @@
-//! Disks that hang and fail: what nodes do about it, and when they are replaced.
+//! Disks that hang and fail, the nodes' reactions, and their replacement.
 //!
-//! In production a thread of its own lets others lead while a log makes no progress, and upkeep opens what was on a disk that has failed on others; both are looked at here as often.
-//! A disk that has failed is back when the node is started again, as disks are that a controller had lost: with what was on it, unless all of that was on others; then an empty one is
-//! in its place.
+//! In production, a thread of its own lets others lead while a log makes no progress, and upkeep opens the replicas of
+//! a failed disk on others; both are checked here equally often. A disk that has failed is back when the node is
+//! started again, like a disk that a controller had lost: with its data, unless all of that is on others; then an empty
+//! disk is in its place.
 
 use crate::cluster::{Cluster, Event};
 use crate::nemesis::Fault;
@@ -10,7 +11,7 @@ use crate::step::Step;
 use diorite_base::NodeId;
 use diorite_cluster::catalog::Placement;
 
-/// How often disks are looked at, nanoseconds.
+/// The interval at which a node checks its disks, nanoseconds.
 const WATCH_NS: u64 = 100_000_000;
 
 impl Cluster {
@@ -22,7 +23,7 @@ impl Cluster {
         }
     }
 
-    /// A node looks how its disks get on.
+    /// A node checks its disks for hanging writes.
     pub fn watch_disks(&mut self, id: NodeId) {
         let now_ns = self.now_ns();
         let Some(life) = self.life(id) else { return };
@@ -36,7 +37,7 @@ impl Cluster {
         self.schedule(now_ns + WATCH_NS, id, Step::WatchDisks);
     }
 
-    /// A disk of a node fails, if the others can do without what is on it.
+    /// Fails a disk of a node, if the other nodes can replace its data.
     pub fn fail_disk(&mut self, id: NodeId) {
         let disk = self.some_disk();
         let Some(life) = self.running(id) else { return };
@@ -56,7 +57,7 @@ impl Cluster {
         }
     }
 
-    /// Whether all that a node holds can be made anew: a majority of each group is elsewhere, and whole.
+    /// Whether everything on a node can be rebuilt: a majority of each group is on other nodes, and complete.
     pub fn can_do_without(&self, id: NodeId) -> bool {
         let newest = &self.setting.newest;
         let running = |other: &&NodeId| **other != id && self.running(**other).is_some_and(|life| life.has_started);
@@ -71,7 +72,7 @@ impl Cluster {
             && self.are_replicas_whole()
     }
 
-    /// Whether no replica lacks what it has acknowledged.
+    /// Whether all replicas hold all entries that they have acknowledged.
     pub fn are_replicas_whole(&self) -> bool {
         let mut handles =
             self.nodes.values().filter_map(|node| node.life.as_ref()).flat_map(|life| life.handles.values());
@@ -79,7 +80,7 @@ impl Cluster {
         do_disks_work && !handles.any(|handle| handle.is_recovering())
     }
 
-    /// A node opens what was on a disk that has failed on others.
+    /// A node opens the replicas of a failed disk on others.
     pub fn give_up_disk(&mut self, id: NodeId, failed: usize) {
         let now_ns = self.now_ns();
         let Some(node) = self.nodes.get_mut(&id) else { return };

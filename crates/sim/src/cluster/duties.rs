@@ -1,4 +1,5 @@
-//! What nodes do now and then: they report, balance while they lead the catalog, advance splits and merges, tell the catalog what is complete, and become ready.
+//! Periodic work of nodes: they report, balance while they lead the catalog, advance splits and merges, report
+//! completed moves to the catalog, and become ready.
 
 use crate::cluster::{Cluster, Event};
 use crate::errands::Purpose;
@@ -117,7 +118,7 @@ impl Cluster {
         self.steer(id, SteeringEvent::Proposed(outcome));
     }
 
-    /// A node advances the splits of tablets that it holds, and tells the catalog what is complete.
+    /// A node advances the splits of its tablets, and reports complete ones to the catalog.
     fn finish(&mut self, id: NodeId) {
         let Some(life) = self.life(id) else { return };
         let (steps, finished) = life.decide(id, |control, local| {
@@ -130,7 +131,7 @@ impl Cluster {
                     self.note_reshaping(tablet);
                     if let Some(life) = self.life(id) {
                         life.core().announce_prepared(tablet);
-                        // The turn that follows a command sends what it has posted.
+                        // The next turn of the core sends the posted messages.
                         life.must_tick = true;
                     }
                     self.wake(id);
@@ -199,7 +200,7 @@ impl Cluster {
                 self.propose(id, &command.unwrap_or_else(|| returning(id, &description)), Purpose::Ask);
                 true
             }
-            // In production the process ends, and an operator starts it again; here it goes on to wait.
+            // In production the process ends, and an operator starts it again; here it waits on.
             ReadyStep::NoCopy => true,
             ReadyStep::Ready(how) => {
                 life.control.readiness = None;

@@ -1,4 +1,5 @@
-//! The guards of nodes: when a process ends and its machine goes on, the other nodes are notified, soon or late, once or twice, or not at all.
+//! The guards of nodes: when a process ends and its machine stays up, the other nodes are notified, sooner or later,
+//! once or twice, or not at all.
 
 use crate::cluster::{Cluster, Event};
 use crate::guards::EndNotice;

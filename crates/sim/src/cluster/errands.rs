@@ -1,4 +1,4 @@
-//! Writes of nodes' own on their way.
+//! The nodes' own writes, under way.
 
 use crate::client::Answer;
 use crate::cluster::{Cluster, Event};
@@ -81,7 +81,7 @@ impl Cluster {
             CATALOG_TABLET => served.nodes().map(|node| node.id).collect(),
             tablet => served.placement(tablet).map(|placement| placement.holders().collect()).unwrap_or_default(),
         };
-        // A node that is thought to lead may be down; now and then another one is asked.
+        // The assumed leader may be down; now and then another holder is asked.
         let any = (!holders.is_empty()).then(|| *self.dice.pick(&holders));
         let target = hint.or(known.filter(|_| any.is_none() || self.dice.chance(900))).or(any).unwrap_or(node);
         if target == node {
@@ -139,7 +139,7 @@ impl Cluster {
         }
         let (to, port) = (errand.node, self.setting.network.port(at));
         self.errands.answers.insert(id, answer);
-        // If it is lost, nobody knows what has become of the write.
+        // If it is lost, the outcome of the write is unknown.
         let _ = port.send(to, Lane::Requests, &frame(1, id));
     }
 
@@ -220,7 +220,7 @@ impl Cluster {
 }
 
 fn outcome_text(purpose: &Purpose, ended: &Ended) -> Option<String> {
-    // Tablets answer the steps of a merge, and with something else.
+    // Tablets reply to merge steps with something other than an outcome.
     let outcome = ended.as_ref().ok().and_then(|reply| Outcome::decode(reply).ok())?;
     Some(format!("{purpose:?}: {outcome:?}"))
 }

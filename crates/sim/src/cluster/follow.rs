@@ -1,4 +1,4 @@
-//! The shell of the catalog's follower: nodes that start, carry out what their control plane decides, and stop.
+//! The shell of the catalog's follower: nodes start, carry out the actions of their control plane, and stop.
 
 use crate::cluster::{Cluster, Event};
 use crate::life::{Life, PeerChange, members};
@@ -33,7 +33,8 @@ impl Cluster {
         let Some(life) = self.life(id) else { return };
         life.follows = false;
         if !life.has_started {
-            // A copy of the catalog that was lost, and is not whole again, says less than what the disk holds: nothing is done by it.
+            // A copy of the catalog that was lost and is incomplete knows less than the disk holds: no action is taken
+            // on it.
             let is_whole = life.core().describe(CATALOG_TABLET).is_some_and(|state| !state.is_recovering);
             if !is_whole {
                 return self.follow_soon(id, 50);
@@ -197,7 +198,7 @@ impl Cluster {
         }
     }
 
-    /// Takes in what heartbeats have said of other nodes.
+    /// Records the states of other nodes from their heartbeats.
     pub fn peers_changed(&mut self, id: NodeId) {
         let changes = self.life(id).map(|life| life.take_peer_changes()).unwrap_or_default();
         for (other, change) in changes {

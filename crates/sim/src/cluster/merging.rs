@@ -1,7 +1,7 @@
-//! Merges as nodes carry them out: the policy is the control plane's, each step `diorite_replica`'s driver's; what that writes and reads goes through the
-//! simulation.
+//! Merges as nodes carry them out: the policy is the control plane's, each step is from `diorite_replica`'s driver; its
+//! writes and reads go through the simulation.
 //!
-//! Always true: a driver lives as long as the process that drives; one may end at any moment.
+//! Always true: a driver lives as long as its process, which may end at any moment.
 
 use crate::cluster::{Cluster, Event};
 use crate::drives::Drive;
@@ -22,7 +22,7 @@ const PART_BYTES: usize = 64;
 const TRIES: u32 = 5;
 
 impl Cluster {
-    /// A node looks what is to be merged, and undoes what was cancelled.
+    /// A node looks for merges to drive, and cleans up after cancelled ones.
     pub fn look_for_merges(&mut self, id: NodeId) {
         let Some(life) = self.life(id) else { return };
         let number = life.number;
@@ -71,7 +71,7 @@ impl Cluster {
         self.later(after_ns, Event::Drive(drive));
     }
 
-    /// A driver does what is next.
+    /// A driver takes the next step of its merge.
     pub fn drive(&mut self, id: u64) {
         let Some(drive) = self.drives.under_way.get_mut(&id) else { return };
         let node = &self.nodes[&drive.node];
@@ -123,7 +123,7 @@ impl Cluster {
         self.begin_errand(node, tablet, mutation, Purpose::Merge(id));
     }
 
-    /// A step has ended, or what the catalog was told.
+    /// A step, or a command to the catalog, has ended.
     pub fn step_ended(&mut self, id: u64, ended: Ended) {
         let Some(drive) = self.drives.under_way.get_mut(&id) else { return };
         match (drive.action.clone(), ended) {

@@ -283,7 +283,7 @@ impl Cluster {
         self.ask_leader(request);
     }
 
-    /// Wants `node` to lead a tablet, as far as some node knows of it.
+    /// Asks for `node` to lead a tablet, if some node knows the tablet.
     pub fn prefer(&mut self, node: NodeId) {
         let tablets = self.client_tablets();
         let tablet = *self.operators.dice.pick(&tablets);

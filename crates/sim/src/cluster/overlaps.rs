@@ -1,8 +1,9 @@
-//! Moves that overlap splits and merges: operators ask for them at any moment of these, and of the time just after.
+//! Moves that overlap splits and merges: operators ask for them at any moment of these, and shortly after.
 //!
-//! The catalog refuses to move a tablet that is being split or merged, and to split or merge one that is being moved. What overlaps all the same: requests, of which one is
-//! refused; a tablet that is free again (its split or merge is over, or was cancelled) while its relatives are not, or nodes still carry out what is over; replicas that were moved
-//! away, and are open on their former nodes still.
+//! The catalog refuses to move a tablet that is being split or merged, and to split or merge one that is being moved.
+//! These overlaps remain: requests, one of which is refused; a tablet that is free again (its split or merge is over,
+//! or was cancelled) while its relatives are not, or while nodes still carry out what is over; replicas that were moved
+//! away and are still open on their former nodes.
 
 use crate::cluster::{Cluster, Event};
 use crate::errands::Purpose;
@@ -14,7 +15,7 @@ use diorite_cluster::catalog::{Merge, Outcome, Rejection};
 const MOVES: u64 = 6;
 
 impl Cluster {
-    /// A split or merge of these begins: they may be wanted elsewhere meanwhile.
+    /// A split or merge of these tablets begins: operators may move them meanwhile.
     pub fn will_move(&mut self, tablets: &[TabletId]) {
         if !self.scenario.moves_reshaping {
             return;
@@ -26,7 +27,7 @@ impl Cluster {
         }
     }
 
-    /// Wants a tablet elsewhere, or one of its relatives.
+    /// Asks to move a tablet, or one of its relatives.
     pub fn move_reshaping(&mut self, tablet: TabletId) {
         let mut meant = self.relatives(tablet);
         meant.retain(|tablet| self.setting.newest.placement(*tablet).is_some());

@@ -1,4 +1,4 @@
-//! What the nodes' processes do, each in its events: they start and end, take turns, wait for their disks, flush and copy.
+//! The nodes' processes: they start and end, take turns, wait for their disks, flush and copy.
 
 use crate::client::Answer;
 use crate::cluster::{Cluster, Event};
@@ -40,7 +40,7 @@ impl Cluster {
         }
         if self.scenario.sync_every_ms.is_some() {
             (0..self.scenario.disks).for_each(|disk| self.schedule(now_ns, id, Step::SyncLog(disk)));
-            // Otherwise nothing that was acknowledged is lost, and no replica is contradicted.
+            // Otherwise no acknowledged entry is lost, and no replica is contradicted.
             self.schedule(now_ns, id, Step::Duty(Duty::LookAfter));
         }
         self.schedule(now_ns, id, Step::WatchDisks);
@@ -76,7 +76,7 @@ impl Cluster {
         }
         node.end(&surviving);
         self.setting.network.end(id);
-        // The machine goes on, and the guard with it.
+        // The machine stays up, and so does the guard.
         if let Some(incarnation) = incarnation.filter(|_| !power_loss) {
             self.notify_end(id, incarnation);
         }
@@ -90,7 +90,7 @@ impl Cluster {
         });
     }
 
-    /// Resumes a paused process: what it would have done meanwhile it does now.
+    /// Resumes a paused process: its delayed events happen now.
     pub fn resume(&mut self, id: NodeId) {
         let now_ns = self.now_ns();
         if let Some(node) = self.nodes.get_mut(&id) {
@@ -132,7 +132,7 @@ impl Cluster {
     /// Lets the core take a turn soon.
     pub fn wake(&mut self, node: NodeId) {
         let now_ns = self.now_ns();
-        // A thread takes a moment to wake up, in which more may come.
+        // A thread takes a moment to wake up, in which more events may arrive.
         let after_ns = self.dice.range(1, 50) * US;
         let Some(life) = self.life(node).filter(|life| !life.is_woken) else { return };
         life.is_woken = true;
@@ -338,10 +338,10 @@ impl Cluster {
         let Some(life) = &found.life else { return };
         let Some(handle) = life.handles.get(&tablet) else { return };
         if syncs_late {
-            // What is flushed does not go further than the log does after a loss of power.
+            // Sync the logs first: after a loss of power, flushed state must not be ahead of the log.
             found.disks.all.iter().for_each(|disk| disk.log.sync());
         }
-        // A log may be truncated without a flush before, by what was durable already.
+        // A log may be truncated without a flush before, up to the state that was already durable.
         if is_flushed {
             handle.data().flush();
         }
@@ -353,7 +353,8 @@ impl Cluster {
         self.command(node, Command::Truncate(tablet, flushed, hard));
     }
 
-    /// Now and then compacts what is flushed of some keys, as RocksDB does with files whenever it likes: no reader may see a difference.
+    /// Now and then compacts the flushed values of some keys, as RocksDB compacts files at any time: no reader may see
+    /// a difference.
     fn compact(&mut self, node: NodeId, tablet: TabletId, data: &MemoryTablet) {
         if self.rows.is_none() || tablet == CATALOG_TABLET || !self.latest.chance(self.scenario.compactions) {
             return;
@@ -371,7 +372,7 @@ impl Cluster {
         }
     }
 
-    /// Begins a copy of a tablet's data for a member that the log can no longer help, unless one is under way.
+    /// Begins a copy of a tablet's data for a member that the log can no longer serve, unless one is under way.
     pub(crate) fn copy(&mut self, from: NodeId, tablet: TabletId, member: NodeId) {
         let now_ns = self.now_ns();
         if self.copying.contains(&(tablet, member)) {
@@ -382,7 +383,7 @@ impl Cluster {
         let copy = Arc::new(handle.data().checkpoint());
         self.copying.insert((tablet, member));
         self.trace.event(now_ns, source.0, "copy", &member.0.to_le_bytes(), || format!("{tablet} to {member}"));
-        // Now and then it takes so long that much has changed when it is there.
+        // Now and then the copy takes so long that the data has changed much when it arrives.
         let longest_ms = if self.dice.chance(200) { 2_000 } else { 100 };
         let arrives_ns = now_ns + self.dice.milliseconds(1, longest_ms);
         self.queue.schedule(arrives_ns, Event::Copied(member, tablet, copy));

@@ -49,7 +49,7 @@ impl Cluster {
         self.served_of(root).into_iter().find(|tablet| !self.recovered.contains(tablet))
     }
 
-    /// Lets the clients that see whether tablets recover see to those that are new.
+    /// Wakes the clients that check the recovery of new tablets.
     pub fn wake_inspectors(&mut self) {
         if self.phase == Phase::Recovery {
             let now_ns = self.now_ns();
@@ -59,7 +59,7 @@ impl Cluster {
         }
     }
 
-    /// The tablets that requests for a root's keys go to, in order.
+    /// The tablets that serve a root's keys, in order.
     pub fn served_of(&self, root: TabletId) -> Vec<TabletId> {
         let newest = &self.setting.newest;
         let entry = newest.tables().find(|entry| self.setting.ranges.root_of(entry.table.id) == Some(root));
@@ -70,7 +70,8 @@ impl Cluster {
         }
     }
 
-    /// The tablet that a node takes for a key's: by the catalog that it serves, or by another, as a statement was planned before or is planned anew.
+    /// The tablet to which a node sends a key's request: according to the catalog that it serves, or to another
+    /// version, like a statement that was planned earlier or is planned anew.
     pub fn planned(&mut self, node: NodeId, root: TabletId, key: u64) -> TabletId {
         let all = self.setting.ranges.holding(root, key);
         if all.len() > 1 && self.phase == Phase::Chaos && self.dice.chance(100) {
@@ -82,7 +83,7 @@ impl Cluster {
         entry.map_or(root, |entry| entry.tablet_of(token(key)))
     }
 
-    /// Where a client expects a key: where the newest catalog says.
+    /// The tablet in which a client expects a key, by the newest catalog.
     fn expected(&self, root: TabletId, key: u64) -> TabletId {
         let served = self.served_of(root);
         let all = self.setting.ranges.holding(root, key);
@@ -91,7 +92,7 @@ impl Cluster {
 
     pub(crate) fn request(&mut self, asked: Asked) {
         let now_ns = self.now_ns();
-        // Before it is ready a node takes no clients.
+        // A node that is not ready accepts no clients.
         if self.life(asked.node).is_none_or(|life| !life.is_ready()) {
             self.send_answer(now_ns, asked, Answer::Refused);
             return;
@@ -106,7 +107,7 @@ impl Cluster {
         self.ask_router(asked.node, tablet, Work { token: asked.request, question });
     }
 
-    /// Pauses the process now if it is to be paused in a read, before or after that has taken its value.
+    /// Pauses the process now if it is to be paused during a read, before or after the read has taken its value.
     pub(crate) fn pause_in_read(&mut self, node: NodeId, has_value: bool) {
         let Some(node) = self.nodes.get_mut(&node) else { return };
         if node.pauses_in_read.is_some_and(|(after_value, _)| after_value == has_value)
@@ -126,7 +127,7 @@ impl Cluster {
         self.queue.schedule(now_ns + lasting_ns, Event::Fault(Fault::Resume(id)));
     }
 
-    /// How long a read is held up between two of its parts: hardly ever.
+    /// The delay of a read between two of its parts: usually 0.
     pub(crate) fn read_pause_ns(&mut self) -> u64 {
         if self.dice.chance(50) { self.dice.milliseconds(0, 5) } else { 0 }
     }
@@ -145,7 +146,7 @@ impl Cluster {
         }
     }
 
-    /// What a replica has carried out leaves it, once its disk is ready.
+    /// The outcome of an operation leaves the replica, once its disk is ready.
     fn leave(&mut self, leaves_ns: u64, token: u64, ended: Ended) {
         match self.routed.serving.get(&token).map(|serving| serving.node) {
             Some(node) if leaves_ns > self.now_ns() => self.schedule(leaves_ns, node, Step::Served(token, ended)),
@@ -200,7 +201,7 @@ impl Cluster {
             _ => {}
         }
         let think_ns = match answer {
-            // Whoever is refused tries again a little later.
+            // A refused client tries again a little later.
             Some(Answer::Refused | Answer::Failed(_)) => self.dice.milliseconds(2, 80),
             _ => self.dice.range(US, self.scenario.think_ns),
         };

@@ -1,5 +1,5 @@
-//! The shell of the nodes' routers, as `diorite_node::route` is in production: it carries requests and answers between nodes, has replicas carry requests out, and takes in what
-//! becomes of them.
+//! The shell of the nodes' routers, as `diorite_node::route` in production: it carries requests and answers between
+//! nodes, lets replicas carry requests out, and passes on their outcomes.
 
 use crate::cluster::Cluster;
 use crate::program;
@@ -12,13 +12,13 @@ use diorite_replica::{Leadership, Term};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::TabletData;
 
-/// Whether a read that failed with this may be tried elsewhere: its replica has just ceased to lead.
+/// Whether a read with this error may be tried elsewhere: its replica has just ceased to lead.
 fn is_refusal(error: &KvError) -> bool {
     matches!(error, KvError::NotLeader { .. } | KvError::Unavailable(_))
 }
 
 impl Cluster {
-    /// A node is asked something by a client of its own.
+    /// A node receives a request of its own client.
     pub fn ask_router(&mut self, node: NodeId, tablet: TabletId, work: Work) {
         let Some(life) = self.life(node) else { return };
         if life.leads(tablet) {
@@ -27,7 +27,8 @@ impl Cluster {
         self.route(node, None, |machine, view, now_ns| machine.submit(tablet, work, None, view, now_ns));
     }
 
-    /// Lets a node's router do something, and does what it says. `given`: what a request that ends well by that was given.
+    /// Lets a node's router take a step, and carries out its outputs. `given`: the result of a request that succeeds by
+    /// that.
     fn route(&mut self, node: NodeId, given: Option<Given>, act: impl FnOnce(&mut Machine<Work>, &NodeView<'_>, u64)) {
         let Some(life) = self.life(node) else { return };
         life.route(act);
@@ -205,7 +206,7 @@ impl Cluster {
         let Serving { node, tablet, question, waits } = serving;
         let (now_ns, is_write) = (self.now_ns(), matches!(question, Question::Write(_)));
         match (waits, ended) {
-            // Of a write that was proposed this says that it was lost, and its sender is told.
+            // For a write that was proposed this error means that it is certainly lost; its sender receives it.
             (Waits::Here(work, until_ns), Err(error))
                 if matches!(error, KvError::NotLeader { .. }) || (!is_write && is_refusal(&error)) =>
             {
@@ -234,7 +235,7 @@ impl Cluster {
         }
     }
 
-    /// A node's router looks at what waits.
+    /// A node's router retries requests that wait.
     pub fn router_tick(&mut self, node: NodeId) {
         if let Some(life) = self.life(node) {
             life.router_ticks = false;
@@ -251,7 +252,7 @@ impl Cluster {
     }
 }
 
-/// What a replica says that does not lead.
+/// The error of a replica that does not lead.
 fn refusal(tablet: TabletId, leadership: Leadership) -> KvError {
     let leader = match leadership {
         Leadership::Elsewhere(node) => Some(node),

@@ -1,4 +1,4 @@
-//! Clients that send statements, each one at a time, and what they know of those that must not be lost.
+//! Clients that send statements, one at a time each, and their records of the writes that must not be lost.
 
 use super::schema::{RowWorld, Running};
 use super::statements::{self, COUNTERS, Meaning};
@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 /// Rows of batches have numbers from here on.
 pub const FIRST_NUMBER: u64 = 1_000;
 
-/// A statement of which something must be true in the end.
+/// A statement whose effect is checked in the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
-    /// What it does.
+    /// The meaning of the statement.
     pub meaning: Meaning,
     /// What became of it.
     pub ended: Ended,
@@ -29,7 +29,7 @@ pub struct Said {
 pub struct Open {
     /// Its plan, at work.
     pub running: Running,
-    /// What it does.
+    /// The meaning of the statement.
     pub meaning: Meaning,
     /// The node that carries it out.
     pub node: NodeId,
@@ -37,7 +37,7 @@ pub struct Open {
     pub sent_ns: u64,
 }
 
-/// What a statement asks of a tablet, on its way.
+/// A statement's request to a tablet, on its way.
 pub struct Call {
     /// Whose.
     pub client: u32,
@@ -55,7 +55,7 @@ pub struct RowClients {
     pub world: RowWorld,
     /// By client.
     pub open: BTreeMap<u32, Open>,
-    /// By attempt: what was sent to nodes under this token.
+    /// By attempt: the request that was sent to nodes under this token.
     pub calls: BTreeMap<u64, Call>,
     /// The node that each client is connected to.
     pub nodes: BTreeMap<u32, NodeId>,
@@ -88,7 +88,7 @@ impl RowClients {
         self.world.tablets.iter().filter_map(|tablet| self.world.partition_of(*tablet)).collect()
     }
 
-    /// What a client says next.
+    /// A client's next statement.
     pub fn choose(&mut self) -> (String, Meaning) {
         self.next_value += 1;
         let value = self.next_value;
@@ -112,7 +112,7 @@ impl RowClients {
         Some(format!("UPDATE t SET w = {} WHERE k = {partition} AND c = 1", self.next_value))
     }
 
-    /// Everything that was said; of what has no answer nobody knows.
+    /// All statements sent. The outcome of an unanswered one is unknown.
     fn all(&self) -> impl Iterator<Item = Said> {
         let open = self.open.values().map(|open| {
             let Open { meaning, sent_ns, .. } = *open;
@@ -134,7 +134,7 @@ impl RowClients {
         count
     }
 
-    /// What was appended to the list.
+    /// The appends to the list.
     pub fn appends(&self) -> Vec<Append> {
         let append = |said: Said| match said.meaning {
             Meaning::Append(value) => {
@@ -146,7 +146,7 @@ impl RowClients {
         self.all().filter_map(append).collect()
     }
 
-    /// What was inserted into several partitions at once.
+    /// The inserts into several partitions at once.
     pub fn batches(&self) -> Vec<Several> {
         let batch = |said: Said| match said.meaning {
             Meaning::Several(number) => Some(Several { number, ended: said.ended }),
@@ -155,7 +155,7 @@ impl RowClients {
         self.all().filter_map(batch).collect()
     }
 
-    /// The same, as a statement may see it that was sent then: of what was not answered before nobody knows.
+    /// The same as far as a statement that was sent then may see them: the outcome of a batch that had no answer before is unknown.
     pub fn batches_before(&self, sent_ns: u64) -> Vec<Several> {
         let batch = |said: Said| match said.meaning {
             Meaning::Several(number) => {
@@ -168,7 +168,7 @@ impl RowClients {
     }
 }
 
-/// What an error says of a statement.
+/// The outcome of a statement, from its error.
 pub fn ended(error: &CqlError) -> Ended {
     match error.code() {
         ErrorCode::Unavailable | ErrorCode::Overloaded | ErrorCode::Invalid => Ended::NotDone,

@@ -11,7 +11,7 @@ pub const FIRST_ROW_TOKEN: u64 = 1 << 52;
 pub enum RowEvent {
     /// A client sends its next.
     Act(u32),
-    /// What one asks of a tablet comes to the router of the node that carries the statement out.
+    /// A statement's request to a tablet arrives at the router of the node that carries the statement out.
     Arrive(u64, NodeId),
     /// A node's answer comes back.
     Answer(u64, Answered),

@@ -1,4 +1,4 @@
-//! What must be true of real rows in the end.
+//! The final checks of real rows.
 
 use super::clients::{FIRST_NUMBER, RowClients};
 use super::kv::{Asked, Given, read};
@@ -15,7 +15,7 @@ use std::task::Poll;
 type Row = Vec<Option<Vec<u8>>>;
 
 impl Cluster {
-    /// Judges what clients of real rows were told by what is there.
+    /// Compares the clients' answers with the stored rows.
     pub fn judge_rows(&self) -> Result<(), Finding> {
         let Some(rows) = &self.rows else { return Ok(()) };
         let finding = |message| Err(Finding { checker: "rows", at_ns: self.now_ns(), message });
@@ -46,7 +46,8 @@ impl Cluster {
         check_several(&rows.batches(), &found, partitions.len()).or_else(|violation| finding(violation.to_string()))
     }
 
-    /// Judges what a statement over several tablets has read that was sent then: keys of partitions, and numbers.
+    /// Checks the result of a statement over several tablets that was sent at this time: keys of partitions, and
+    /// numbers.
     pub fn judge_scan(&self, sent_ns: u64, read: &[Row]) -> Result<(), Finding> {
         let Some(rows) = self.rows.as_ref().filter(|_| !self.losses.are_any()) else { return Ok(()) };
         let partitions = rows.partitions();
@@ -64,7 +65,7 @@ impl Cluster {
         })
     }
 
-    /// Carries a statement out at once, on the data of whoever leads.
+    /// Carries a statement out at once, on the data of the tablets' leaders.
     fn select(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
         let finding = |message| Finding { checker: "rows", at_ns: self.now_ns(), message };
         let mut running = rows.world.begin(statement);

@@ -1,6 +1,7 @@
-//! The tablets as the query layer sees them: whatever it asks for waits here until the simulation has carried it to a node and back.
+//! The tablets as the query layer sees them: its reads and writes wait here until the simulation has carried them to a
+//! node and back.
 //!
-//! Always true: one event polls one statement; nothing wakes it but the answers that it waits for.
+//! Always true: one event polls one statement; only the answers that it waits for wake it.
 
 use crate::clock::TrueTime;
 use diorite_base::mutation::Mutation;
@@ -18,7 +19,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use uuid::Uuid;
 
-/// What a statement asks of a tablet.
+/// A statement's request to a tablet.
 #[derive(Clone, Debug)]
 pub enum Asked {
     /// To write.
@@ -27,15 +28,15 @@ pub enum Asked {
     Fetch(Fetch),
 }
 
-/// What came of it.
+/// The outcome of a request.
 pub type Answered = Result<Given, KvError>;
 
-/// What a tablet gives.
+/// A tablet's answer.
 #[derive(Clone, Debug)]
 pub enum Given {
     /// The answer to a write.
     Written(WriteReply),
-    /// What was read.
+    /// The entries read.
     Fetched(Fetched),
 }
 
@@ -83,12 +84,12 @@ impl SimKv {
         self.definitions.lock().clone()
     }
 
-    /// What was asked since this was last called: number, tablet, and what.
+    /// The requests since the last call: number, tablet and request.
     pub fn take_new(&self) -> Vec<(u64, TabletId, Asked)> {
         std::mem::take(&mut self.calls.lock().new)
     }
 
-    /// Answers what was asked.
+    /// Answers a request.
     pub fn answer(&self, call: u64, answer: Answered) {
         let mut calls = self.calls.lock();
         calls.answers.insert(call, answer);
@@ -188,7 +189,7 @@ impl Kv for SimKv {
     }
 }
 
-/// Reads from a tablet's data what is asked for, all of one moment. `flags` are the tablet's.
+/// Answers a read from a tablet's data at one moment. `flags` are the tablet's.
 pub fn read(data: &Arc<MemoryTablet>, flags: u64, request: &Fetch) -> Fetched {
     let get = |key: &Vec<u8>| data.get(key).expect("memory can be read").map(|value| value.to_vec());
     let entries_of = |start: &[u8], end: &[u8]| {

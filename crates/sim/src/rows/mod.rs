@@ -1,9 +1,12 @@
 //! Real rows: CQL statements, planned by the query layer, against tablets that hold rows as the model defines them.
 //!
-//! In a share of the seeds all tablets are those of two tables, which are compacted at random moments, on each replica at others. Clients send statements of all kinds (lifetimes, timestamps of their own, conditions, static columns,
-//! lists, maps, deletions of ranges, counters, batches over tablets), and the tablets' evaluator is the server's. What must hold: a program answers the same wherever
-//! and whenever it is applied at its place in the log; replicas hold the same, as a reader sees it; what was only ever incremented, appended and inserted is there as
-//! often as was answered; a statement that was refused has left nothing anywhere. A statement is carried out by one node, and what it asks of tablets goes through that node's router. Left out: splits and merges of such tablets.
+//! In a share of the seeds all tablets belong to two tables, which are compacted at random moments, different ones on
+//! each replica. Clients send statements of all kinds (TTLs, timestamps of their own, conditions, static columns,
+//! lists, maps, deletions of ranges, counters, batches over tablets), and the tablets' evaluator is the server's.
+//! Invariants: a program has the same result wherever and whenever it is applied at its place in the log; replicas are
+//! equal for a reader; increments, appends and inserts are there as often as was answered; a refused statement has no
+//! effect anywhere. One node carries out a statement, and its requests to tablets go through that node's router. Left
+//! out: splits and merges of such tablets.
 
 mod clients;
 mod event;

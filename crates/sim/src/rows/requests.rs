@@ -1,4 +1,4 @@
-//! Statements on their way through the cluster: a node carries each out, and what it asks of tablets goes through that node's router.
+//! Statements on their way through the cluster: a node carries each out, and its requests to tablets go through that node's router.
 
 use super::clients::{Call, Open, Said, ended};
 use super::event::RowEvent;
@@ -26,7 +26,7 @@ impl Cluster {
             RowEvent::GiveUp(token) => {
                 let Some(rows) = &mut self.rows else { return };
                 let Some(call) = rows.calls.remove(&token) else { return };
-                // The router answers in time, unless its process has ended: then nobody knows.
+                // The router answers in time, unless its process has ended: then the outcome is unknown.
                 self.answer_call(&call, Err(KvError::Timeout(Waited::in_vain(2_000))));
             }
         }
@@ -49,7 +49,7 @@ impl Cluster {
             (Phase::Recovery, Some(tablet)) if !self.recovered.contains(&tablet) => match rows.write_to(tablet) {
                 Some(statement) => (statement, Meaning::Anything),
                 None => {
-                    // Tablets of counters are written to by their own statements; that they have a leader is looked at.
+                    // Tablets of counters are written to by their own statements; here it is checked only that they have a leader.
                     self.recovered.push(tablet);
                     return;
                 }
@@ -128,7 +128,7 @@ impl Cluster {
         self.row_later(now_ns + think_ns, RowEvent::Act(client));
     }
 
-    /// What is asked of a tablet comes to the router of the node that carries the statement out.
+    /// A request to a tablet arrives at the router of the node that carries the statement out.
     fn take_call(&mut self, token: u64, node: NodeId) {
         let now_ns = self.now_ns();
         let Some(call) = self.rows.as_ref().and_then(|rows| rows.calls.get(&token)) else { return };
@@ -148,7 +148,7 @@ impl Cluster {
         self.row_later(arrives_ns, RowEvent::Answer(token, answer));
     }
 
-    /// The router has ended what was asked of a tablet.
+    /// The router has ended a request to a tablet.
     pub fn call_ended(&mut self, leaves_ns: u64, token: u64, ended: routing::Ended) {
         let answer = match ended {
             Ok(routing::Given::Written(reply)) => Ok(Given::Written(reply)),
@@ -173,7 +173,7 @@ impl Cluster {
         self.go_on_with(call.client);
     }
 
-    /// Whoever leads a tablet and would answer for it now.
+    /// The node that leads a tablet and would answer for it now.
     pub fn leader_of(&self, tablet: TabletId) -> Option<NodeId> {
         let leads = |node: &&crate::node::Node| {
             let handle = node.life.as_ref().and_then(|life| life.handles.get(&tablet));

@@ -1,4 +1,5 @@
-//! A program answers the same wherever and whenever it is applied, as far as a reader can tell: on each replica, and again in each replay.
+//! A program has the same result wherever and whenever it is applied, for a reader: on each replica, and in each
+//! replay.
 
 use super::seen::VisibleReply;
 use diorite_base::mutation::{
@@ -17,7 +18,7 @@ type Application = (TabletId, i64, Vec<u8>);
 #[derive(Default)]
 pub struct Said(Mutex<BTreeMap<Application, VisibleReply>>);
 
-/// The server's evaluator, which is looked at.
+/// The server's evaluator, which is under test.
 pub struct SameAnswers {
     tablet: TabletId,
     said: Arc<Said>,

@@ -150,7 +150,7 @@ pub fn poll(running: &mut Running) -> Poll<Answered> {
     pin!(running).poll(&mut Context::from_waker(std::task::Waker::noop()))
 }
 
-/// What a client is told.
+/// The answer that a client gets.
 pub fn response(answered: Answered) -> Result<ClientResponse, CqlError> {
     let mut out = Vec::new();
     answered.outcome?.encode(&mut out, &ReplyHead::new(Version::V5, 0));

@@ -1,4 +1,5 @@
-//! What a reader sees of rows: stored forms that mean the same are the same, so that a replica that was compacted is the same as one that was not.
+//! Rows as a reader sees them: stored forms with the same meaning are equal, so a compacted replica equals one that is
+//! not.
 
 use diorite_base::bytes::Malformed;
 use diorite_model::deletions::Deletions;
@@ -15,7 +16,7 @@ type LiveValue = (u32, Vec<u8>, i64, Option<Expiry>, Vec<u8>);
 /// A row as a reader sees it: its key, whether it has a marker, its values.
 type VisibleRow = (Vec<u8>, bool, Vec<LiveValue>);
 
-/// What a program has answered, with the rows that it shows as a reader sees them.
+/// The reply of a program, with its rows as a reader sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VisibleReply {
     /// It took effect, or nothing was asked.

@@ -6,7 +6,7 @@ use crate::dice::Dice;
 /// Where what must not be lost is kept: nothing else is written there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Anything; what it says is compared between replicas.
+    /// Any other statement; its results are compared between replicas.
     Anything,
     /// Adds one to this counter.
     Increment(u64),
@@ -123,7 +123,7 @@ pub fn insert_into(partitions: &[u64], number: u64) -> String {
     format!("BEGIN UNLOGGED BATCH {inserts}APPLY BATCH")
 }
 
-/// Reads what was inserted into each of these partitions: by their keys, or all that the table holds.
+/// Reads the inserts into each of these partitions: by their keys, or by a scan of the table.
 pub fn scan(partitions: &[u64], is_whole: bool) -> String {
     if is_whole {
         return "SELECT k, c FROM t".to_owned();

@@ -1,4 +1,4 @@
-//! The Raft log of one disk in memory: what is written, and what of it a crash leaves.
+//! The Raft log of one disk in memory, with what a crash leaves of it.
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
@@ -10,7 +10,7 @@ use protobuf::Message;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// What a record costs beside its entry or state, about.
+/// About how many bytes a record takes beside its entry or state.
 const RECORD_BYTES: usize = 16;
 
 #[derive(Clone)]
@@ -21,7 +21,7 @@ enum Record {
     /// Drops entries up to the first index; the log goes on after the second, which has that term.
     Restart(GroupId, u64, u64, u64),
     Remove(GroupId),
-    /// Drops everything but term, vote and what was acknowledged last.
+    /// Drops everything except term and vote and the last position that may have been acknowledged.
     Retire(GroupId, HardState, LogPosition),
     Floor(GroupId, LogPosition),
 }
@@ -170,9 +170,9 @@ struct Contents {
     unsynced: Vec<MemoryRecords>,
     /// How many of all that was ever written are durable.
     synced: u64,
-    /// What is being written: a crash may leave it, and nobody reads it back yet.
+    /// The write under way: a crash may leave it, and it cannot be read yet.
     under_way: Option<MemoryRecords>,
-    /// Writes that still succeed before the disk fails, if it is going to.
+    /// How many writes still succeed before the disk fails, if it is to fail.
     failing_after: Option<u64>,
 }
 
@@ -188,7 +188,7 @@ impl MemoryLog {
         self.sync_to(self.position());
     }
 
-    /// Stands for everything that is written by now.
+    /// A position that stands for everything written by now.
     pub fn position(&self) -> u64 {
         let contents = self.contents.lock();
         contents.synced + contents.unsynced.len() as u64
@@ -210,7 +210,8 @@ impl MemoryLog {
         contents.unsynced.len() + usize::from(contents.under_way.is_some())
     }
 
-    /// Begins to write and empties `records`: from now on a crash may leave them. They are read back after [`Self::end_write`]. One write at a time.
+    /// Begins a write and empties `records`: from now on a crash may leave them. They can be read after
+    /// [`Self::end_write`]. One write at a time.
     pub fn begin_write(&self, records: &mut MemoryRecords) -> Result<usize, StorageError> {
         let contents = &mut *self.contents.lock();
         assert!(contents.under_way.is_none(), "one write at a time");
@@ -246,7 +247,8 @@ impl MemoryLog {
         }
     }
 
-    /// Notes of all groups that have members, except for the catalog's, that the end of their logs may be lost, durably: see [`crate::RaftLog::forget_floors`].
+    /// Records durably that the end of the log of every group with members, except the catalog's, may be lost: see
+    /// [`crate::RaftLog::forget_floors`].
     pub fn forget_floors(&self) {
         let contents = &mut *self.contents.lock();
         for groups in [&mut contents.live, &mut contents.durable] {

@@ -58,11 +58,11 @@ struct Contents {
 struct Copies {
     live: Contents,
     flushed: Contents,
-    /// What is live and not flushed.
+    /// Changes that are visible and not flushed.
     unflushed: Vec<Change>,
 }
 
-/// A tablet replica's data. Merge operands are folded as they come.
+/// A tablet replica's data. Merge operands are folded as they are written.
 pub struct MemoryTablet {
     copies: Mutex<Copies>,
     semantics: Option<Arc<dyn ValueSemantics>>,
@@ -74,15 +74,15 @@ impl MemoryTablet {
         Self { copies: Mutex::default(), semantics }
     }
 
-    /// Makes what is applied durable.
+    /// Makes applied writes durable.
     pub fn flush(&self) {
         let mut copies = self.copies.lock();
         copies.flushed = copies.live.clone();
         copies.unflushed.clear();
     }
 
-    /// Compacts what is flushed of the keys that are chosen, as RocksDB does it with files: at the horizon of the flushed state. What was applied since
-    /// stands above that.
+    /// Compacts the flushed values of the chosen keys, as RocksDB compacts files: at the horizon of the flushed state.
+    /// Later changes stay as they are, above that.
     ///
     /// # Errors
     /// If a value is malformed.
@@ -110,14 +110,15 @@ impl MemoryTablet {
         self.copies.lock().flushed.state
     }
 
-    /// The tablet as it is found after a crash. Who still holds this one sees it as before, as a process that is not yet dead would.
+    /// The tablet as it is found after a crash. Readers of this one still see it as before, like a process that has not
+    /// ended yet.
     pub fn crash(&self) -> Self {
         let flushed = self.copies.lock().flushed.clone();
         let copies = Copies { live: flushed.clone(), flushed, unflushed: Vec::new() };
         Self { copies: Mutex::new(copies), semantics: self.semantics.clone() }
     }
 
-    /// A copy of what is applied now, durable as a whole.
+    /// A copy of the applied state, all of it durable.
     pub fn checkpoint(&self) -> Self {
         let live = self.copies.lock().live.clone();
         let copies = Copies { live: live.clone(), flushed: live, unflushed: Vec::new() };
@@ -169,7 +170,7 @@ impl TabletData for MemoryTablet {
 
     fn apply(&self, batch: &mut MemoryBatch, state: &AppliedState) -> Result<(), StorageError> {
         let mut copies = self.copies.lock();
-        // A batch with a merge may turn out malformed halfway; then nothing of it must be seen.
+        // A batch with a merge may turn out malformed halfway; then none of it may become visible.
         let fallible = batch.changes.iter().any(|change| matches!(change, Change::Merge(..)));
         if fallible {
             let mut values = copies.live.values.clone();

@@ -16,7 +16,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Values are byte strings that grow by what is merged into them; an empty operand is malformed.
+/// Values are byte strings; a merge appends its operand; an empty operand is malformed.
 struct Concatenation;
 
 impl ValueSemantics for Concatenation {
@@ -128,7 +128,8 @@ fn a_write_that_is_cut_fails_and_may_or_may_not_be_there() {
     assert_eq!(log.crash(9).recover(group).unwrap().last, LogPosition::new(2, 1));
 }
 
-/// One thing done to a log. Numbers are offsets from where the log stands, so that every sequence is a legal one.
+/// An operation on a log. Numbers are offsets from the log's current position, so that every sequence of operations is
+/// legal.
 #[derive(Clone, Debug)]
 enum LogOperation {
     Append { back: u64, sizes: Vec<usize> },
@@ -156,7 +157,7 @@ fn log_operation() -> impl Strategy<Value = LogOperation> {
     ]
 }
 
-/// Where a group's log stands once everything put into the batch is written.
+/// The position of a group's log once the whole batch is written.
 #[derive(Default)]
 struct Position {
     truncated: u64,
@@ -253,7 +254,7 @@ fn the_log_does_what_raft_engine_does() {
     });
 }
 
-/// One thing done to a tablet, on a small number of keys.
+/// An operation on a tablet, on a small number of keys.
 #[derive(Clone, Debug)]
 enum TabletOperation {
     Put(u8, Vec<u8>),

@@ -1,4 +1,4 @@
-//! What is done about a tablet's files beside reads and writes: scrubs and compactions, and what is known of their sizes.
+//! Maintenance of a tablet's files: scrubs, compactions, and their sizes.
 
 use super::{SMALL_BYTES, Tablet, TabletStatistics};
 use crate::error::StorageError;
@@ -7,11 +7,11 @@ use crate::table_options::CompactionStyle;
 use rust_rocksdb::{DBRawIterator, ReadOptions, properties};
 
 impl Tablet {
-    /// Reads what is stored of keys from `start` on, past the block cache, until about `most_bytes` are read. Returns how many
-    /// that was, and where to go on; `None`: this was all.
+    /// Reads the stored data of keys from `start` on, past the block cache, until about `most_bytes` are read. Returns
+    /// the bytes read, and the key to continue at; `None` at the end.
     ///
     /// # Errors
-    /// A block that is not what was written, or cannot be read.
+    /// A block is not what was written, or cannot be read.
     pub fn scrub(&self, start: &[u8], most_bytes: u64) -> Result<(u64, Option<Vec<u8>>), StorageError> {
         let mut options = ReadOptions::default();
         options.fill_cache(false);
@@ -41,10 +41,10 @@ impl Tablet {
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
     }
 
-    /// Does what is due of compactions that RocksDB does not choose, and waits for it; to be called now and then.
+    /// Runs the compactions that are due and that RocksDB does not choose, and waits for them; to be called regularly.
     ///
     /// # Errors
-    /// If the disk has one.
+    /// If RocksDB or the disk reports one.
     pub fn compact_due(&self) -> Result<(), StorageError> {
         let style = self.options.compaction;
         if let CompactionStyle::TimeWindow { window_s } = style {
@@ -54,7 +54,7 @@ impl Tablet {
             self.flush(true)?;
             self.flushed_state()?;
             if self.files_bytes() < SMALL_BYTES {
-                // Once into the last level, and once there: what was written as a part of a row is whole then.
+                // Once into the last level, and once within it: partial rows are whole only then.
                 self.compact();
                 self.compact();
             } else {
@@ -64,10 +64,10 @@ impl Tablet {
         Ok(())
     }
 
-    /// Sizes, for metrics. What only a flush or a compaction changes is looked at only after one.
+    /// Sizes, for metrics. Sizes that only a flush or a compaction changes are read only after one.
     pub fn statistics(&self) -> TabletStatistics {
         let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        // Before it is looked at what they have changed: at worst it is looked at once more than needed.
+        // Read before the sizes: at worst they are read once more than needed.
         let work = self.events.background_work();
         let mut seen = self.seen.lock();
         let files = match *seen {
@@ -97,9 +97,9 @@ impl Tablet {
         }
     }
 
-    /// Its SSTables. Looks at them only when a flush or a compaction has changed them since.
+    /// Its SSTables. Reads their sizes only if a flush or a compaction has changed them since.
     pub fn files(&self) -> TabletFiles {
-        // Before it is looked at what it has changed, see `statistics`.
+        // Read before the files, see `statistics`.
         let version = self.events.background_work();
         let mut kept = self.files.lock();
         if kept.version != Some(version) {
@@ -114,8 +114,8 @@ impl Tablet {
         kept.files
     }
 
-    /// Finds out how much its SSTables hold. That asks each of them, so it is not for every report; nothing happens if it is known already. Returns
-    /// whether the files were asked.
+    /// Finds out what its SSTables hold. That reads each of them, so it is too expensive for every report; does nothing
+    /// if the contents are known already. Returns whether the files were read.
     pub fn measure_contents(&self) -> bool {
         if self.files().contents.is_some() {
             return false;
@@ -130,7 +130,7 @@ impl Tablet {
         true
     }
 
-    /// Bytes that a copy of it would have, about: its live files, and what is still in memory.
+    /// About how many bytes a copy of the tablet would have: its live files, and the memtable.
     pub fn size_bytes(&self) -> u64 {
         self.files_bytes() + self.memtable_bytes()
     }
@@ -140,12 +140,12 @@ impl Tablet {
         self.db.property_int_value(properties::LIVE_SST_FILES_SIZE).ok().flatten().unwrap_or(0)
     }
 
-    /// Memory that reading its files takes beside the block cache, estimated.
+    /// Memory that readers of its files take beside the block cache, estimated.
     pub fn reader_bytes(&self) -> u64 {
         self.db.property_int_value(properties::ESTIMATE_TABLE_READERS_MEM).ok().flatten().unwrap_or(0)
     }
 
-    /// Bytes that are still in memory only.
+    /// Bytes that are only in memory.
     pub fn memtable_bytes(&self) -> u64 {
         self.db.property_int_value(properties::CUR_SIZE_ALL_MEM_TABLES).ok().flatten().unwrap_or(0)
     }

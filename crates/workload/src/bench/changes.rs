@@ -1,8 +1,9 @@
-//! A node is added, and a node is lost, while the mixed load goes on: what that takes, and what clients notice of it.
+//! A node is added, and a node is lost, during the mixed load: duration, copies, and the effect on clients.
 //!
-//! Always true: time runs from the start of the added process and from the kill, not from their discovery; a change has ended when nothing moves, is to
-//! move or is missing any more; if that does not come, the run says so instead of giving a number. Bytes copied are those of the replicas that have come
-//! to stay. Who leads what is known from what nodes report, about once a second: times are that coarse.
+//! Always true: time runs from the start of the added process and from the kill, not from their discovery. A change has
+//! ended when nothing is moving, waiting to move or missing any more; if that does not happen, the result says so
+//! instead of a number. Bytes copied are those of replicas that have come to stay. Leaders are known from the nodes'
+//! reports, about once a second, so times are that coarse.
 //!
 //! Left out: clusters that were not started here, since nodes are started and killed.
 
@@ -35,7 +36,7 @@ const STEP: Duration = Duration::from_millis(250);
 /// The phases in which nothing changes.
 const ALONE: &str = "mixed-load";
 const ALONE_AGAIN: &str = "mixed-load-again";
-/// What counts as evenly spread, in % of the mean.
+/// The largest deviation from the mean that counts as even, in % of the mean.
 const EVEN_PERCENT: f64 = 10.0;
 /// How often a node is asked how much it was sent, seconds: it has all of its metrics to put together for that.
 const METERED_EVERY_S: f64 = 1.0;
@@ -55,7 +56,7 @@ pub struct ChangeOptions {
     pub quiet_for: Duration,
     /// How long a change may make no progress.
     pub timeout: Duration,
-    /// What copies may take, bytes per second and node.
+    /// The rate limit of copies, bytes per second and node.
     pub copy_rate_bytes: u64,
     /// How long a lost node is waited for.
     pub replace_after: Duration,
@@ -63,7 +64,7 @@ pub struct ChangeOptions {
     pub json: bool,
 }
 
-/// What the changes work with.
+/// The inputs of the changes.
 pub struct Stage<'run> {
     pub options: &'run ChangeOptions,
     pub operator: &'run Operator,
@@ -71,11 +72,11 @@ pub struct Stage<'run> {
     pub executor: &'run Executor,
 }
 
-/// What came of the changes.
+/// The results of the changes.
 #[derive(Debug, Default)]
 pub struct Changes {
     pub figures: Vec<Figure>,
-    /// What did not come to its end.
+    /// The changes that did not complete.
     pub unfinished: Vec<String>,
 }
 
@@ -88,7 +89,8 @@ impl Stage<'_> {
         Ok(measurement.phase(spec, self.executor).await?.interrupted)
     }
 
-    /// Adds a node, and then measures the load alone once more: what else a machine does changes within minutes. Whether that was interrupted.
+    /// Adds a node, and then measures the load alone once more, as the rest of a machine changes within minutes.
+    /// Returns whether that was interrupted.
     pub async fn add_node(
         &self,
         servers: &mut Servers,
@@ -153,7 +155,7 @@ impl Stage<'_> {
         format!("{} operations/s, half of them reads; {what}", self.options.rate)
     }
 
-    /// Lets the load go on until the change has ended; a load that ends before ends the change.
+    /// Lets the load run until the change has ended; a load that ends earlier ends the change.
     async fn under_load<T>(
         &self,
         measurement: &mut Measurement,
@@ -228,7 +230,7 @@ impl Stage<'_> {
         over: &AtomicBool,
     ) -> Result<Healing, WorkloadError> {
         let before = self.voters().await;
-        // What the process has used until now stays in the sums.
+        // The process's usage until now stays in the sums.
         sampler.sample();
         let (clock, since) = (SystemClock::new(), Stopwatch::default());
         let killed_ns = clock.monotonic_ns();
@@ -301,7 +303,7 @@ fn is_whole_without(sight: &Sight, lost: IpAddr) -> bool {
     is_empty && sight.cluster.under_replicated == 0
 }
 
-/// What is to be said of a change.
+/// The text on a change.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Verdict {
     GoesOn,
@@ -319,7 +321,7 @@ struct Progress {
     timeout_s: f64,
     quiet_since_s: Option<f64>,
     even_since_s: Option<f64>,
-    /// What there was, and since when it has been so.
+    /// The last state, and since when it has been so.
     last: Vec<u64>,
     last_s: f64,
 }
@@ -330,7 +332,7 @@ impl Progress {
         Self { quiet_s, timeout_s, quiet_since_s: None, even_since_s: None, last: Vec::new(), last_s: 0.0 }
     }
 
-    /// Takes in what there is, and whether that is as even as it should be.
+    /// Records the state, and whether it is as even as it should be.
     fn look(&mut self, sight: Option<&Sight>, is_even: bool, at_s: f64) -> Verdict {
         self.note(sight, at_s);
         self.even_since_s = is_even.then(|| self.even_since_s.unwrap_or(at_s));
@@ -347,7 +349,7 @@ impl Progress {
         if at_s - since_s >= needed_s { Verdict::Ended { at_s: since_s } } else { Verdict::GoesOn }
     }
 
-    /// Takes in whether there is progress.
+    /// Records whether there is progress.
     fn note(&mut self, sight: Option<&Sight>, at_s: f64) {
         let Some(sight) = sight else { return };
         let cluster = &sight.cluster;
@@ -359,7 +361,7 @@ impl Progress {
         }
     }
 
-    /// What stands in a report.
+    /// The lines of a report.
     fn stalled(&self, what: &str, sight: Option<&Sight>) -> String {
         let found = sight.map_or_else(
             || "nobody answers".to_owned(),
@@ -376,13 +378,13 @@ impl Progress {
     }
 }
 
-/// What adding a node came to. Times from the start of its process.
+/// The result of adding a node. Times from the start of its process.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Growth {
     node: Option<u64>,
     first_replica_s: Option<f64>,
     first_leader_s: Option<f64>,
-    /// When the new node was asked how many bytes of copies had come to it, and what it said.
+    /// The number of bytes of copies that the new node had received, and when it was asked.
     metered: Vec<(f64, f64)>,
     balanced_s: Option<f64>,
     /// Bytes per second and node.
@@ -414,7 +416,8 @@ impl Growth {
         self.metered.extend(received.map(|bytes| (at_s, bytes)));
     }
 
-    /// The mean rate at which copies came to the new node, in % of the limit: from when the first was seen to have come to when the last were still to come.
+    /// The mean rate of copies to the new node, in % of the limit: from the first received bytes to the last missing
+    /// ones.
     fn rate_percent(&self) -> Option<f64> {
         let (_, last) = *self.metered.last()?;
         let mut while_they_came = self.metered.iter().filter(|(_, bytes)| (1.0..last).contains(bytes));
@@ -433,7 +436,7 @@ impl Growth {
     }
 }
 
-/// What losing a node came to. Times from the kill.
+/// The result of losing a node. Times from the kill.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Healing {
     /// Until the last tablet took a write again.
@@ -465,7 +468,7 @@ fn alone(measurement: &Measurement) -> Vec<&PhaseResult> {
     measurement.phases.iter().filter(|phase| [ALONE, ALONE_AGAIN].contains(&phase.name.as_str())).collect()
 }
 
-/// How many times the latencies of the load alone, in the mean of its phases, those of `phase` are.
+/// The latencies of `phase` as multiples of those of the load alone, averaged over its phases.
 fn tail_figures(change: &str, phase: Option<&PhaseResult>, alone: &[&PhaseResult]) -> Vec<Figure> {
     let ratio = |of: fn(&PhaseResult) -> u64| {
         let sum: u64 = alone.iter().map(|phase| of(phase)).sum();

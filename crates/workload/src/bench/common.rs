@@ -1,4 +1,4 @@
-//! What all scenarios take and are given: common flags, and the servers under test.
+//! The common flags of all scenarios, and the servers under test.
 //!
 //! Always true: how the servers acknowledge writes is named, or "not stated" for servers that run already.
 
@@ -11,7 +11,7 @@ use crate::arguments::{ClientKind, ConnectionArguments};
 use crate::data::MIN_VALUE_BYTES;
 use crate::process::Sampler;
 
-/// What every scenario takes.
+/// The flags of every scenario.
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct CommonArguments {
@@ -91,9 +91,9 @@ impl Target {
     }
 }
 
-/// What a server started without durability flags does.
+/// The durability of a server that is started without durability flags.
 const DEFAULT_DURABILITY: &str = "fsync before acknowledgement (default)";
-/// What a replicated cluster started without them does.
+/// The durability of a replicated cluster that is started without them.
 const QUORUM_DURABILITY: &str = "fsync on a quorum before acknowledgement (default)";
 /// Replicas of each row, if there are nodes for them.
 const DEFAULT_REPLICATION: u32 = 3;
@@ -173,7 +173,7 @@ pub(super) fn remote_target(common: &CommonArguments) -> Target {
     }
 }
 
-/// What all scenarios require of their arguments.
+/// Checks the arguments that all scenarios share.
 pub(super) fn check(common: &CommonArguments, records: Option<u64>) -> Result<(), WorkloadError> {
     if common.value_size < MIN_VALUE_BYTES {
         let message = format!("--value-size {} is too small: a value needs {MIN_VALUE_BYTES} bytes", common.value_size);

@@ -1,12 +1,15 @@
-//! `diorite bench dense`: much data on little memory. What a read of a cold row reads, what index and filters take, what is written and kept for it.
+//! `diorite bench dense`: much data on little memory: the blocks that a read of a cold row reads, the memory of index
+//! and filters, the bytes that are written and stored.
 //!
-//! A table is loaded in three steps, each compacted, so that what grows with the data can be told from what does not. Then, on all of it: random reads, reads of the
-//! newest rows, reads of keys that do not exist, overwrites of a fifth and reads after them, a restart; then rows that are no more and one hot row
-//! ([`queue`]). The block cache is half of the data divided by `--ratio`; a block that is not in it is a read
-//! of the disk, as the servers read past the page cache or have it in their memory control group. Where neither is so the report says it.
+//! A table is loaded in three steps, each compacted, so that the part that grows with the data can be separated from
+//! the rest. Then, on all of it: random reads, reads of the newest rows, reads of absent keys, overwrites of a fifth
+//! and reads after them, a restart; then deleted and expired rows and one hot row ([`queue`]). The block cache is half
+//! of the data divided by `--ratio`. A block that is not in it is a read of the disk, as the servers use direct I/O or
+//! have the page cache in their memory control group. If neither is so, the report says it.
 //!
-//! Always true: reads are counted by the servers' own counters, by kind of block, and by what Linux counts of their processes; nothing else runs while they are
-//! counted: flushes and compactions have ended. Every value read is checked. Latencies are those of this machine and are not scaled.
+//! Always true: reads are counted by the servers' own counters, by kind of block, and by Linux's counters of their
+//! processes; nothing else runs while they are counted: flushes and compactions have ended. Every value read is
+//! checked. Latencies are those of this machine and are not scaled.
 //! Left out: more than one node unless asked for.
 
 pub mod counters;
@@ -50,17 +53,18 @@ const OVERWRITERS: usize = 64;
 /// The steps of the load, as shares of all rows.
 const STEPS: [f64; 3] = [0.25, 0.5, 1.0];
 const RECENT_PERCENT: f64 = 5.0;
-/// One of so many rows is overwritten.
+/// One row of so many is overwritten.
 const OVERWRITTEN: u64 = 5;
 /// The least block cache, and the least memory limit of a server.
 const LEAST_CACHE: u64 = 2 << 20;
 const LEAST_MEMORY: u64 = 64 << 20;
-/// A memory limit below this leaves no room for what does not depend on the data: no control group then.
+/// A memory limit below this leaves no space for the memory that does not depend on the data: then there is no control
+/// group.
 const LEAST_GROUP: u64 = 384 << 20;
 /// How often servers are asked whether they are done, and how often in vain.
 const LOOK: Duration = Duration::from_millis(500);
 const LOOKS: u32 = 7_200;
-/// Looks in a row at which nothing happens until it counts as over.
+/// The number of checks in a row without activity after which it counts as over.
 const QUIET_LOOKS: u32 = 4;
 const TB: f64 = 1e12;
 const GB: f64 = 1e9;
@@ -97,7 +101,7 @@ impl DenseArguments {
         self.records() * self.record_bytes() as u64 / self.ratio.max(1)
     }
 
-    /// What the servers that are started are told.
+    /// Arguments of the servers that are started.
     pub(super) fn server_arguments(&self) -> Vec<String> {
         let memory = self.memory_bytes();
         let (limit, cache) = (memory.max(LEAST_MEMORY), (memory / 2).max(LEAST_CACHE));
@@ -110,7 +114,7 @@ impl DenseArguments {
     }
 }
 
-/// Runs all phases against `target`; it is restarted only if these are `servers` of our own.
+/// Runs all phases against `target`; it is restarted only if these are `servers` started here.
 pub async fn run(
     arguments: &DenseArguments,
     target: &Target,
@@ -252,7 +256,7 @@ impl Dense<'_> {
         self.counted_reads(executor, spec, Some(goal)).await
     }
 
-    /// Runs a phase of reads and counts what it reads.
+    /// Runs a phase of reads and counts the blocks that it reads.
     async fn counted_reads(
         &mut self,
         executor: &Executor,
@@ -260,7 +264,7 @@ impl Dense<'_> {
         goal: Option<f64>,
     ) -> Result<(), WorkloadError> {
         let name = spec.name.clone();
-        // What is kept of index and filters comes into the cache first.
+        // Index and filter blocks that stay cached are loaded first.
         let warm = PhaseSpec { is_result: false, name: format!("{name}-first"), ..spec.clone() };
         self.measurement.phase(warm, executor).await?;
         let before = self.counters().await?;
@@ -389,7 +393,7 @@ impl Dense<'_> {
         self.counted.counters().await.ok_or_else(unknown)
     }
 
-    /// What the servers hold, once they have looked into it.
+    /// The contents of the servers' files, once they have measured them.
     async fn held(&self) -> Result<Held, WorkloadError> {
         for _ in 0..LOOKS {
             if let Some(held) = self.counted.held().await {
@@ -400,7 +404,7 @@ impl Dense<'_> {
         Err(WorkloadError::Server("the servers do not show what their files hold".to_owned()))
     }
 
-    /// Waits until no flush and no compaction runs, and files neither come nor go, at some looks in a row.
+    /// Waits until no flush and no compaction runs, and the files do not change, for several checks in a row.
     async fn wait_until_idle(&self) -> Result<(), WorkloadError> {
         let (mut quiet, mut before) = (0, Held::default());
         for _ in 0..LOOKS {

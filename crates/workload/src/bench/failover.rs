@@ -60,7 +60,7 @@ pub struct FailoverArguments {
     pub load_tasks: usize,
 }
 
-/// What one kill came to.
+/// The measurements of one kill.
 #[derive(Debug, Clone, PartialEq)]
 struct Round {
     /// From 1.
@@ -109,7 +109,7 @@ pub async fn run(
     };
     let executor = setup.executor(&rows).await?;
     let probes = Probes::connect(&common.connection(target), TABLE, tablets).await?;
-    // Processes come and go, so their processor time has no meaning.
+    // Processes end and start during the run, so their processor time has no meaning.
     let sampler = Sampler::new(&[], &target.data_directories);
     let mut measurement = Measurement::new(sampler, common.json);
     let until = Arc::new(AtomicBool::new(false));
@@ -165,7 +165,7 @@ async fn rounds(
     Ok(rounds)
 }
 
-/// The node that leads most tablets, and how many; nodes in turn if they do not say.
+/// The node that leads most tablets, and how many it leads. If nodes do not report it, each node in turn.
 async fn most_leaders(addresses: &[IpAddr], round: u32) -> (usize, Option<u64>) {
     let led = join_all(addresses.iter().map(async |&address| {
         let metrics = diorite_local::http::get(address, "/metrics").await?;
@@ -221,7 +221,7 @@ pub(super) fn errors_by_kind(errors: &BTreeMap<String, u64>) -> BTreeMap<&'stati
     kinds
 }
 
-/// What sort of error a message tells of, without the addresses and numbers in it.
+/// The kind of error of a message, without addresses and numbers.
 fn kind(message: &str) -> &'static str {
     const KINDS: [(&str, &str); 9] = [
         ("client timeout", "the client's time-out"),

@@ -1,11 +1,13 @@
-//! `diorite bench hostile`: what the point reads of an ordinary client suffer while another client does its worst.
+//! `diorite bench hostile`: the latency of an ordinary client's point reads while another client sends hostile
+//! requests.
 //!
-//! One phase per class of hostile requests ([`classes`]): an open loop of point reads through the driver, and beside it as many connections as asked for that
-//! send requests of that class, one after another. The first and the last phase have nobody beside them. Threads that send hostile requests run at lower
-//! priority, as they would run on other machines: what is measured are the reads and the server.
+//! One phase per class of hostile requests ([`classes`]): an open loop of point reads through the driver, and beside it
+//! as many connections as asked for that send requests of that class, one after another. The first and the last phase
+//! have no hostile client. Threads that send hostile requests run at lower priority, as if they ran on other machines:
+//! the reads and the server are measured.
 //!
-//! Always true: a class runs for a bounded time, whatever the server does; what was answered to it is in the report. Left out: judging the answers: a refusal
-//! is as good as a result, as long as others are served.
+//! Always true: a class runs for a bounded time, whatever the server does; its answers are in the report. Left out:
+//! judging the answers: a refusal is as good as a result, as long as others are served.
 
 pub mod attack;
 pub mod classes;
@@ -38,7 +40,7 @@ const TABLE: &str = "bystander";
 /// The phase that the others are compared with.
 const ALONE: &str = "alone";
 const LOAD_WRITERS: usize = 64;
-/// How long the answers to what was sent last are waited for once a phase is over.
+/// How long a phase that is over waits for outstanding answers.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 const MIB: f64 = 1_048_576.0;
 
@@ -78,7 +80,7 @@ impl HostileArguments {
         Ok(CLASSES.iter().filter(is_wanted).collect())
     }
 
-    /// What the servers that are started are told.
+    /// Arguments of the servers that are started.
     pub(super) fn server_arguments(&self) -> Vec<String> {
         vec!["--memory-limit".to_owned(), self.memory_limit.clone()]
     }
@@ -131,7 +133,7 @@ pub async fn run(arguments: &HostileArguments, target: &Target) -> Result<Report
     Ok(Report::new(header, measurement).with_figures(figures))
 }
 
-/// One phase with one class beside it.
+/// Runs one phase of reads together with one class of hostile requests.
 async fn beside(
     arguments: &HostileArguments,
     measurement: &mut Measurement,
@@ -152,7 +154,7 @@ fn peak_bytes(measurement: &Measurement) -> Option<f64> {
     measurement.samples.iter().filter_map(|sample| sample.server_resident_bytes).reduce(f64::max)
 }
 
-/// What the phases came to, each with what its processors were used for, beside what it was without hostile requests.
+/// The figures of the phases, each with its processor use, compared with the phases without hostile requests.
 fn figures(phases: &[PhaseResult], used: &[Used], peak: Option<f64>) -> Vec<Figure> {
     let resident = Figure::new("resident memory, most", peak.map(|bytes| bytes / MIB), "MiB");
     let mut figures = vec![resident.with_goal("below --memory-limit")];
@@ -177,7 +179,7 @@ fn figures(phases: &[PhaseResult], used: &[Used], peak: Option<f64>) -> Vec<Figu
     figures
 }
 
-/// What was answered to a class, in one line.
+/// The answers to a class, in one line.
 fn answers_line(class: &Class, answers: &Answers) -> String {
     let mut by_count: Vec<(&String, &u64)> = answers.iter().collect();
     by_count.sort_by_key(|(text, count)| (std::cmp::Reverse(**count), (*text).clone()));

@@ -1,4 +1,4 @@
-//! `diorite bench idle`: what tablets cost a node that nobody uses.
+//! `diorite bench idle`: the cost of idle tablets.
 //!
 //! Processor time and resident memory of each server are taken twice, before tables are made and with as many tablet replicas
 //! on each node as asked for; the difference is theirs.

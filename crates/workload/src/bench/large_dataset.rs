@@ -194,7 +194,7 @@ pub async fn run(
     Ok(report.with_unfinished(changes.unfinished))
 }
 
-/// What is run on what.
+/// A run: its sizes, and the cluster under test.
 struct Scenario<'run> {
     arguments: &'run LargeDatasetArguments,
     target: &'run Target,
@@ -417,7 +417,7 @@ fn header(common: &CommonArguments, target: &Target, records: u64) -> Header {
     }
 }
 
-/// What makes the comparison with the published clusters uneven.
+/// A note on the differences from the published clusters that make the comparison uneven.
 pub(super) fn replication_note(replication: u32) -> String {
     match replication {
         1 => "The published clusters keep three replicas of each record, so their CPU-seconds do the writes three times and cross a \

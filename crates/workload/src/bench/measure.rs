@@ -16,7 +16,7 @@ use crate::status::{StatusLine, say};
 pub struct Measurement {
     pub phases: Vec<PhaseResult>,
     pub samples: Vec<Sample>,
-    /// What the nodes held and led, where somebody watched.
+    /// Stored bytes and led tablets of the nodes, if they were sampled.
     pub nodes: Vec<NodesSample>,
     pub started_wall_us: i64,
     sampler: Sampler,
@@ -33,7 +33,7 @@ impl Measurement {
         Self { phases, samples, nodes, started_wall_us, sampler, stopwatch, json }
     }
 
-    /// What samples the servers: processes that come later are added to it.
+    /// The sampler of the servers' usage; servers that start later are added to it.
     pub fn sampler(&self) -> Sampler {
         self.sampler.clone()
     }

@@ -1,7 +1,8 @@
-//! What a cluster says of itself over HTTP, and what it is told: the little that a benchmark needs of the operators' interface.
+//! The part of the operators' HTTP interface that a benchmark needs.
 //!
-//! Always true: any node may be asked, and the first one that answers does; nobody's answer is `None`, since nobody knows while the catalog has no
-//! leader; fields that are not needed are passed over, so that newer servers can be measured too.
+//! Always true: any node may be asked, and the first answer is used; without an answer the result is `None`, since
+//! nothing is known while the catalog has no leader; unknown fields are ignored, so that newer servers can be measured
+//! too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -43,13 +44,13 @@ impl NodeFacts {
         self.http_address.parse::<SocketAddr>().ok().map(|address| address.ip())
     }
 
-    /// Whether what it holds and leads is known.
+    /// Whether the node has reported its stored bytes and led tablets.
     pub fn has_reported(&self) -> bool {
         self.program.is_some()
     }
 }
 
-/// How the cluster is.
+/// The state of the cluster.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct ClusterFacts {
     pub under_replicated: u64,
@@ -57,7 +58,7 @@ pub struct ClusterFacts {
     pub balancer: BalancerFacts,
 }
 
-/// What its balancer does.
+/// The state of the balancer.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct BalancerFacts {
     pub state: String,
@@ -67,7 +68,7 @@ pub struct BalancerFacts {
     pub copy_rate_bytes: u64,
 }
 
-/// A tablet and where it is.
+/// A tablet and its replicas.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 pub struct TabletFacts {
     pub tablet: u64,
@@ -90,7 +91,7 @@ impl ReplicaFacts {
     }
 }
 
-/// How compactions get on on a node.
+/// The state of compactions on a node.
 #[derive(Deserialize)]
 struct CompactionFacts {
     is_running: bool,
@@ -159,7 +160,7 @@ pub fn arrived(before: &BTreeSet<(u64, u64)>, after: &[TabletFacts]) -> BTreeMap
     arrived
 }
 
-/// Asks and tells a cluster.
+/// A client of the operators' interface of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Operator {
     addresses: Vec<IpAddr>,

@@ -1,16 +1,16 @@
-//! What a phase of a benchmark is.
+//! Phases of a benchmark.
 
 use super::published::Reference;
 use crate::runner::Plan;
 
-/// What a phase is and what it is compared with.
+/// The name and parameters of a phase, and its published counterpart.
 #[derive(Debug, Clone)]
 pub struct PhaseSpec {
     pub name: String,
     pub description: String,
     pub plan: Plan,
     pub reference: Reference,
-    /// Whether it stands in the result table; a warm-up does not.
+    /// Whether the result table shows it; it does not show warm-ups.
     pub is_result: bool,
     /// Whether requests that fail are a result and not a mistake.
     pub expects_errors: bool,

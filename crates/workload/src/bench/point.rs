@@ -53,7 +53,7 @@ pub struct PointArguments {
     pub writes_in_flight: usize,
 }
 
-/// So many reads in flight over so many connections to each node.
+/// A number of reads in flight over a number of connections to each node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     in_flight: usize,
@@ -72,7 +72,7 @@ impl FromStr for Shape {
     }
 }
 
-/// How requests find their node, and what is added to the names of phases that do it so.
+/// Whether requests are routed to leaders (`None`: the client's default), and the suffix of the names of such phases.
 pub(super) type Mode = (Option<bool>, &'static str);
 
 /// Runs load, warm-up, reads and inserts against `target`; on several nodes both with a tablet-aware client and with one that
@@ -156,7 +156,7 @@ fn phases(arguments: &PointArguments, target: &Target, modes: &[Mode]) -> Vec<(u
 }
 
 impl PointArguments {
-    /// Refuses what cannot be measured.
+    /// Refuses arguments with which nothing can be measured.
     pub(super) fn check(&self) -> Result<(), WorkloadError> {
         check(&self.common, Some(self.records))?;
         if self.reads_in_flight == 0 || self.writes_in_flight == 0 {

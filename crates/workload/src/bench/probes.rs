@@ -1,4 +1,4 @@
-//! Probes: one for each tablet writes a key of its own until that succeeds, which says how long no write got through.
+//! Probes, one for each tablet: each writes its own key until a write succeeds, which measures how long the tablet accepted no writes.
 //!
 //! Always true: every tablet of a table that was split evenly has one; their keys are none that a load writes.
 

@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 
-/// What a phase is compared with.
+/// The published numbers that a phase is compared with.
 #[derive(Debug, Clone, PartialEq, Serialize, Default)]
 pub struct Reference {
     /// The published rate, in words.
@@ -69,7 +69,7 @@ pub fn add_node() -> Reference {
     Reference { published: "4 → 5 nodes, 26 TB in about 8 h at 200 MB/s", cluster: NVME, ..Reference::default() }
 }
 
-/// One of five nodes gone for good.
+/// The loss of one of five nodes.
 pub fn lose_node() -> Reference {
     Reference { published: "5 → 4 nodes, rebalanced in 2 h 10 min", cluster: NVME, ..Reference::default() }
 }

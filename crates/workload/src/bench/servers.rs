@@ -42,7 +42,7 @@ pub struct Servers {
     nodes: Vec<(NodeOptions, NodeProcess)>,
     options: ServersOptions,
     first: Ipv4Addr,
-    /// How many have been started, of whatever became of them.
+    /// How many have been started, ended ones included.
     started: u32,
 }
 
@@ -155,7 +155,7 @@ impl Servers {
 impl Drop for Servers {
     fn drop(&mut self) {
         for (_, process) in &mut self.nodes {
-            // Nobody is left to be told.
+            // The handle is being dropped, so the error has no receiver.
             let _ = process.identity().signal(Signal::KILL);
         }
     }

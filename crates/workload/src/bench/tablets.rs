@@ -57,7 +57,7 @@ pub async fn run(arguments: &TabletsArguments, target: &Target) -> Result<Report
     Ok(Report::new(header(arguments, target), measurement).with_figures(figures))
 }
 
-/// How much of the throughput with the fewest tablets is left with the most, of the phases of one kind.
+/// The throughput with the most tablets in % of that with the fewest, for the phases of one kind.
 fn cliff(kind: &str, phases: &[PhaseResult]) -> Vec<Figure> {
     let per_node = |phase: &PhaseResult| phase.name.strip_prefix(kind)?.strip_prefix('-')?.parse::<u32>().ok();
     let mut found: Vec<_> = phases.iter().filter_map(|phase| Some((per_node(phase)?, phase))).collect();

@@ -34,7 +34,7 @@ pub struct NodeSample {
     pub replicas: u64,
     /// Tablets that it leads.
     pub leaders: Option<u64>,
-    /// What it says that its tablets take: live SSTables and what is still in memory.
+    /// The bytes of its tablets as it reports them: live SSTables and memtables.
     pub tablet_bytes: Option<u64>,
     /// All SSTables in its directory, if that is on this machine.
     pub sst_bytes: Option<u64>,
@@ -98,7 +98,7 @@ impl Watcher {
         }
     }
 
-    /// What has been seen.
+    /// The samples.
     pub fn into_samples(self) -> Vec<NodesSample> {
         self.state.into_inner().unwrap_or_else(PoisonError::into_inner).samples
     }

@@ -28,7 +28,7 @@ pub enum ConnectionError {
     NoAnswer,
     #[error(transparent)]
     Frame(#[from] FrameError),
-    /// What the server says.
+    /// The server's error message.
     #[error("{0}")]
     Refused(String),
     #[error("opcode {found:#04x} instead of {expected:#04x}")]
@@ -48,9 +48,9 @@ impl ConnectionError {
 /// An open connection with prepared statements.
 pub struct Connection {
     stream: TcpStream,
-    /// What has been received and not yet understood.
+    /// Received bytes that are not parsed yet.
     pub received: BytesMut,
-    /// What is due to be sent.
+    /// Bytes to send.
     pub outgoing: Vec<u8>,
     pub insert_id: Vec<u8>,
     pub select_id: Vec<u8>,
@@ -112,7 +112,7 @@ impl Connection {
         }
     }
 
-    /// Sends what is due, in one write if the socket takes it.
+    /// Sends the pending bytes, in one write if the socket accepts them all.
     pub async fn send(&mut self) -> Result<(), ConnectionError> {
         if self.outgoing.is_empty() {
             return Ok(());
@@ -122,8 +122,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads once. Whoever has read all that was there waits until the system reports more: a connection whose answers come quickly does not keep its thread to
-    /// itself, which others would measure as the server's latency.
+    /// Reads once. If that was all, the task waits until the system reports more: otherwise a connection with fast answers
+    /// would keep its thread, and others would measure the delay as the server's latency.
     fn poll_receive(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionError>> {
         self.received.reserve(64 << 10);
         let read = pin!(self.stream.read_buf(&mut self.received));

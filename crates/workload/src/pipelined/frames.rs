@@ -55,13 +55,13 @@ pub enum FrameError {
 /// The parts of a frame's header that matter here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// Which extras come before the body's own fields.
+    /// The flags: which optional fields precede the body's own.
     pub flags: u8,
     pub stream: i16,
     pub opcode: u8,
 }
 
-/// What the server said.
+/// The kinds of answers.
 #[derive(Debug, PartialEq)]
 pub enum Answer<'body> {
     /// A write was acknowledged.
@@ -170,12 +170,12 @@ pub fn split_extras(flags: u8, body: &[u8]) -> Result<(Option<&[u8]>, &[u8]), Fr
     Ok((tablet, reader.0))
 }
 
-/// What a server says about a tablet: its tokens and who has it.
+/// A server's information on a tablet: its tokens and its replicas.
 #[derive(Debug, PartialEq)]
 pub struct TabletPayload {
-    /// Tokens above this one,
+    /// The tablet's tokens are greater than this one ...
     pub after_token: i64,
-    /// and up to this one.
+    /// ... and at most this one.
     pub last_token: i64,
     /// The host id of the first replica, which is the leader.
     pub leader: [u8; 16],

@@ -1,4 +1,4 @@
-//! Which node a request goes to: each in turn, or the leader of the key's tablet as far as servers have told.
+//! Routing of requests: to each node in turn, or to the leader of the key's tablet if servers have named it.
 //!
 //! A tablet-aware lane begins knowing nothing. A server that gets a request for a tablet that another node leads answers it
 //! all the same and adds the tablet's tokens and its leader (the extension `TABLETS_ROUTING_V1`); the next request for the
@@ -64,7 +64,7 @@ impl Router {
         (token > after_token || after_token == i64::MIN).then_some(leader)
     }
 
-    /// Takes in what a server said about a tablet.
+    /// Records a server's information on a tablet.
     pub fn learn(&mut self, payload: &[u8]) -> Result<(), FrameError> {
         let Some(tablet) = parse_tablet(payload)? else { return Ok(()) };
         // A node that joined later: its tablets are asked for in turn.

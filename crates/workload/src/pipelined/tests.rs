@@ -17,7 +17,7 @@ use crate::error::Problem;
 use crate::key_state::KeyState;
 use crate::runner::{Executor, Interval, Observer, Outcome, Plan, drive};
 
-/// What the responder does wrong, from the given read on.
+/// The faults of the responder, each from the given read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fault {
     None,
@@ -40,9 +40,9 @@ struct Responder {
     from_read: u64,
     reads: AtomicU64,
     connections: AtomicUsize,
-    /// Which of how many nodes it is; each leads one part of the ring.
+    /// The node's place and the number of nodes; each leads one part of the ring.
     place: (usize, usize),
-    /// Requests for what another node leads.
+    /// Requests for tablets that another node leads.
     misdirected: AtomicU64,
 }
 

@@ -55,7 +55,7 @@ fn what_a_dead_process_has_used_stays_and_a_namesake_does_not_count() {
     }
 }
 
-/// A process that does nothing any more, so that what it holds stays the same: it has answered, and so is no longer a part of this one.
+/// A process that is idle, so that its memory stays the same: it has answered, and runs its own program, not a fork of this one.
 fn idle_process() -> std::process::Child {
     use std::io::{Read as _, Write as _};
     use std::process::{Command, Stdio};

@@ -1,11 +1,13 @@
 //! Line charts over time as inline SVG.
 //!
-//! Always true: both axes have ticks with units; a linear axis begins at 0, so heights compare; the phases are marked as
-//! bands and numbered, and named where there is room; every sample shows its numbers when pointed at; a gap in the data is a gap in the line. Colours come
-//! from the page's style sheet (classes `s0`, `s1`, …), so that light and dark pages both work, and are told apart by
-//! people who do not see red and green.
+//! Always true: both axes have ticks with units; a linear axis begins at 0, so heights are comparable; the phases are
+//! marked as bands and numbered, and named where there is space; a tooltip shows the numbers of every sample; a gap in
+//! the data is a gap in the line. Colours come from the page's style sheet (classes `s0`, `s1`, …), so that light and
+//! dark pages both work, and are distinguishable with red-green colour blindness.
 //!
-//! Not the charts of the server's pages (`admin::pages::chart`), which have neither axes nor phases and need a script to show values.
+//! Not the charts of the server's pages (`admin::pages::chart`), which have neither axes nor phases and need a script
+//! to show values. The two share no drawing code, as only the joining of samples would be the same, and no crate of the
+//! server is linked here.
 //!
 //! Left out: zooming. The JSON beside the page has every sample.
 
@@ -18,7 +20,7 @@ const LEFT: f64 = 86.0;
 const RIGHT: f64 = 14.0;
 const TOP: f64 = 24.0;
 const BOTTOM: f64 = 30.0;
-/// More points than this are no longer told apart; neighbours are joined.
+/// More points than this cannot be distinguished; neighbours are joined.
 const MAX_POINTS: usize = 480;
 
 /// How neighbouring samples are joined where there are too many.
@@ -39,7 +41,7 @@ pub enum Axis {
     Logarithmic,
 }
 
-/// Colours that lines are told apart by; further lines begin again.
+/// The number of distinguishable colours; further lines begin again.
 pub const COLOURS: usize = 8;
 
 /// One line.

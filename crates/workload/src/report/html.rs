@@ -291,7 +291,7 @@ fn server_charts(samples: &[Sample]) -> Vec<ChartOf> {
     ]
 }
 
-/// What each node held and led; none where nobody watched.
+/// Charts of the stored bytes and led tablets of each node; none if they were not sampled.
 fn node_charts(samples: &[NodesSample]) -> Vec<ChartOf> {
     if samples.is_empty() {
         return Vec::new();

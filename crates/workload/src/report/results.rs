@@ -14,7 +14,7 @@ use crate::process::{Environment, Usage};
 use crate::runner::{Interval, Outcome};
 use crate::status::{bytes, count, duration_us, table};
 
-/// What a report says before its numbers.
+/// The head of a report.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Header {
     pub title: String,
@@ -24,7 +24,7 @@ pub struct Header {
     /// How the servers acknowledge writes.
     pub durability: String,
     pub notes: Vec<String>,
-    /// What the scenario has and this run had not, with the reason.
+    /// Parts of the scenario that this run left out, with the reason.
     pub omissions: Vec<String>,
 }
 
@@ -44,13 +44,13 @@ pub struct Report {
     pub figures: Vec<Figure>,
     pub phases: Vec<PhaseResult>,
     pub samples: Vec<Sample>,
-    /// What each node held and led, once a second; empty where nobody watched.
+    /// The bytes and leaders of each node, once a second; empty if they were not sampled.
     pub nodes: Vec<NodesSample>,
-    /// What did not come to its end, in words. Empty in a good run.
+    /// The parts that did not complete. Empty in a good run.
     pub unfinished: Vec<String>,
 }
 
-/// What one phase came to. Server numbers are over all server processes and are absent if those are not known.
+/// The result of one phase. Server numbers are over all server processes and are absent if those are not known.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PhaseResult {
     pub name: String,
@@ -141,7 +141,7 @@ pub struct Figure {
     /// `None` could not be measured.
     pub value: Option<f64>,
     pub unit: &'static str,
-    /// What it should be, in words.
+    /// The goal, in words.
     pub goal: Cow<'static, str>,
 }
 
@@ -151,13 +151,13 @@ impl Figure {
         Self { name: name.into(), value: value.into(), unit, goal: Cow::Borrowed("") }
     }
 
-    /// The same with what it should be.
+    /// The same figure with a goal.
     pub fn with_goal(self, goal: impl Into<Cow<'static, str>>) -> Self {
         Self { goal: goal.into(), ..self }
     }
 }
 
-/// What one second looked like.
+/// The measurements of one second.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Sample {
     /// The end of the second.
@@ -205,7 +205,7 @@ fn increase(before: Option<u64>, after: Option<u64>) -> Option<u64> {
     Some(after?.saturating_sub(before?))
 }
 
-/// Three digits that say something.
+/// How many decimals `value` is printed with: about three significant digits.
 fn decimals(value: f64) -> usize {
     match value.abs() {
         0.0 | 100.0.. => 0,
@@ -219,12 +219,12 @@ pub(super) fn optional<T>(value: Option<T>, show: impl Fn(T) -> String) -> Strin
 }
 
 impl Report {
-    /// The same with other numbers.
+    /// The same report with these figures.
     pub fn with_figures(self, figures: Vec<Figure>) -> Self {
         Self { figures, ..self }
     }
 
-    /// The same with what did not come to its end.
+    /// The same report with the changes that did not end in time.
     pub fn with_unfinished(self, unfinished: Vec<String>) -> Self {
         Self { unfinished, ..self }
     }
@@ -278,7 +278,7 @@ impl Report {
             return Vec::new();
         }
         let rows = self.figures.iter().map(|figure| {
-            // What has no unit was counted.
+            // A value without a unit is a count.
             let places = |value: f64| if figure.unit.is_empty() && value.fract() == 0.0 { 0 } else { decimals(value) };
             let value = optional(figure.value, |value| format!("{:.*} {}", places(value), value, figure.unit));
             vec![figure.name.clone(), value, figure.goal.clone().into_owned()]

@@ -191,7 +191,7 @@ fn charts_per_node_have_a_line_for_each_that_begins_and_ends_with_it() {
     assert_eq!(fifth.matches(['M', 'L']).count(), 11, "{fifth}");
     let value: serde_json::Value = serde_json::from_str(&report.to_json()).unwrap();
     assert_eq!(value["nodes"][19]["nodes"][4]["replicas"], 12);
-    // Servers that are not on this machine: what they say themselves.
+    // Servers on other machines: only their own reports are known.
     report.nodes.iter_mut().flat_map(|sample| &mut sample.nodes).for_each(|node| node.sst_bytes = None);
     let page = html::render(&report);
     assert!(page.contains("as the nodes report") && page.contains("node 5: 5.0 MiB"));

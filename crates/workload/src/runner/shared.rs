@@ -1,4 +1,4 @@
-//! What the tasks of a run share: budgets, schedule, counts and the reasons to end.
+//! The state that the tasks of a run share: budgets, schedule, counts and the reasons to end.
 //!
 //! Always true: a counted operation is claimed once before it is begun; the first violation ends the run.
 
@@ -15,7 +15,7 @@ use crate::latency::{OperationKind, Recorder, Schedule};
 /// The most different error messages that are kept.
 const MAX_ERROR_MESSAGES: usize = 20;
 
-/// How much of what is run.
+/// The budgets and tasks of a run.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub writers: usize,
@@ -32,7 +32,7 @@ pub struct Plan {
     pub until: Option<Arc<AtomicBool>>,
 }
 
-/// What the tasks of a run share.
+/// The state that the tasks of a run share.
 pub struct Shared {
     pub clock: SystemClock,
     pub recorder: Recorder,

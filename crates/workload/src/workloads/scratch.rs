@@ -1,10 +1,10 @@
-//! What one task keeps between its operations, so that it allocates nothing for each.
+//! The buffers of one task, which are reused so that operations allocate nothing.
 
 use diorite_base::random::SplitMix64;
 
 use crate::key_state::WriteTicket;
 
-/// What one task keeps between operations.
+/// The buffers of one task.
 pub struct Scratch {
     pub random: SplitMix64,
     pub key: String,

@@ -1,4 +1,5 @@
-//! Properties over random clusters: it ends, it never lowers safety or passes a limit on the way, it is certain, and nodes end evenly filled.
+//! Properties over random clusters: the balancer terminates, never reduces safety or exceeds a limit on the way, is
+//! deterministic, and nodes end up evenly filled.
 
 use super::*;
 use proptest::prelude::*;
@@ -147,7 +148,7 @@ proptest! {
         }
         let bound = 20 + 4 * world.view.tablets.len();
         for id in world.view.nodes.iter().map(|node| node.id).collect::<Vec<_>>() {
-            // What is still being copied to a node that died for good never ends; in the end all are there.
+            // A copy to a node that died for good never ends; in the end all nodes are there.
             world.set_state(id, NodeState::Live);
         }
         run_until_idle(&mut world, bound);
@@ -193,7 +194,8 @@ proptest! {
         let fills: Vec<f64> =
             loads(&world.view).iter().zip(&sizes).map(|(load, size)| load.2 as f64 / (*size as f64)).collect();
         let mean = fills.iter().sum::<f64>() / fills.len() as f64;
-        // A tablet on the smallest node is what cannot be helped; a node can hold each tablet once, so one that is half the cluster cannot hold more than all.
+        // The placement can be off by a tablet on the smallest node; and a node holds each tablet once, so a node that
+        // is half the cluster cannot hold more than all.
         let granule = 15.0 * GB as f64;
         let is_too_large = |size: &u64| *size as f64 * 2.0 > sizes.iter().sum::<u64>() as f64;
         prop_assume!(!sizes.iter().any(is_too_large));

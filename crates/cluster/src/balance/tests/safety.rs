@@ -1,4 +1,4 @@
-//! What no action may do, checked against the view that it was made from.
+//! Safety of actions, checked against the view that they were made from.
 
 use super::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ struct Judge<'a> {
 }
 
 /// # Panics
-/// If an action may not be taken.
+/// If an action is not safe.
 pub(super) fn check(view: &View, actions: &[Action]) {
     let judge = Judge {
         view,
@@ -46,7 +46,7 @@ impl Judge<'_> {
         self.answers(tablet, node) && self.nodes[&node].state == NodeState::Live
     }
 
-    /// How many zones of a data centre (or of all) the tablet has a replica in that stays.
+    /// In how many zones of a data centre (or of all) the tablet has a replica that stays.
     fn zones(&self, tablet: &TabletView, nodes: &[NodeId], data_center: Option<&str>) -> usize {
         let staying = nodes.iter().filter(|node| self.stays(tablet, **node)).map(|node| self.nodes[node]);
         let here = staying.filter(|node| data_center.is_none_or(|name| node.data_center == name));
@@ -100,7 +100,7 @@ impl Judge<'_> {
         assert!(!tablet.is_changing() && !self.view.paused, "{leader} of {tablet:?}");
     }
 
-    /// Copies at both ends, and room on disks, with all that is under way already.
+    /// Copies in both directions, and space on disks, including everything under way.
     fn check_limits(&self, actions: &[Action]) {
         let mut world = World::new(self.view.clone());
         world.apply(actions);
@@ -153,7 +153,7 @@ fn parts(tablet: &TabletView) -> Vec<(Option<&str>, u32)> {
     }
 }
 
-/// The copies at one end of each node: what is left of each.
+/// The copies in one direction of each node: the remaining bytes of each.
 fn ends(view: &View, is_arriving: bool) -> BTreeMap<NodeId, Vec<u64>> {
     let mut ends: BTreeMap<NodeId, Vec<u64>> = BTreeMap::new();
     for arrival in view.tablets.iter().flat_map(|tablet| &tablet.arriving) {

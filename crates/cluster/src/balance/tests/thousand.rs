@@ -1,4 +1,5 @@
-//! A thousand nodes with two hundred thousand tablets: grown, short of a zone, drained; in the end everything is where it belongs.
+//! A thousand nodes with two hundred thousand tablets: grown, with a zone lost, drained; in the end everything is in
+//! its place.
 
 use super::*;
 
@@ -19,14 +20,14 @@ fn cluster(nodes: u64, tablets: u64) -> World {
         tablet(id, table, BYTES / 2 + (id * 7_919 % 101) * BYTES / 100, &wanted, &replicas)
     });
     let mut made = view(made, tablets.collect());
-    // So many at once that a few passes are enough.
+    // Enough at once that a few passes suffice.
     made.limits.arriving_per_node = 1_000;
     made.limits.sending_per_node = 1_000;
     made.limits.leader_changes = 20_000;
     World::new(made)
 }
 
-/// The most over the least of the nodes that are to hold something.
+/// The ratio of the greatest to the least value, over the nodes that hold replicas.
 fn spread(view: &View, of: impl Fn(&(NodeId, usize, u64, usize)) -> f64) -> f64 {
     let live: Vec<NodeId> =
         view.nodes.iter().filter(|node| node.state == NodeState::Live).map(|node| node.id).collect();
@@ -37,7 +38,7 @@ fn spread(view: &View, of: impl Fn(&(NodeId, usize, u64, usize)) -> f64) -> f64 
     (most - least) / (all.iter().sum::<f64>() / all.len() as f64)
 }
 
-/// What `loads` says, in one go over the tablets.
+/// As `loads`, in one pass over the tablets.
 fn quick_loads(view: &View) -> Vec<(NodeId, usize, u64, usize)> {
     let mut loads: Vec<(NodeId, usize, u64, usize)> = view.nodes.iter().map(|node| (node.id, 0, 0, 0)).collect();
     loads.sort_unstable();

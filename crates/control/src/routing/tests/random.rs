@@ -1,5 +1,5 @@
-//! Random schedules: requests, leaders that move, tablets that are split and replaced, catalogs that are behind, nodes that go down, frames and answers that
-//! are lost, late or doubled. Whatever happens, each request ends once, and its outcome is true.
+//! Random schedules: requests, leaders that move, tablets that are split and replaced, catalogs that are behind, nodes
+//! that go down, frames and answers that are lost, late or doubled. Each request must end once, with a true outcome.
 
 use super::{Ask, HERE, Known, LIMITS, TIMEOUTS};
 use crate::planted::Planted;
@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const OTHERS: [NodeId; 3] = [NodeId(2), NodeId(3), NodeId(4)];
 const STEPS: usize = 400;
 const TICK_NS: u64 = 25_000_000;
-/// Ticks after which no request waits for a leader, once there are leaders and nothing fails.
+/// The number of ticks after which no request is parked, once there are leaders and no failures.
 const TICKS_TO_LEADERS: u64 = 12;
 
 /// What became of a request.
@@ -20,12 +20,12 @@ const TICKS_TO_LEADERS: u64 = 12;
 struct Record {
     is_read: bool,
     deadline_ns: u64,
-    /// Times it was carried out.
+    /// How often it was carried out.
     carried_out: usize,
     outcomes: Vec<Result<(), KvError>>,
 }
 
-/// How often something happened, so that a test that no longer reaches it fails.
+/// How often each event occurred, so that a test that no longer reaches it fails.
 #[derive(Debug, Default)]
 struct Reached {
     ok: usize,
@@ -34,28 +34,28 @@ struct Reached {
     no_such_tablet: usize,
     carried_out_here: usize,
     most_parked: usize,
-    /// Requests that ended well on a tablet that took the place of theirs.
+    /// Requests that succeeded on a successor of their tablet.
     moved: usize,
 }
 
 struct Schedule {
     random: SplitMix64,
     machine: Machine<Ask>,
-    /// What this node's catalog and replicas say; behind the truth.
+    /// What this node's catalog and replicas say; it may be behind.
     known: Known,
     now_ns: u64,
-    /// Who leads, in truth; tablets that were split or replaced are absent.
+    /// The actual leaders; tablets that were split or replaced are absent.
     leaders: BTreeMap<TabletId, Option<NodeId>>,
-    /// Splits and replacements that this node's catalog does not show yet: a tablet, and those that take its place.
+    /// Splits and replacements that this node's catalog does not show yet: a tablet, and its successors.
     unseen: Vec<(TabletId, Vec<TabletId>)>,
     next_tablet: u64,
     requests: Vec<(NodeId, Message<Ask>)>,
     answers: Vec<(NodeId, u64, Result<(), KvError>)>,
     here: Vec<Request<Ask>>,
     records: Vec<Record>,
-    /// The network delivers requests twice: the checks have to find that.
+    /// Whether the network delivers requests twice: the checks have to find that.
     doubles_requests: bool,
-    /// Nothing fails any more since then.
+    /// Since when there are no failures.
     healed_ns: Option<u64>,
     reached: Reached,
 }
@@ -93,7 +93,7 @@ impl Schedule {
         OTHERS[self.random.below(3) as usize]
     }
 
-    /// A tablet, also one that is no more.
+    /// Any tablet, possibly one that no longer exists.
     fn some_tablet(&mut self) -> TabletId {
         let tablets: Vec<TabletId> = self.known.holders.keys().copied().collect();
         tablets[self.random.below(tablets.len() as u64) as usize]
@@ -115,7 +115,7 @@ impl Schedule {
         &mut self.records[work.name.parse::<usize>().unwrap()]
     }
 
-    /// What a node that does not lead says of the leader: the truth, nothing, or something old.
+    /// The leader named by a node that does not lead: the actual one, none, or a former one.
     fn hint(&mut self, tablet: TabletId) -> Option<NodeId> {
         let truth = self.leaders.get(&tablet).copied().flatten();
         match self.random.below(5) {
@@ -125,7 +125,7 @@ impl Schedule {
         }
     }
 
-    /// A node carries out what it was asked, or does not.
+    /// A node carries out a request, or refuses it.
     fn carry_out(&mut self, node: NodeId, tablet: TabletId, work: &Ask) -> Result<(), KvError> {
         let Some(leader) = self.leaders.get(&tablet).copied() else { return Err(KvError::NoSuchTablet(tablet)) };
         if leader != Some(node) {
@@ -177,7 +177,7 @@ impl Schedule {
         self.machine.answered(from, id, outcome, &self.known, self.now_ns);
     }
 
-    /// Frames leave, or do not.
+    /// Frames are sent, or lost.
     fn flush(&mut self, node: NodeId) {
         let frame = self.machine.take_frame(node);
         let Some(first) = frame.first() else { return };
@@ -333,7 +333,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Nothing fails from now on: all nodes are up, catalogs agree, and every tablet has a leader that its replicas know.
+    /// Ends all failures: all nodes are up, catalogs agree, and every tablet has a leader that its replicas know.
     fn heal(&mut self) -> Result<(), String> {
         while !self.unseen.is_empty() {
             self.see_replacement();
@@ -355,7 +355,7 @@ impl Schedule {
         }
     }
 
-    /// So many ticks in which everything arrives.
+    /// Runs this many ticks in which everything is delivered.
     fn run_for(&mut self, ticks: u64) -> Result<(), String> {
         for _ in 0..ticks {
             self.tick();
@@ -373,7 +373,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Each request has ended once, and what its client was told is true.
+    /// Checks that each request has ended once, with a true answer to its client.
     fn check(&self) -> Result<(), String> {
         if self.machine.waiting() != (0, 0) {
             return Err(format!("requests wait after all deadlines: {:?}", self.machine.waiting()));

@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 
-/// Where a request is.
+/// Where a request is in flight.
 #[derive(Debug, Clone)]
 struct Place {
     node: NodeId,
@@ -35,9 +35,9 @@ struct Run {
     machine: Machine<Ask>,
     known: Known,
     now_ns: u64,
-    /// Requests that nodes were asked, by name.
+    /// Requests in flight, by name.
     asked: BTreeMap<String, Place>,
-    /// Requests that this node's replica carries out.
+    /// Requests that this node's replica is to carry out.
     here: BTreeMap<String, Request<Ask>>,
     /// The leaders that were shown.
     shown: BTreeMap<TabletId, NodeId>,
@@ -172,7 +172,7 @@ impl Run {
         }
     }
 
-    /// What the command did: outputs, then frames, then what changed of what is known and waits.
+    /// The effects of the command: outputs, then frames, then changes of what is known and waits.
     fn show(&mut self, out: &mut String) {
         while let Some(output) = self.machine.output() {
             match output {

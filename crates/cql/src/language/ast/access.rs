@@ -84,7 +84,7 @@ pub struct ListRoles {
     pub no_recursive: bool,
 }
 
-/// What a `LIST` of roles shows.
+/// Which roles a `LIST` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListedRoles {
     /// `ROLES`
@@ -98,7 +98,7 @@ pub enum ListedRoles {
 /// `GRANT role TO member` or `REVOKE role FROM member`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoleMembership {
-    /// What is granted.
+    /// The granted role.
     pub role: String,
     /// To whom.
     pub member: String,
@@ -203,7 +203,7 @@ pub enum Resource {
 /// `ADD IDENTITY [IF NOT EXISTS] 'identity' TO ROLE role`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddIdentity {
-    /// What a client certificate says.
+    /// The identity in the client certificate.
     pub identity: String,
     /// An existing one is no error.
     pub if_not_exists: bool,
@@ -214,7 +214,7 @@ pub struct AddIdentity {
 /// `DROP IDENTITY [IF EXISTS] 'identity'`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DropIdentity {
-    /// What a client certificate says.
+    /// The identity in the client certificate.
     pub identity: String,
     /// A missing one is no error.
     pub if_exists: bool,

@@ -322,7 +322,7 @@ pub struct CreateFunction {
     pub arguments: Vec<(String, TypeName)>,
     /// `CALLED ON NULL INPUT`; otherwise `RETURNS NULL ON NULL INPUT`.
     pub called_on_null: bool,
-    /// What it returns.
+    /// The result type.
     pub returns: TypeName,
     /// `java`, …; in lower case.
     pub language: String,
@@ -427,7 +427,7 @@ pub struct FunctionSignature {
 /// `DESCRIBE … [WITH INTERNALS]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Describe {
-    /// What is described.
+    /// The described object.
     pub object: DescribedObject,
     /// `WITH INTERNALS`
     pub with_internals: bool,

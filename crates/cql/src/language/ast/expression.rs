@@ -43,7 +43,7 @@ pub enum Expression {
     },
     /// `CAST(x AS type)`: a conversion.
     Cast {
-        /// What is converted.
+        /// The converted value.
         value: Box<Expression>,
         /// To this.
         to: NativeType,
@@ -276,7 +276,7 @@ impl NativeType {
 pub enum Relation {
     /// `left operator right`
     Compare {
-        /// What is compared.
+        /// The left side.
         left: Operand,
         /// How.
         operator: ComparisonOperator,
@@ -285,7 +285,7 @@ pub enum Relation {
     },
     /// `left [NOT] IN values`
     In {
-        /// What is looked for.
+        /// The value that is searched for.
         left: Operand,
         /// `NOT IN`
         negated: bool,
@@ -321,7 +321,7 @@ pub enum Relation {
     },
     /// `left [NOT] BETWEEN from AND to`, both included
     Between {
-        /// What is compared.
+        /// The left side.
         left: Operand,
         /// `NOT BETWEEN` (YCQL)
         negated: bool,
@@ -336,7 +336,7 @@ pub enum Relation {
     IndexExpression {
         /// The index.
         index: QualifiedName,
-        /// What it is asked.
+        /// The argument for the index.
         value: Expression,
     },
 }

@@ -4,7 +4,7 @@ use super::super::ast::QualifiedName;
 use super::super::keyword::{self, Keyword};
 use std::borrow::Cow;
 
-/// An identifier as CQL: in double quotes if it would not come out the same without them.
+/// An identifier as CQL: in double quotes if it would not be read back unchanged without them.
 pub fn quote_identifier(name: &str) -> Cow<'_, str> {
     let plain = name.as_bytes().first().is_some_and(u8::is_ascii_lowercase)
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_')
@@ -64,7 +64,7 @@ impl<'a> Formatter<'a> {
         parts: [(String, Option<u16>); PARTS],
         separator: &str,
     ) {
-        // Those with markers keep to the places of such.
+        // Clauses with markers keep their order among each other.
         let places: Vec<usize> = (0..PARTS).filter(|at| parts[*at].1.is_some()).collect();
         let mut marked = places.clone();
         marked.sort_by_key(|at| parts[*at].1);
@@ -100,7 +100,7 @@ impl<'a> Formatter<'a> {
 
     /// An identifier, quoted also where the grammar would take the word for something else.
     pub(super) fn name(&mut self, name: &str) {
-        // Words that mean something where a column may stand too.
+        // Words with a meaning of their own where a column may stand too.
         let ambiguous = matches!(name, "json" | "distinct" | "exists" | "as" | "per" | "group" | "offset" | "ann");
         if ambiguous { self.push(&quoted(name, '"')) } else { self.push(&quote_identifier(name)) }
     }

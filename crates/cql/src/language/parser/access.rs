@@ -290,7 +290,7 @@ fn resource(parser: &mut Parser<'_>) -> Result<Resource> {
     }
 }
 
-/// Whether `ALL` is followed by what there can be all of.
+/// Whether `ALL` is followed by a kind of object.
 fn all_of_a_resource_follows(parser: &Parser<'_>) -> bool {
     matches!(
         parser.following.kind,
@@ -299,7 +299,7 @@ fn all_of_a_resource_follows(parser: &Parser<'_>) -> bool {
     )
 }
 
-/// What follows `ALL`.
+/// The kind of object after `ALL`.
 fn resource_of_all(parser: &mut Parser<'_>) -> Result<Resource> {
     if parser.eat(Keyword::Keyspaces) {
         return Ok(Resource::AllKeyspaces);

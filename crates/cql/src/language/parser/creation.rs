@@ -219,7 +219,7 @@ fn index_column(parser: &mut Parser<'_>) -> Result<IndexColumn> {
     if path.is_empty() { Ok(IndexColumn::Column(column)) } else { Ok(IndexColumn::JsonPath { column, path, as_text }) }
 }
 
-/// What follows the columns of an index, in any order, each at most once.
+/// The clauses after the columns of an index, in any order, each at most once.
 fn index_clauses(parser: &mut Parser<'_>, index: &mut CreateIndex) -> Result<()> {
     loop {
         let covering = parser.at(Keyword::Include) || parser.at(Keyword::Covering);

@@ -31,7 +31,7 @@ pub(super) struct Parser<'a> {
     pub(super) parts: usize,
 }
 
-/// A place to go back to. Markers are not part of it.
+/// A position to return to. Markers are not part of it.
 #[derive(Clone, Copy)]
 pub(super) struct Bookmark<'a> {
     lexer: Lexer<'a>,
@@ -202,13 +202,13 @@ impl<'a> Parser<'a> {
         result
     }
 
-    /// Says that the expression parsed last stands one above the higher of itself and one of height `other`.
+    /// Sets the height of the last expression to one above the higher of itself and one of height `other`.
     pub(super) fn raise(&mut self, other: usize) -> Result<()> {
         self.height = self.height.max(other) + 1;
         if self.height > MAX_DEPTH { Err(self.too_deep()) } else { Ok(()) }
     }
 
-    /// Says how high the tree of a condition is.
+    /// Sets the height of a condition's tree.
     pub(super) fn stands(&mut self, height: usize) -> Result<()> {
         self.condition_height = height;
         self.within(&limits::CONDITION_DEPTH, height, MAX_CONDITION_DEPTH)
@@ -235,7 +235,7 @@ impl<'a> Parser<'a> {
         self.syntax_error(self.current, format!("nested more than {MAX_DEPTH} deep"))
     }
 
-    /// An error at the current token, which is not what had to come.
+    /// A syntax error at the current token.
     #[cold]
     pub(super) fn unexpected(&self, expected: &str) -> Box<ParseError> {
         let found = Quoted(self.token_text(self.current));

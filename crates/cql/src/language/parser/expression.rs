@@ -10,7 +10,7 @@ use super::super::keyword::Keyword;
 use super::super::lexer::{Kind, Symbol};
 use super::cursor::{Parser, Result};
 
-/// What an expression may contain.
+/// The kind of expressions that are allowed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// Values only.
@@ -100,7 +100,7 @@ impl Parser<'_> {
         Ok(Expression::Negate(Box::new(operand)))
     }
 
-    /// An operand and, in a selector, what is taken out of it: `x[1].field->'key'`.
+    /// An operand and, in a selector, the parts taken of it: `x[1].field->'key'`.
     fn operand_with_parts(&mut self, scope: Scope) -> Result<Expression> {
         let mut value = self.primary(scope)?;
         if scope == Scope::Term {
@@ -278,7 +278,7 @@ impl Parser<'_> {
         Ok(Expression::Metadata { kind, of })
     }
 
-    /// What is taken out of a column: elements, slices and fields.
+    /// The parts taken of a column: elements, slices and fields.
     fn column_parts(&mut self, mut value: Expression) -> Result<Expression> {
         loop {
             value = match self.current.kind {
@@ -383,7 +383,7 @@ impl Parser<'_> {
         Ok(Expression::Tuple(self.expressions(scope, Symbol::RightParenthesis)?))
     }
 
-    /// `(type)` if that is what comes, and a value after it. Otherwise nothing is taken.
+    /// `(type)`, if a type and then a value follow. Otherwise nothing is consumed.
     fn type_hint(&mut self, scope: Scope) -> Option<TypeName> {
         let might_be_type = match self.following.kind {
             Kind::String | Kind::DollarString | Kind::Keyword(Keyword::Set) => true,
@@ -392,7 +392,7 @@ impl Parser<'_> {
         if !might_be_type {
             return None;
         }
-        // Two common cases need no second look: more than one value, and the call of a function.
+        // Two common cases need no lookahead: several values, and a function call.
         if let Kind::Symbol(Symbol::Comma | Symbol::LeftParenthesis) = self.third() {
             return None;
         }
@@ -409,7 +409,7 @@ impl Parser<'_> {
         None
     }
 
-    /// Whether a value stands right after `(type)`. Words that may follow a whole expression do not count.
+    /// Whether a value follows `(type)` directly. Words that may follow a whole expression do not count.
     fn hinted_value_starts(&self, scope: Scope, hint: &TypeName) -> bool {
         match self.current.kind {
             Kind::Symbol(

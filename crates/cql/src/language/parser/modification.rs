@@ -48,7 +48,7 @@ fn values_source(parser: &mut Parser<'_>) -> Result<InsertSource> {
     Ok(InsertSource::Values { columns, values })
 }
 
-/// What follows `JSON`.
+/// The clauses after `JSON`.
 fn json_source(parser: &mut Parser<'_>) -> Result<InsertSource> {
     let value = if parser.at_marker() {
         parser.marker_expression()?
@@ -136,7 +136,7 @@ fn target(parser: &mut Parser<'_>) -> Result<Target> {
     }
 }
 
-/// What is done with a whole column.
+/// The assignment of a whole column.
 fn column_operation(parser: &mut Parser<'_>, column: &str) -> Result<AssignmentOperation> {
     if parser.eat_symbol(Symbol::PlusEqual) {
         return Ok(AssignmentOperation::Add(parser.term()?));
@@ -226,7 +226,7 @@ pub(super) fn begin(parser: &mut Parser<'_>) -> Result<Statement> {
     Ok(Statement::Batch(Box::new(Batch { kind, using, statements })))
 }
 
-/// What follows the first two words; a transaction ends the way it began.
+/// The part after the first two words; a transaction ends the way it began.
 fn transaction(parser: &mut Parser<'_>, is_start: bool) -> Result<Statement> {
     parser.eat_symbol(Symbol::Semicolon);
     let (last_word, expected) = match is_start {

@@ -20,7 +20,7 @@ impl Parser<'_> {
         Self::is_identifier(self.current.kind)
     }
 
-    /// An identifier; `expected` says in an error what it would have named.
+    /// An identifier; `expected` says in an error what it should have named.
     pub(super) fn identifier(&mut self, expected: &str) -> Result<String> {
         if !self.at_identifier() {
             return Err(self.unexpected(expected));
@@ -63,7 +63,7 @@ impl Parser<'_> {
         matches!(self.current.kind, Kind::String | Kind::DollarString)
     }
 
-    /// A string constant; `expected` says in an error what it would have been.
+    /// A string constant; `expected` says in an error what it should have been.
     pub(super) fn string(&mut self, expected: &str) -> Result<String> {
         if !self.at_string() {
             return Err(self.unexpected(expected));
@@ -72,7 +72,7 @@ impl Parser<'_> {
         Ok(self.string_text(token))
     }
 
-    /// What a string token says.
+    /// The text of a string token.
     pub(super) fn string_text(&self, token: Token) -> String {
         let text = self.token_text(token);
         match token.kind {

@@ -1,4 +1,4 @@
-//! Relations: what `WHERE` and `IF` are made of.
+//! Relations, the parts of `WHERE` and `IF`.
 //!
 //! Always true: the left side is a column, a part of one, several columns, their token or a function of columns; the right side
 //! is a term, which cannot name columns.
@@ -97,7 +97,7 @@ impl Parser<'_> {
         Ok(Target::Column(column))
     }
 
-    /// What is said about the left side.
+    /// The right side of a relation.
     fn relation_after(&mut self, left: Operand) -> Result<Relation> {
         if let Some(operator) = Self::comparison(self.current.kind) {
             self.bump();
@@ -142,7 +142,7 @@ impl Parser<'_> {
         })
     }
 
-    /// `(a, b)` or a marker for all of it.
+    /// `(a, b)`, or a marker for the whole tuple.
     fn in_values(&mut self) -> Result<InValues> {
         if self.at_marker() {
             return Ok(InValues::Marker(self.marker()?));
@@ -175,7 +175,7 @@ impl Parser<'_> {
                 return Ok(first);
             }
             let mut parts = Vec::new();
-            // The height of the highest part, where parts of the same kind are taken apart.
+            // The height of the highest part, where parts of the same kind are flattened.
             let add = |parts: &mut Vec<Predicate>, part, height: usize| match part {
                 Predicate::Or(inner) => {
                     parts.extend(inner);
@@ -228,7 +228,7 @@ impl Parser<'_> {
                 Predicate::NotExists => Predicate::Exists,
                 predicate => Predicate::Not(Box::new(predicate)),
             };
-            // What does not exist is planned as the negation of what does.
+            // The missing operators are planned as negations of the existing ones.
             let below = if negated == Predicate::Exists { 0 } else { self.condition_height };
             self.stands(below + 1)?;
             return Ok(negated);
@@ -252,7 +252,7 @@ impl Parser<'_> {
         Ok(Predicate::Relation(Box::new(relation)))
     }
 
-    /// Whether the word at hand is a column: something that can stand between a column and a value comes after it.
+    /// Whether the current word is a column: a token follows that can stand between a column and a value.
     fn relation_follows(&self) -> bool {
         Self::comparison(self.following.kind).is_some()
             || matches!(

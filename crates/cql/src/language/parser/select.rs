@@ -65,7 +65,7 @@ pub(super) fn using_timeout(parser: &mut Parser<'_>) -> Result<Expression> {
     }
 }
 
-/// `JSON` or `DISTINCT`, unless what follows shows that it is a column of that name.
+/// `JSON` or `DISTINCT`, unless the following token shows that it is a column of that name.
 fn eat_modifier(parser: &mut Parser<'_>, modifier: Keyword) -> bool {
     let is_column = matches!(
         parser.following.kind,

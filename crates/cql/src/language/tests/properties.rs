@@ -1,7 +1,7 @@
 //! Properties of the parser and formatter over statements put together at random.
 //!
-//! The material is the golden scripts: their tokens are cut, doubled, swapped and spliced. Whatever comes out must not make the
-//! parser panic, and what it accepts must survive the way through the formatter.
+//! The material is the golden scripts: their tokens are cut, doubled, swapped and spliced. No result may make the
+//! parser panic, and a result that it accepts must round-trip through the formatter.
 
 use super::super::ast::{
     ArithmeticOperator, ComparisonOperator, Duration, Expression, Literal, MetadataKind, NativeType, Operand, Parsed,

@@ -1,6 +1,7 @@
 //! Responses, decoded into owned values (see [`super`]).
 //!
-//! Always true: no input panics; what a count claims is only believed as the entries are read. What is left out is told in the parent module.
+//! Always true: no input panics; a claimed count is trusted only as the entries are read. The parent module lists what
+//! is left out.
 
 use crate::protocol::consistency::Consistency;
 use crate::protocol::envelope::{Envelope, Opcode, flags};
@@ -27,7 +28,7 @@ pub struct DecodedResponse {
     pub response: ClientResponse,
 }
 
-/// What a server answers.
+/// A response of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ClientResponse {
     /// ERROR
@@ -81,7 +82,7 @@ pub struct ClientRows {
 /// A prepared statement.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClientPrepared {
-    /// What EXECUTE names it by
+    /// The id for EXECUTE
     pub id: Vec<u8>,
     /// The id of the result's columns (v5)
     pub result_metadata_id: Option<Vec<u8>>,
@@ -178,7 +179,7 @@ fn metadata(reader: &mut Reader<'_>) -> Result<ClientMetadata, Malformed> {
 fn rows(reader: &mut Reader<'_>) -> Result<ClientRows, Malformed> {
     let metadata = metadata(reader)?;
     let row_count = count(reader, "number of rows")?;
-    // Every cell takes four bytes at least, so a claimed number of rows is checked against what is there.
+    // Every cell takes at least four bytes, so the claimed number of rows is checked against the remaining bytes.
     if row_count > 0 && (metadata.column_count == 0 || reader.rest().len() / 4 / metadata.column_count < row_count) {
         return Err(Malformed::Truncated("rows"));
     }

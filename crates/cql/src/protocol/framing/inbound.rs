@@ -1,6 +1,6 @@
 //! The receiving half of a connection (see [`super`]).
 //!
-//! Always true: after a fatal error nothing more is read. What is left out is told in the parent module.
+//! Always true: after a fatal error nothing more is read. The parent module lists what is left out.
 
 use crate::protocol::compression::{self, Compression, DecompressError};
 use crate::protocol::envelope::{Envelope, FrameError, HEADER_BYTES, Header, Opcode, Role, flags};
@@ -20,7 +20,7 @@ const MAX_READ_BYTES: usize = 64 << 10;
 /// Above this capacity an empty buffer is given back.
 const MAX_IDLE_BUFFER_BYTES: usize = 256 << 10;
 
-/// As Cassandra says it.
+/// Cassandra's text.
 fn too_big(length: usize, limit: usize) -> CqlError {
     CqlError::invalid(format!("Request is too big: length {length} exceeds maximum allowed length {limit}."))
 }
@@ -38,14 +38,14 @@ pub struct Inbound {
     input: Vec<u8>,
     /// `input[..position]` is done with.
     position: usize,
-    /// What the current segment still holds, when it is not compressed (in `input`) or was (in `scratch`).
+    /// The rest of the current segment, in `input` if it is not compressed, otherwise in `scratch`.
     payload: Payload,
     scratch: Vec<u8>,
     /// Parts of a message that is larger than a segment.
     parts: Vec<u8>,
     /// `parts` is a whole message, which has been handed out.
     are_parts_done: bool,
-    /// What is still to come of a refused message, which is not kept.
+    /// The rest of a refused message, which is not kept.
     skip_bytes: usize,
 }
 
@@ -121,12 +121,13 @@ impl Inbound {
         self.max_body_bytes = max_body_bytes;
     }
 
-    /// The version of the connection, once the first message told it.
+    /// The version of the connection, once the first message has shown it.
     pub fn version(&self) -> Option<Version> {
         self.version
     }
 
-    /// The buffer to append received bytes to, with room for a read. What was decoded is dropped first, so call it once per read.
+    /// The buffer to append received bytes to, with space for a read. Decoded bytes are dropped first, so call it once
+    /// per read.
     pub fn input(&mut self) -> &mut Vec<u8> {
         let was_full = self.input.len() == self.input.capacity();
         self.drop_consumed();
@@ -138,7 +139,7 @@ impl Inbound {
         &mut self.input
     }
 
-    /// Drops what was decoded.
+    /// Drops decoded bytes.
     fn drop_consumed(&mut self) {
         if self.position == self.input.len() {
             self.input.clear();
@@ -155,7 +156,7 @@ impl Inbound {
         self.position = 0;
     }
 
-    /// The capacity that the input buffer is given before the next read, once what was decoded is dropped.
+    /// The capacity of the input buffer before the next read, once decoded bytes are dropped.
     fn wanted_capacity(&self, was_full: bool) -> usize {
         let capacity = self.input.capacity();
         let unread_bytes = self.input.len() - self.position;
@@ -165,21 +166,21 @@ impl Inbound {
             return capacity;
         }
         let comfortable = unread_bytes + room_bytes.max(FIRST_READ_BYTES).max(unread_bytes);
-        // Of a long message no more than is still missing.
+        // Of a long message, at most the bytes that are still missing.
         match self.unfinished_bytes() {
             Some(missing) if missing > MAX_READ_BYTES => comfortable.min(unread_bytes + missing),
             _ => comfortable.min(unread_bytes + 2 * MAX_READ_BYTES),
         }
     }
 
-    /// How much of a message in the plain framing is still to come, if its header has come.
+    /// How much of a message in the plain framing is missing, if its header has arrived.
     fn unfinished_bytes(&self) -> Option<usize> {
         let unread = &self.input[self.position..];
         let header = Header::decode(unread, self.role).ok().flatten().filter(|_| self.layout.is_none())?;
         (HEADER_BYTES + header.body_bytes).checked_sub(unread.len())
     }
 
-    /// How much the buffers may grow by the next read: what has to be allowed before [`Inbound::input`] is called.
+    /// How much the buffers may grow by the next read: this must be allowed before [`Inbound::input`] is called.
     pub fn growth_bytes(&self) -> usize {
         let is_done = self.position == self.input.len();
         let input_bytes = match is_done && self.input.capacity() > MAX_IDLE_BUFFER_BYTES {
@@ -216,7 +217,7 @@ impl Inbound {
         (self.input.capacity() > self.input.len()).then_some(&mut self.input)
     }
 
-    /// Refuses the message that is underway, whose rest is not kept: `None` if none is, or nothing is known of it yet.
+    /// Refuses the message under way, whose rest is not kept: `None` if there is none, or nothing is known of it yet.
     pub fn refuse_unfinished(&mut self, error: CqlError) -> Option<FrameError> {
         let (header, missing) = match self.layout {
             None => {
@@ -409,7 +410,8 @@ impl Inbound {
         }
     }
 
-    /// Checks the next segment and makes it the current one. Tells whether it is self-contained; `None` when more bytes are needed.
+    /// Checks the next segment and makes it the current one. Returns whether it is self-contained; `None` if more bytes
+    /// are needed.
     #[inline]
     fn next_segment(&mut self, layout: Layout) -> Result<Option<bool>, FrameError> {
         let unread = &self.input[self.position..];
@@ -461,7 +463,7 @@ impl Inbound {
         Ok(Found { header, opcode, place, body_bytes: header.body_bytes })
     }
 
-    /// Adds the current segment to a message that is larger than a segment; returns it once it is whole.
+    /// Adds the current segment to a message that is larger than a segment; returns it once it is complete.
     fn collect_part(&mut self) -> Result<Option<Found>, FrameError> {
         const TOO_LONG: &str = "a segment holds more than the rest of its message";
         let part_bytes = self.payload.range.len();

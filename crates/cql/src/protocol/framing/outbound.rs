@@ -1,7 +1,7 @@
 //! The sending half of a connection (see [`super`]).
 //!
-//! Always true: what is committed is whole messages; wire bytes come out in the order of the commits. What is left out is told in the parent
-//! module.
+//! Always true: committed bytes are whole messages; wire bytes come in the order of the commits. The parent module
+//! lists what is left out.
 
 use crate::protocol::compression::{Compression, Compressor};
 use crate::protocol::envelope::{HEADER_BYTES, flags};
@@ -65,7 +65,7 @@ impl Outbound {
         Self { framing: Framing::Plain, out: Vec::new(), sent: 0, staging: Vec::new() }
     }
 
-    /// STARTUP has been answered and the answer committed: what follows travels as this version and compression say.
+    /// STARTUP has been answered and the answer committed: later messages use this version and compression.
     pub fn start(&mut self, version: Version, compression: Option<Compression>) {
         assert!(compression.is_none_or(|compression| compression.is_in(version)), "STARTUP checked the compression");
         self.framing = match (version >= Version::V5, compression) {
@@ -92,7 +92,7 @@ impl Outbound {
         }
     }
 
-    /// Accepts what was appended to [`Outbound::buffer`] since the last commit.
+    /// Commits the bytes that were appended to [`Outbound::buffer`] since the last commit.
     #[inline]
     pub fn commit(&mut self) {
         match &mut self.framing {
@@ -104,7 +104,7 @@ impl Outbound {
                 }
                 self.staging.clear();
             }
-            // A segment compresses better the fuller it is: wait for the wire, or for a full one.
+            // A segment compresses better the fuller it is: compress when it is full or about to be sent.
             Framing::CompressedSegments(_) => {
                 if self.staging.len() > MAX_PAYLOAD_BYTES {
                     self.flush_compressed_segments();
@@ -113,7 +113,7 @@ impl Outbound {
         }
     }
 
-    /// What is to be sent next.
+    /// The next bytes to send.
     #[inline]
     pub fn wire_bytes(&mut self) -> &[u8] {
         match &mut self.framing {
@@ -170,7 +170,8 @@ impl Outbound {
         }
     }
 
-    /// Messages were encoded into the open segment. Those that fit stay; from the first that does not, they move on.
+    /// Messages were encoded into the open segment. Those that fit stay; the first that does not, and all after it,
+    /// move on.
     #[inline]
     fn commit_to_segment(&mut self) {
         let Framing::Segments { open: Some(open) } = &mut self.framing else { return };

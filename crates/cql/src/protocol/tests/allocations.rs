@@ -92,7 +92,7 @@ fn a_point_read_is_decoded_and_answered_without_allocating() {
             client.commit();
         }
         let wire = client.wire_bytes().to_vec();
-        // The first rounds let the buffers grow to what the connection needs.
+        // In the first rounds the buffers grow to the connection's needs.
         for round in 0..4 {
             inbound.input().reserve(wire.len());
             inbound.input().extend_from_slice(&wire);

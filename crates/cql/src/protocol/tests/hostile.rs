@@ -73,7 +73,8 @@ proptest! {
 
     #[test]
     fn no_payload_panics_a_v5_connection(payload in vec(any::<u8>(), 0..200), is_self_contained: bool, header in 0usize..9) {
-        // Valid segments around arbitrary payloads, which begin like a message so that more of them get somewhere.
+        // Valid segments around arbitrary payloads, which begin like a message so that more of them are decoded
+        // further.
         let mut bytes = vec![5, 0, 0, 1, 0x0A, 0, 0, 0, payload.len() as u8];
         bytes.truncate(header);
         bytes.extend_from_slice(&payload);

@@ -1,4 +1,5 @@
-//! The way between the two ends: whatever is sent arrives, in every version and compression and however it is cut; damage is noticed; limits hold.
+//! The path between the two ends: everything sent arrives, in every version and compression and however it is cut;
+//! damage is detected; limits hold.
 
 use super::requests::versions;
 use super::{hex, receive};
@@ -65,7 +66,8 @@ fn started(version: Version, compression: Option<Compression>) -> Inbound {
     inbound
 }
 
-/// Takes messages until a refusal is possible, and refuses; then goes on. The bodies that arrived, and the streams that were refused.
+/// Takes messages until one can be refused, and refuses it; then continues. Returns the bodies that arrived, and the
+/// refused streams.
 fn refuse_once(inbound: &mut Inbound, wire: &[u8], piece_bytes: usize) -> (Vec<Vec<u8>>, Vec<Option<i16>>) {
     let (mut bodies, mut refused) = (Vec::new(), Vec::new());
     let mut rest = wire;

@@ -27,7 +27,7 @@ fn encode(at_us: i64, change: Change) -> Vec<u8> {
     out
 }
 
-/// Folds in the grouping that `splits` draws: every grouping of neighbours may happen in the storage engine.
+/// Folds in the grouping that `splits` draws: the storage engine may group neighbours in any way.
 fn grouped(rows: &[Vec<u8>], splits: &mut impl Iterator<Item = usize>) -> Vec<u8> {
     if let [row] = rows {
         return row.clone();

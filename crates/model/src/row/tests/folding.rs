@@ -1,4 +1,5 @@
-//! Folding many rows at once: the same bytes as merging one after the other, in steps that grow with the rows, not with their square.
+//! Folding many rows at once: the same bytes as merging one after the other, in a number of steps that is not
+//! quadratic.
 
 use super::reference::{self, Input};
 use super::rows;
@@ -23,7 +24,7 @@ pub(super) fn at_once(values: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// What may be done to a row with a counter in it, each with its own stamp.
+/// Operations on a row with a counter, each with its own stamp.
 fn counters() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let change = prop_oneof![
         6 => (0u32..3, -9i64..10).prop_map(|(column, delta)| (column, Some(delta))),
@@ -62,7 +63,7 @@ proptest! {
     fn counters_fold_at_once_as_they_do_one_by_one(rows in counters(), at: prop::sample::Index) {
         let whole = at_once(&rows);
         prop_assert_eq!(&whole, &one_by_one(&rows));
-        // Storage folds neighbours when it flushes, and what comes of that later.
+        // Storage folds neighbours when it flushes, and folds the results later.
         let (front, back) = rows.split_at(1 + at.index(rows.len() - 1));
         prop_assert_eq!(whole, at_once(&[at_once(front), at_once(back)]));
     }
@@ -90,7 +91,7 @@ fn appended(count: u32) -> Vec<Vec<u8>> {
     (0..count).map(append).collect()
 }
 
-/// `count` elements of a map, written in an order that is not theirs.
+/// `count` elements of a map, written in another order than that of their paths.
 fn scattered(count: u32) -> Vec<Vec<u8>> {
     let write = |at: u32| {
         let (mut out, at_us) = (Vec::new(), 1_000 + i64::from(at));

@@ -1,5 +1,5 @@
-//! Compaction in between: what a row comes to show does not depend on when it was folded and compacted, as long as compaction knew no later
-//! horizon than the newest of what it folded.
+//! Compaction between writes: the content of a row does not depend on when it was folded and compacted, as long as
+//! compaction used no later horizon than that of the newest entry that it folded.
 
 use super::reference::{self, Input};
 use super::view;
@@ -37,7 +37,7 @@ fn work() -> impl Strategy<Value = Vec<Work>> {
     prop::collection::vec(prop_oneof![apart, Just(Work::FoldOntoBase), late], 0..4)
 }
 
-/// What a key holds: perhaps a whole value with the horizon of the newest entry in it, and operands that came later.
+/// The content of a key: a folded value with the horizon of the newest entry in it, and operands that came later.
 #[derive(Default)]
 struct Stored {
     base: Option<Vec<u8>>,
@@ -50,7 +50,7 @@ impl Stored {
         self.base.as_deref().into_iter().chain(self.operands.iter().map(|(value, _)| value.as_slice())).collect()
     }
 
-    /// `ahead_s`: how much more than it may a compaction knows.
+    /// `ahead_s`: how far the compaction's horizon is ahead of the one allowed.
     fn work(&mut self, work: &Work, ahead_s: u32) {
         match work {
             Work::FoldApart(at) if self.operands.len() > 1 => {
@@ -83,7 +83,7 @@ impl Stored {
     }
 }
 
-/// What is seen in the end of rows written one after the other, with storage at work in between, and without.
+/// The final view of rows written one after the other: with storage at work in between, and without.
 fn seen(steps: &[Step], works: &[Vec<Work>], ahead_s: u32) -> [super::View; 2] {
     let (mut stored, mut plain, mut horizon) = (Stored::default(), Vec::<u8>::new(), Horizon::default());
     for (step, works) in steps.iter().zip(works) {

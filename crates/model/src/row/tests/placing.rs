@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// What the list of a row holds, in order.
+/// The elements of a row's list, in order.
 fn listed(row: &[u8]) -> Vec<u8> {
     let live = LiveRow::new(row, 0, NOTHING_DELETED).unwrap();
     let cells: Vec<_> = live.cells().map(Result::unwrap).collect();
@@ -11,7 +11,7 @@ fn listed(row: &[u8]) -> Vec<u8> {
     complex.elements().map(|element| element.unwrap().value[0]).collect()
 }
 
-/// A row as it is planned: it puts values before a list and after it.
+/// A row as it is planned: it prepends and appends values to a list.
 fn planned(before: &[u8], after: &[u8]) -> Vec<u8> {
     let mut row = Vec::new();
     let mut writer = RowWriter::new(&mut row, 7);

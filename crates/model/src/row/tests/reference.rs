@@ -5,7 +5,7 @@ use crate::schema::ColumnId;
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What a test row may hold in one place.
+/// The content of one cell or marker of a test row.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Held {
     Value(Vec<u8>, Option<Expiry>),
@@ -76,7 +76,7 @@ impl Input {
         self.simple.len() + stored.count()
     }
 
-    /// Moves the base, and with it everything at it or (complex deletions) just before it.
+    /// Moves the base, and all timestamps at it or (complex deletions) just before it.
     pub fn move_base(&mut self, to: i64) {
         let from = self.base_us;
         let moved = |timestamp_us: &mut i64| {
@@ -102,14 +102,14 @@ impl Input {
     }
 }
 
-/// Where a live value is.
+/// The place of a live value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     Simple(ColumnId),
     Element(ColumnId, Vec<u8>),
 }
 
-/// What a reader sees.
+/// The view of a reader.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct View {
     pub marker: bool,
@@ -147,7 +147,7 @@ fn best<'a>(history: impl Iterator<Item = &'a Written>) -> Option<&'a Written> {
     })
 }
 
-/// What a reader sees of all that was written.
+/// The view that a reader has of a history of rows.
 pub(super) fn visible(history: &[Input], now_s: u32, deleted_us: i64) -> View {
     let row_us = history.iter().filter_map(|row| row.deletion).map(|deletion| deletion.timestamp_us).max();
     let row_us = row_us.unwrap_or(i64::MIN).max(deleted_us);
@@ -207,7 +207,7 @@ fn held() -> impl Strategy<Value = Held> {
     ]
 }
 
-/// A row whose timestamps are few, so that ties are common.
+/// A row with few distinct timestamps, so that ties are common.
 pub(super) fn input(step: i64, offset: i64) -> impl Strategy<Value = Input> {
     let stamp = move || (1i64..6).prop_map(move |at| at * step + offset);
     let deletion = move || (stamp(), 0u32..10).prop_map(|(timestamp_us, local_s)| Deletion { timestamp_us, local_s });

@@ -1,4 +1,4 @@
-//! Nodes that are gone, frames that are lost or make no sense, limits, and tablets that are dropped.
+//! Nodes that are down, frames that are lost or malformed, limits, and dropped tablets.
 
 use super::*;
 use crate::route::options::RouteLimits;
@@ -87,7 +87,7 @@ async fn an_answer_that_is_lost_leaves_the_write_unknown_and_is_not_sent_twice()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_ends_with_its_request_at_the_node_that_leads() {
-    // Where it is asked for nobody looks whether its time is over before it is answered.
+    // The asking node does not check for expired requests before the answer comes.
     let (cluster, tablet) = two(RouteOptions { tick: Duration::from_secs(30), ..RouteOptions::default() }).await;
     for node in [1, 2] {
         let router = cluster.router(node);
@@ -168,7 +168,7 @@ async fn acknowledged_writes_survive_leaders_that_change_under_load() {
         }
     };
     let change = async {
-        // Who has said that it stops leads no more.
+        // A node that has announced its stop leads nothing.
         for _ in 0..2 {
             let leader = cluster.wait_for_leader(tablet).await;
             tokio::task::block_in_place(|| cluster.members[&leader].store.release_leadership());
@@ -209,7 +209,7 @@ async fn a_tablet_that_is_dropped_ends_requests_once_the_askers_catalog_says_so(
     let after = Arc::new(cluster.catalog.apply(&drop).0);
     cluster.members[&1].catalog.0.store(Arc::clone(&after));
     cluster.members[&1].store.close(&[tablet]);
-    // The asker's catalog stays behind: after a short wait it is told what the leader's says.
+    // The asking node's catalog stays behind: after a short wait it gets the leader's answer.
     assert_eq!(cluster.put(2, tablet, b"k", b"v").await, Err(KvError::NoSuchTablet(tablet)));
     let read = cluster.get(2, tablet, b"k");
     let catch_up = async { cluster.members[&2].catalog.0.store(after) };
@@ -257,12 +257,12 @@ async fn answers_to_a_former_run_of_the_process_are_not_taken_for_new_ones() {
 async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() {
     let (cluster, tablet) = two(impatient()).await;
     let command = ProvenProgram::new(&Command::RemoveNode { node: NodeId(9) }).unwrap();
-    // Led elsewhere, and here: either node refuses what the tablet's replicas do not evaluate.
+    // Led elsewhere, and here: either node refuses programs that the tablet's replicas do not evaluate.
     for node in [2, 1] {
         let command = Mutation::evaluated(None, &command);
         assert!(matches!(cluster.router(node).write(tablet, command).await, Err(KvError::TooLarge(_))));
     }
-    // A node of another version sends what no replica could read.
+    // A node of another version sends bytes that no replica could decode.
     let mut frame = Vec::new();
     wire::put_frame(&mut frame, wire::FrameKind::Requests, 5);
     let mut nonsense = put(b"k", b"v").as_bytes()[..9].to_vec();

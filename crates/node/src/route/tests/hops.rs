@@ -73,7 +73,7 @@ async fn a_burst_travels_in_one_frame_and_so_do_its_answers() {
     assert_eq!(count(&cluster.router(1).counters().answer_frames), before + 1);
 }
 
-/// On one thread, so that all of them can run before what they ask for leaves.
+/// On one thread, so that all of them run before their requests are sent.
 #[tokio::test]
 async fn what_several_connections_ask_of_a_node_leaves_together() {
     let (cluster, tablet) = two().await;

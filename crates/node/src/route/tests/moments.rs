@@ -1,4 +1,4 @@
-//! Reads beside writes that change all that they read, and reads that have no time left.
+//! Reads during writes that change all that they read, and reads without time left.
 
 use super::{Cluster, RouteOptions, sent};
 use diorite_base::NodeId;
@@ -18,7 +18,7 @@ fn key(n: u8) -> Vec<u8> {
     vec![0x80, 0, 0, 0, 0, 0, 0, 1, b'k', n]
 }
 
-/// Writes the same to all of a partition's rows.
+/// Writes the same value to all rows of a partition.
 fn all(value: u64) -> Mutation {
     let mut mutation = Mutation::blind(None);
     (0..6).for_each(|n| mutation.push(OperationKind::Overwrite, false, &key(n), &value.to_be_bytes()));
@@ -96,7 +96,7 @@ async fn what_a_read_copies_is_charged_before_and_as_long_as_it_is_kept() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_read_that_has_no_time_left_ends_where_it_is_carried_out() {
-    // The one that asks looks seldom what has expired, so that it is not the one that says so.
+    // The asking node checks for expired requests seldom, so that it is not the one to report the timeout.
     let options = RouteOptions { tick: Duration::from_secs(3), ..RouteOptions::default() };
     let cluster = Cluster::start(2, 1, options).await;
     let tablet = cluster.tablet(|replicas| replicas == [NodeId(2)]);
@@ -116,7 +116,7 @@ async fn a_read_that_has_no_time_left_ends_where_it_is_carried_out() {
         let now_ns = router.clock.monotonic_ns();
         let fetched = cluster.fetch(asked, tablet, fetch(now_ns + 4_000_000_000)).await.unwrap();
         assert_eq!(fetched.chunk.ends.len(), 6);
-        // Whoever asks gives up after five seconds, and would say so.
+        // The asking node gives up after five seconds, and would report it.
         match cluster.fetch(asked, tablet, fetch(now_ns)).await {
             Err(KvError::Timeout(waited)) => assert!(waited.after_ms < 5_000, "node {asked}: {waited:?}"),
             other => panic!("node {asked}: {other:?}"),

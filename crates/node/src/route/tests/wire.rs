@@ -1,4 +1,4 @@
-//! What is encoded is decoded to the same, and nothing makes decoding panic.
+//! Encoded messages decode to the same, and no bytes make decoding panic.
 
 use super::*;
 use crate::route::wire::{self, FetchRef, FrameKind, OperationRef, Outcome, Parts};
@@ -30,15 +30,15 @@ fn rows() -> impl Strategy<Value = FetchRows> {
 
 fn fetch() -> impl Strategy<Value = Fetch> {
     let header = proptest::option::of((any::<u64>(), key()));
-    let fold = proptest::option::of(key());
-    (header, proptest::option::of(key()), rows(), fold).prop_map(|(header, static_row, rows, fold)| Fetch {
+    let aggregate = proptest::option::of(key());
+    (header, proptest::option::of(key()), rows(), aggregate).prop_map(|(header, static_row, rows, aggregate)| Fetch {
         staleness_ms: None,
         header,
         static_row,
         rows,
         needs_disk: false,
         deadline_ns: None,
-        aggregate: fold,
+        aggregate,
     })
 }
 
@@ -93,7 +93,7 @@ proptest! {
         static_row in proptest::option::of(key()),
         row in proptest::option::of(key()),
         chunk in proptest::option::of(chunk()),
-        folded in proptest::option::of(key()),
+        partial in proptest::option::of(key()),
         reply: Vec<u8>,
         error in error(),
     ) {
@@ -103,14 +103,14 @@ proptest! {
             static_row: static_row.as_deref(),
             row: row.as_deref(),
             chunk: chunk.clone(),
-            folded: folded.clone(),
+            partial: partial.clone(),
         };
         wire::put_fetched(&mut out, id, &parts);
         wire::put_written(&mut out, id, &reply);
         wire::put_failed(&mut out, id, &error);
         let mut items = Reader::new(&out);
         let mut next = || wire::read_answer(&mut items, |_| TabletId(7)).unwrap();
-        let fetched = Fetched { header, static_row, row, chunk: chunk.unwrap_or_default(), partial: folded, ..Fetched::default() };
+        let fetched = Fetched { header, static_row, row, chunk: chunk.unwrap_or_default(), partial, ..Fetched::default() };
         prop_assert_eq!(next(), (id, Outcome::Fetched(fetched)));
         prop_assert_eq!(next(), (id, Outcome::Written(reply)));
         prop_assert_eq!(next(), (id, Outcome::Failed(error)));

@@ -1,4 +1,4 @@
-//! Random logs: what clients may write, and what happens between their writes.
+//! Random logs: writes of clients, and events between them.
 
 use diorite_base::bytes::put_slice;
 use diorite_cql::language::ast::ComparisonOperator;
@@ -28,7 +28,7 @@ const OVERWRITE: u8 = 1;
 const MERGE: u8 = 2;
 const UNPLACED: u8 = 0x40;
 
-/// What happens next.
+/// The next event.
 #[derive(Debug, Clone)]
 pub(super) enum Action {
     Write(Write),
@@ -47,7 +47,7 @@ pub(super) struct Write {
     /// How many seconds before the time of the log its timestamp is, if the client gives one.
     explicit_ago_s: Option<i8>,
     ttl_s: Option<u8>,
-    /// How far the clock of the node that planned it is behind, seconds.
+    /// How far the clock of the planning node is behind, seconds.
     behind_s: u8,
     kind: Kind,
 }
@@ -176,20 +176,20 @@ pub(super) fn value_that_expires_after(ttl_s: u8) -> Write {
     plain(Kind::Insert(1), Some(ttl_s))
 }
 
-/// Sets the value if it is that of [`value_that_expires_after`].
+/// Sets the value if it equals that of [`value_that_expires_after`].
 pub(super) fn conditional_write() -> Write {
     plain(Kind::If(Some(1), 2), None)
 }
 
-/// What a write carries.
+/// The content of a write.
 enum Body {
-    /// A packed row; whether it is the whole row.
+    /// A packed row, and whether it is the whole row.
     Row(Vec<u8>, bool),
     Program(Program),
 }
 
 impl Write {
-    /// The write as it stands in the log, stamped.
+    /// The write as an entry in the log, stamped.
     pub(super) fn entry(&self, stamp_us: i64) -> Vec<u8> {
         // Counters and conditions take no timestamps.
         let takes_none = matches!(

@@ -1,4 +1,4 @@
-//! What a reader sees, so that stored forms that mean the same are the same.
+//! The content of tablets for a reader: stored forms with the same meaning are equal.
 
 use super::actions::PARTITION_BYTES;
 use diorite_model::deletions::Deletions;
@@ -45,7 +45,7 @@ fn row(key: &[u8], value: &[u8], now_s: u32, deleted_us: i64) -> Option<Row> {
     live.exists().unwrap().then(|| (key.to_vec(), live.has_marker(), cells))
 }
 
-/// What a reader sees of a tablet at this second.
+/// The content of a tablet for a reader at this second.
 pub(super) fn content(data: &Arc<impl TabletData>, now_s: u32) -> Content {
     let (mut rows, mut header) = (Vec::new(), None::<(Vec<u8>, Vec<u8>)>);
     let range = ScanRange { start: &[1], end: AFTER_ALL_KEYS, reverse: false, expected_entries: 100 };
@@ -68,7 +68,7 @@ pub(super) fn content(data: &Arc<impl TabletData>, now_s: u32) -> Content {
     rows
 }
 
-/// What a client is told.
+/// The reply that a client receives.
 pub(super) fn reply(bytes: &[u8]) -> Reply {
     if bytes.is_empty() {
         return Reply::Done;

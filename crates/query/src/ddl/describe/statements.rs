@@ -86,7 +86,7 @@ pub(super) fn dependencies_first(mut types: Vec<&UserType>) -> Vec<&UserType> {
     for of in &types {
         level(of, &known, &mut levels);
     }
-    // Stable: of the same level the order stays.
+    // The sort is stable: types of the same level keep their order.
     types.sort_by_key(|of| levels.get(of.name.as_str()).copied());
     types
 }
@@ -107,7 +107,7 @@ fn level<'t>(of: &'t UserType, known: &HashMap<&'t str, &'t UserType>, levels: &
     found
 }
 
-/// Those of the types of a keyspace, dependencies first, without which the table cannot be made.
+/// The types of a keyspace that the table needs, dependencies first.
 pub(super) fn needed_by<'t>(table: &'t Table, types: Vec<&'t UserType>) -> Vec<&'t UserType> {
     let mut mentioned = BTreeSet::new();
     table.columns.iter().for_each(|column| mentions(&column.data_type, &mut mentioned));
@@ -123,7 +123,7 @@ pub(super) fn needed_by<'t>(table: &'t Table, types: Vec<&'t UserType>) -> Vec<&
     needed
 }
 
-/// The user types that a type names. What lies within them is theirs.
+/// The user types that a type names directly, without those that they contain.
 fn mentions<'t>(data_type: &'t CqlType, names: &mut BTreeSet<&'t str>) {
     crate::steps::count(1);
     match data_type {

@@ -1,6 +1,7 @@
-//! Going on from a partial aggregate over what was read of a range.
+//! Continues a partial aggregate with the entries of a range.
 //!
-//! Always true: pieces of a range, one after the other, give what the range gives at once. Left out: where the pieces come from.
+//! Always true: the pieces of a range, one after the other, give the same result as the whole range. Left out: where
+//! the pieces come from.
 
 use crate::exec::collect::{Collector, Step};
 use crate::exec::evaluate::Scope;
@@ -11,10 +12,10 @@ use crate::plan::select::SelectPlan;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 
-/// How a range goes on after a piece of it.
+/// How a range continues after a piece of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Next {
-    /// It does not: what is wanted is there.
+    /// It does not: the limits are reached.
     Full,
     /// It does not: it has been read.
     Exhausted,
@@ -22,7 +23,7 @@ pub enum Next {
     From(Vec<u8>),
 }
 
-/// What was read of a range.
+/// The entries that were read of a range.
 #[derive(Debug, Clone, Copy)]
 pub struct Piece<'c> {
     /// The header of the partition that the range begins in.
@@ -35,7 +36,7 @@ pub struct Piece<'c> {
     pub ends_partition: bool,
 }
 
-/// Goes on from a partial aggregate over a piece of a range; the body of what comes back is of this piece alone.
+/// Continues a partial aggregate with a piece of a range; the body of the result is of this piece alone.
 pub fn go_on(
     partial: Partial,
     plan: &SelectPlan,

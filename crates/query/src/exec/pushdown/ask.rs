@@ -1,8 +1,9 @@
-//! The side that asks: tablet after tablet, several at a time, and how the partial aggregates become one answer.
+//! The asking side: one tablet after another, several at a time, and the combination of partial aggregates into one
+//! answer.
 //!
-//! Always true: what is answered does not depend on how many units are under way; of a unit that gave more groups than were left when its
-//! turn came, the wanted ones are asked for again; no piece names more than a bounded number of keys. Left out: rows that are neither
-//! aggregated nor grouped.
+//! Always true: the answer does not depend on how many units are under way. If a unit returns more groups than are left
+//! when its turn comes, it is asked again for the remaining ones. No piece names more than a bounded number of keys.
+//! Left out: rows that are neither aggregated nor grouped.
 
 use super::advance::{Next, Piece, go_on};
 use super::task::{Reply, Task};
@@ -23,15 +24,15 @@ use futures::StreamExt;
 use futures::stream::FuturesOrdered;
 use std::sync::Arc;
 
-/// How many tablets are folded at a time.
+/// How many tablets are aggregated at a time.
 const PARALLEL_TABLETS: usize = 8;
 
-/// The most bytes of a piece that is folded into a few states.
+/// The most bytes of a piece that is aggregated into a few states.
 const AGGREGATE_BYTES: usize = 4 << 20;
 
 const AGGREGATE_ENTRIES: usize = 1 << 16;
 
-/// The most bytes of a piece that is folded into groups, which may be many.
+/// The most bytes of a piece that is aggregated into groups, of which there may be many.
 const GROUP_BYTES: usize = 1 << 20;
 
 const GROUP_ENTRIES: usize = 8_192;
@@ -84,7 +85,7 @@ impl<K: Kv> Asking<'_, K> {
         let mut rows = Rows::new(Arc::clone(&self.read.plan.selection.metadata));
         let mut running = FuturesOrdered::new();
         let mut started = 0;
-        // Reading ahead is for those who turn out to need it, and in vain for small pages.
+        // Reading ahead pays only if the rest is needed; for small pages it is wasted.
         let most = usize::try_from(left.rows.min(left.page_rows)).unwrap_or(usize::MAX);
         let by_partition = units.first().is_some_and(|unit| unit.resumed.is_none() && !unit.partition.is_empty());
         let mut ahead = if by_partition { PARALLEL_PIECES.min(most) } else { 1 };
@@ -154,7 +155,7 @@ impl<K: Kv> Asking<'_, K> {
             let count = count_of_piece(&rest);
             (partial, next) = self.piece(unit.tablet, &rest[..count], count == rest.len(), partial).await?;
             if partial.limits.page_bytes != usize::MAX {
-                // What was encoded for former pieces is not seen by the next.
+                // The bytes encoded for former pieces are not known to the next one.
                 partial.limits.page_bytes = partial.limits.page_bytes.saturating_sub(partial.body.len());
             }
             budget.reserve(&mut body, partial.body.len())?;
@@ -231,7 +232,7 @@ impl<K: Kv> Asking<'_, K> {
         self.read.source.run_long(work).await
     }
 
-    /// What the leader is asked to do; none if the rows are of no tablet.
+    /// The task for the leader; `None` if the rows are of no tablet.
     fn task(&self, ends_partition: bool, partial: &Partial) -> Option<Vec<u8>> {
         let pushdown = self.read.plan.pushdown.as_ref()?;
         let definition = self.read.plan.table.table();
@@ -263,7 +264,7 @@ fn count_of_piece(spans: &[Span]) -> usize {
     spans.iter().take(MAX_SPANS).take_while(fits).count().max(1).min(spans.len())
 }
 
-/// Whether a unit gave no more than is left.
+/// Whether the rows of a unit's answer are within the remaining limits.
 fn fits(partial: &Partial, left: &Limits) -> bool {
     let count = u64::from(partial.row_count);
     count <= left.rows && count <= left.page_rows

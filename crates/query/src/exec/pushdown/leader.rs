@@ -1,4 +1,4 @@
-//! The side that has the rows: aggregates what a task asks for.
+//! The side with the rows: carries out tasks.
 //!
 //! Always true: a task is carried out only if this node serves the version of the table that it was made for. The plans of the newest statements are
 //! kept, so that a statement is planned once and not once per piece; how many is bounded. Left out: reading ([`crate::kv::Kv::fetch`] does it).
@@ -41,10 +41,10 @@ struct Kept {
 
 /// See the top of this module.
 pub struct PartialAggregator {
-    /// The last used come first.
+    /// The last used plans come first.
     plans: Mutex<VecDeque<Kept>>,
     uuids: UuidSource,
-    /// What the memory of tasks is charged to, and what ends them in time. Without it they are not limited.
+    /// The account for the memory of tasks, and the clock for their deadlines. Without it tasks are not limited.
     limits: Option<(Arc<Account>, Arc<dyn Clock>)>,
 }
 
@@ -60,7 +60,7 @@ impl PartialAggregator {
         Self { limits: Some((account, clock)), ..Self::default() }
     }
 
-    /// What a task may use that has so much time left.
+    /// The budget of a task with this much time left.
     fn budget(&self, left_ms: Option<u64>) -> Budget {
         let Some((account, clock)) = &self.limits else { return Budget::new(Meter::alone(usize::MAX), u64::MAX) };
         let left_ns = left_ms.unwrap_or(u64::MAX).saturating_mul(1_000_000);
@@ -68,7 +68,8 @@ impl PartialAggregator {
         Budget::watching(meter, clock.monotonic_ns().saturating_add(left_ns), Arc::clone(clock))
     }
 
-    /// Aggregates what was read, as the encoded `task` says, at this node's catalog; an encoded [`Reply`].
+    /// Aggregates the fetched entries according to the encoded `task`, at this node's catalog; returns an encoded
+    /// [`Reply`].
     pub fn aggregate(&self, catalog: &Catalog, task: &[u8], read: &Fetched) -> Vec<u8> {
         self.carry_out(catalog, task, read).unwrap_or_else(|| Reply::Declined.encode(&[]))
     }

@@ -1,4 +1,4 @@
-//! The bytes of tasks and of what is answered (`docs/formats/partial-aggregates.md`).
+//! The bytes of tasks and replies (`docs/formats/partial-aggregates.md`).
 //!
 //! Always true: no bytes make decoding panic or allocate more than they hold; encoding what was decoded gives the same bytes. Left out: versions that do
 //! not exist yet.
@@ -15,7 +15,7 @@ const VERSION: u8 = 1;
 /// With the time that is left.
 const VERSION_WITH_TIME: u8 = 2;
 
-/// What the leader of a tablet is asked to do with rows.
+/// A task for the leader of a tablet.
 #[derive(Debug, Clone)]
 pub struct Task<'a> {
     /// The table.
@@ -26,7 +26,7 @@ pub struct Task<'a> {
     pub keyspace: &'a str,
     /// The `SELECT`.
     pub statement: &'a str,
-    /// What its markers are bound to.
+    /// The values of its markers.
     pub values: Vec<Value<'a>>,
     /// The moment of the statement, microseconds.
     pub now_us: i64,
@@ -40,10 +40,10 @@ pub struct Task<'a> {
     pub partial: &'a [u8],
 }
 
-/// What the leader of a tablet answers.
+/// The reply of the leader of a tablet.
 #[derive(Debug, Clone)]
 pub enum Reply {
-    /// It is done.
+    /// The partial aggregate, and how the range continues.
     Done(Box<Partial>, Next),
     /// It cannot be done there; nothing was done.
     Declined,
@@ -61,7 +61,7 @@ fn flag(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
     }
 }
 
-/// A limit; 0 stands for none.
+/// A limit; 0 is none.
 fn put_limit(out: &mut Vec<u8>, limit: u64) {
     put_varint(out, limit.wrapping_add(1));
 }
@@ -133,7 +133,7 @@ impl<'a> Task<'a> {
 }
 
 impl Partial {
-    /// Appends the encoded form; of rows only the columns that `shows` says.
+    /// Appends the encoded form; of rows only the columns in `shows`.
     pub fn encode(&self, shows: &[bool], out: &mut Vec<u8>) {
         let limits = &self.limits;
         for number in [limits.rows, limits.rows_per_partition, limits.page_rows, self.left_in_partition] {
@@ -157,7 +157,7 @@ impl Partial {
         put_slice(out, &self.body);
     }
 
-    /// Reads what [`Partial::encode`] wrote; rows are of a table of so many columns.
+    /// Reads a partial aggregate as [`Partial::encode`] writes it, for a table with this many columns.
     pub fn decode(columns: usize, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (rows, rows_per_partition) = (limit(reader)?, limit(reader)?);
         let (page_rows, left_in_partition) = (limit(reader)?, limit(reader)?);
@@ -231,7 +231,7 @@ impl Reply {
         out
     }
 
-    /// Reads an encoded reply; rows are of a table of so many columns.
+    /// Reads an encoded reply, for a table with this many columns.
     pub fn decode(columns: usize, bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         if reader.u8()? != VERSION {

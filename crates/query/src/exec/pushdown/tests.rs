@@ -1,4 +1,4 @@
-//! Rows do not travel; parts give what the whole gives; no bytes panic.
+//! Pushdown sends no rows; parts give the same as the whole; no bytes make decoding panic.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
@@ -78,7 +78,8 @@ fn no_row_travels_and_what_cannot_be_aggregated_there_is_aggregated_here() {
     }
 }
 
-/// What a statement gives, aggregated by the leaders and aggregated here, which must be the same; no row may travel for the first.
+/// The result of a statement, aggregated by the leaders and aggregated here, which must be equal; the former must send
+/// no rows.
 fn aggregated_both_ways(database: &Database, statement: &str) -> Vec<String> {
     let (there, travelled) = shipped(database, || database.rows(statement));
     assert_eq!(travelled, 0, "{statement}");
@@ -101,7 +102,7 @@ fn partitions_of_static_columns_alone_count_once_however_the_pieces_fall() {
         let rows: i32 = list.iter().map(|k| [10, 0, 1, 10, 1, 1][*k as usize]).sum();
         let found = aggregated_both_ways(&database, &format!("SELECT count(*) AS n FROM t WHERE k IN ({named})"));
         assert_eq!(found, [format!("n={rows}")], "{named}");
-        // Rows that are asked for by their clustering columns are rows, not what is left of a partition.
+        // A restriction on clustering columns selects rows; without a match there is no static-only row.
         let found = aggregated_both_ways(
             &database,
             &format!("SELECT count(*) AS n FROM t WHERE k IN ({named}) AND c IN (1, 2)"),

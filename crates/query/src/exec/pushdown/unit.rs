@@ -1,4 +1,4 @@
-//! Units: what can be aggregated by itself. A tablet (or the asked-for part of it), a named partition, or all that is named of one tablet.
+//! Units of aggregation: a tablet (or a part of it), a named partition, or all named keys of one tablet.
 //!
 //! Always true: a unit is of one tablet. Left out: asking for them ([`super::ask`]).
 
@@ -18,15 +18,15 @@ use std::collections::BTreeMap;
 /// The most bytes of statements that are sent along with the partitions of one statement.
 const MAX_STATEMENT_BYTES: usize = 4 << 20;
 
-/// What can be aggregated by itself.
+/// A unit, which is aggregated by itself.
 #[derive(Debug)]
 pub struct Unit {
     pub(super) tablet: TabletId,
-    /// What is to be read, in that order.
+    /// The keys and ranges to read, in that order.
     pub(super) spans: Vec<Span>,
     /// The partition that all is in, or that the first range begins in; empty if that is not known.
     pub(super) partition: Vec<u8>,
-    /// What the former page left of the partition's limit.
+    /// The rest of the partition's limit after the former page.
     pub(super) resumed: Option<u64>,
 }
 
@@ -49,7 +49,7 @@ impl Unit {
         Self { tablet, spans, partition: partition.prefix.clone(), resumed }
     }
 
-    /// Memory of what it names.
+    /// The memory of its keys and ranges.
     pub(super) fn size_bytes(&self) -> usize {
         self.spans.iter().map(|span| size_of::<Span>() + span.size_bytes()).sum()
     }
@@ -73,7 +73,7 @@ pub(in crate::exec) fn named_units<K: Kv>(
     ranges: &[KeyRange],
     state: Option<&PagingState>,
 ) -> Result<Option<Vec<Unit>>, CqlError> {
-    // The order of what is folded into one row shows only in a first row.
+    // The order of rows that are aggregated into one is visible only in a first row.
     let has_order = read.plan.grouping.is_some() || read.plan.selection.shows_columns();
     if !read.plan.selection.is_aggregate() && read.plan.grouping.is_none() {
         return Ok(None);
@@ -104,7 +104,7 @@ pub(in crate::exec) fn named_units<K: Kv>(
     Ok(Some(units.collect()))
 }
 
-/// A unit for each tablet that has named partitions, with what is needed of each of them.
+/// A unit for each tablet with named partitions, with the spans of each of them.
 fn units_of_tablets<K: Kv>(
     read: &Read<'_, K>,
     partitions: &[PartitionKey],
@@ -148,7 +148,7 @@ fn charge_product<K: Kv>(read: &Read<'_, K>, partitions: &[PartitionKey], ranges
     read.budget().take(partitions.iter().map(of_partition).fold(0, usize::saturating_add))
 }
 
-/// What of a task is the statement and its values.
+/// The size of the statement and its values in a task.
 fn statement_bytes<K: Kv>(read: &Read<'_, K>) -> usize {
     let value_bytes = |value: &Value<'_>| if let Value::Set(bytes) = value { bytes.len() } else { 0 };
     let statement = read.plan.pushdown.as_ref().map_or(0, |pushdown| pushdown.statement().len());

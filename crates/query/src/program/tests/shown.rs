@@ -1,4 +1,4 @@
-//! What a refused program shows: bounded, and the same whatever is stored beside what is live.
+//! The rows that a refused program shows: bounded, and the same whatever dead data is stored.
 
 use super::steps::{PARTITION, Tablet, equals, row_key, run};
 use super::*;
@@ -77,7 +77,7 @@ fn what_is_repeated_beside_each_row_counts() {
     assert_eq!((seen.rows.len(), seen.is_cut, seen.static_row.is_some()), (4, true, true));
 }
 
-/// Replicas compact, and purge what is dead, each in its own time.
+/// Replicas compact, and purge dead data, each at its own time.
 #[test]
 fn a_refusal_does_not_depend_on_what_is_stored_beside_what_is_live() {
     let live = |writer: &mut RowWriter<'_>, row: u32| {

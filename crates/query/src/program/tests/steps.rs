@@ -1,4 +1,4 @@
-//! What programs cost: twice as much to do on twice as much that is stored takes little more than twice the steps.
+//! The cost of programs: twice the work on twice the stored data takes little more than twice the steps.
 
 use crate::program::{
     ColumnTest, ListEdit, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, TabletEvaluator,
@@ -20,7 +20,7 @@ const LIST: u32 = 3;
 const MAP: u32 = 4;
 const DOCUMENT: u32 = 5;
 
-/// A tablet that counts how often it is asked.
+/// A tablet that counts its reads.
 #[derive(Default)]
 pub(super) struct Tablet {
     pub(super) entries: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -40,7 +40,7 @@ impl TabletView for Tablet {
     }
 }
 
-/// Keeps what is merged.
+/// Records merged values.
 #[derive(Default)]
 struct Merged(Vec<Vec<u8>>);
 
@@ -247,14 +247,15 @@ fn large_rows_are_read_once_whatever_the_order_of_conditions_and_edits() {
     assert_eq!(written, [true; 80], "in the order of the program");
     let gets = tablet.gets.replace(0);
     assert!(gets <= 2 * 4 + 2, "{gets}");
-    // The first that does not hold is told, not the first that was tested.
+    // The reply names the first condition that does not hold, not the first that was tested.
     let ProgramReply::Refused(seen) = run(&program(100), &tablet).0 else { panic!("it holds") };
     assert_eq!(seen.rows[0].key, row_key(90 % 4));
 }
 
 #[test]
 fn values_are_found_by_index_as_by_walking() {
-    // The first question walks, the next ones do not; both find what is there and only that, and removals take all that are equal.
+    // The first lookup scans, the next ones use the index; both find exactly the present elements, and removals take
+    // all equal ones.
     let int = Arc::new(CqlType::Int);
     let map = CqlType::Map(Arc::clone(&int), int, Frozen::No);
     let tablet = tablet(10);

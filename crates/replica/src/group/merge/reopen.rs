@@ -1,10 +1,13 @@
-//! A tablet that was to go stays: the merge was cancelled.
+//! Opens a tablet again whose merge was cancelled.
 //!
-//! The catalog has decided that the other tablet never stands in its place. Its leader then proposes an entry that opens it again, whether it has been closed or not:
-//! what stands before the entry in the log, and the merge's `Close` wherever it comes, has no effect any more.
+//! The catalog has decided that the other tablet does not serve in its place. The leader of the tablet then proposes an
+//! entry that opens it again, whether it has been closed or not: the merge's `Close` has no effect any more, wherever
+//! it stands in the log.
 //!
-//! Always true: the entry takes effect once, on the merge that it names and those before; a `Close` of a later merge is not undone by one that comes late.
-//! Left out: who decides that a merge is cancelled (the catalog), and removing what the other tablet has taken in ([`super::MergeStep::Discard`]).
+//! Always true: the entry acts on the merge that it names and on those before; it does not undo the `Close` of a later
+//! merge, even if it comes late.
+//! Left out: the decision to cancel a merge (the catalog), and removing the rows that the other tablet has taken over
+//! ([`super::MergeStep::Discard`]).
 
 use crate::group::sealed::CLOSED;
 use diorite_base::TabletId;
@@ -16,13 +19,13 @@ use std::sync::Arc;
 /// Marks the entry in its raft context. Its data is the number of the merge.
 pub(crate) const REOPEN: &[u8] = b"reopen";
 
-/// Up to which of its merges a tablet has given them up.
+/// The number of the last cancelled merge of a tablet.
 pub(super) fn given_up(tablet: TabletId, bytes: Option<&[u8]>) -> Result<Option<u64>, StorageError> {
     let corrupt = |Malformed| StorageError::Corrupt(format!("which merge {tablet} has given up"));
     bytes.map(|bytes| Reader::new(bytes).u64().map_err(corrupt)).transpose()
 }
 
-/// Whether a tablet that was to go has given up this merge, and so serves as before: its data says so.
+/// Whether a tablet's data says that this merge was cancelled, so that the tablet serves as before.
 pub fn has_given_up<T: TabletData>(tablet: TabletId, number: u64, data: &Arc<T>) -> Result<bool, StorageError> {
     let bytes = data.get(&absorbed_key(tablet.0))?;
     Ok(given_up(tablet, bytes.as_deref())?.is_some_and(|given_up| given_up >= number))
@@ -58,7 +61,7 @@ impl Reopening {
         if reader.is_empty() { Ok(reopening) } else { Err(Malformed) }
     }
 
-    /// Carries it out on a tablet with this data.
+    /// Applies the entry to a tablet with this data.
     pub(crate) fn apply<T: TabletData>(
         self,
         tablet: TabletId,

@@ -5,13 +5,13 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// A tablet that does nothing but take in another.
+/// A tablet that only takes over the rows of another.
 #[derive(Default)]
 pub(crate) struct Taking {
     data: BTreeMap<Vec<u8>, Vec<u8>>,
     flags: u64,
     pub(crate) stamps: (i64, i64),
-    /// The most bytes of rows that came in one step, and how many pieces of rows came.
+    /// The most bytes of rows in one step, and the number of pieces of rows.
     pub(crate) most: (usize, usize),
 }
 
@@ -29,7 +29,7 @@ impl Evaluator for Nothing {
     }
 }
 
-/// What was there before.
+/// The state before a step.
 struct Before(BTreeMap<Vec<u8>, Vec<u8>>);
 
 impl TabletView for Before {
@@ -95,7 +95,7 @@ impl Taking {
         rows.map(|(key, value)| (key.as_slice(), value.as_slice())).collect()
     }
 
-    /// Pieces of rows that are not whole yet.
+    /// Pieces of incomplete rows.
     pub(crate) fn staged(&self) -> Vec<&[u8]> {
         self.data.keys().filter(|key| key.len() == staged_key(0).len()).map(Vec::as_slice).collect()
     }
@@ -210,7 +210,7 @@ fn what_a_cancelled_merge_has_taken_in_goes_and_nothing_of_it_comes_late() {
         tablet.put(&key(50), b"of another tablet, which was merged since");
         assert_eq!(tablet.step(&discard(5)), MergeReply::Done, "it was repeated");
         assert_eq!(tablet.rows().len(), 2);
-        // The next merge of the same tablet begins with nothing, and an end of the one before does not touch it.
+        // The next merge of the same tablet begins empty, and the end of the former one does not affect it.
         assert_eq!(tablet.step(&begin_of(6, 4)), MergeReply::Done);
         tablet.step(&take(4, 1, None, &[(1, "again")]));
         assert_eq!(tablet.step(&discard(5)), MergeReply::Superseded);
@@ -226,7 +226,7 @@ fn what_a_tablet_keeps_about_itself_stays_when_rows_of_the_least_tokens_go() {
     let (members, other) = (vec![0, 1], absorbed_key(99).to_vec());
     let about_itself = |tablet: &Taking| [&members, &other].map(|key| tablet.data.contains_key(key));
     let begin = |attempt| MergeStep::Begin { from: FROM, number: 3, attempt, range: range.clone() };
-    // Tokens before, between and after those keys.
+    // Tokens before, between and after the keys of the tablet's own state.
     let rows: Vec<_> = [0, 2 << 48, 3 << 48, 9 << 48].map(|n| (least(n), b"row".to_vec())).into();
     let mut tablet = Taking::default();
     [&members, &other].into_iter().for_each(|key| tablet.put(key, b"kept"));

@@ -1,21 +1,21 @@
-//! Which follower is asked to send a copy.
+//! Chooses the follower that is asked to send a copy.
 
 use super::receiving::KEEP_NS;
 use super::wire::State;
 use ahash::AHashMap;
 use diorite_base::{NodeId, TabletId};
 
-/// How long the other side of a copy that says nothing is waited for, nanoseconds, if its node is not up.
+/// How long the other side of a copy may be silent, nanoseconds, if its node is not up.
 pub(crate) const TIMEOUT_NS: u64 = 30_000_000_000;
 
-/// After a copy, the replica is given this long, nanoseconds, to say how far it is before it is sent another.
+/// How long after a copy the replica may take, nanoseconds, to report its position before it is sent another.
 pub(crate) const PAUSE_NS: u64 = 3_000_000_000;
 
 /// A copy that a follower was asked for.
 struct Asked {
     copy: u64,
     source: NodeId,
-    /// When the follower has answered last, or when it ended.
+    /// When the follower last answered, or when the copy ended.
     received_ns: u64,
     state: State,
     refused: Vec<NodeId>,
@@ -28,7 +28,7 @@ pub(crate) struct Asking {
 }
 
 impl Asking {
-    /// Takes a follower's word on a copy that it was asked for.
+    /// Takes a follower's report on a copy that it was asked for.
     pub(crate) fn answered(&mut self, from: NodeId, copy: u64, state: State, failure: &str, now_ns: u64) {
         let known = self.asked.iter_mut().find(|(_, asked)| asked.copy == copy && asked.source == from);
         let Some(((tablet, to), asked)) = known else { return };
@@ -41,7 +41,7 @@ impl Asking {
         }
     }
 
-    /// Whether a copy is under way, or was a moment ago.
+    /// Whether a copy is under way, or ended a moment ago.
     pub(crate) fn is_seen_to(
         &mut self,
         tablet: TabletId,
@@ -51,7 +51,7 @@ impl Asking {
     ) -> bool {
         self.asked.retain(|_, asked| match asked.state {
             State::UnderWay => true,
-            // Remembered for a while, as what it has sent is held.
+            // Remembered for a while, as the receiver holds what it has sent.
             State::Broken | State::Refused => now_ns < asked.received_ns + KEEP_NS,
             State::Done => now_ns < asked.received_ns + PAUSE_NS,
         });
@@ -62,7 +62,7 @@ impl Asking {
         })
     }
 
-    /// Notes that one of those who are able is asked, and says who; `None` if nobody is left, who may be asked again the next time.
+    /// Chooses one of the voters that are able, and records it; `None` if none is left: the next call begins anew.
     pub(crate) fn begin(
         &mut self,
         tablet: TabletId,
@@ -80,7 +80,7 @@ impl Asking {
         Some(source)
     }
 
-    /// The next to be asked of those who are able, if anybody.
+    /// The next of the voters that are able, if any.
     fn choose(&self, tablet: TabletId, to: NodeId, able: &[NodeId]) -> Option<NodeId> {
         let before = self.asked.get(&(tablet, to));
         let refused = |node: &NodeId| before.is_some_and(|asked| asked.refused.contains(node));
@@ -88,7 +88,7 @@ impl Asking {
             self.asked.values().filter(|asked| asked.source == node && asked.state == State::UnderWay).count()
         };
         let able = able.iter().copied().filter(|node| *node != to && !refused(node));
-        // Of equals not always the same, and yet the same for whoever leads.
+        // Equals are ordered differently for each tablet, and alike at every leader.
         let rank = |node: NodeId| (node.0 ^ tablet.0).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         able.min_by_key(|node| (before.is_none_or(|asked| asked.source != *node), busy(*node), rank(*node)))
     }
@@ -119,7 +119,7 @@ mod tests {
         let mut asking = Asking::default();
         let first = ask(&mut asking, TABLET, NodeId(9)).expect("somebody");
         asking.answered(first, TABLET.0, State::Broken, "cut", 1);
-        // Others have less to do, but it has sent something already.
+        // The others send fewer copies, but this one has sent a part already.
         assert_eq!(ask(&mut asking, TABLET, NodeId(9)), Some(first));
         let mut seen = vec![first];
         for _ in 0..2 {

@@ -3,14 +3,14 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A checkpoint, which is removed when this goes.
+/// A checkpoint. Its files are removed when this is dropped.
 pub(crate) struct Checkpoint {
     pub(crate) directory: PathBuf,
 }
 
 impl Drop for Checkpoint {
     fn drop(&mut self) {
-        // It may not have come to be; what cannot be removed now goes at the next start.
+        // The checkpoint may not exist; what cannot be removed now is removed at the next start.
         let _ = fs::remove_dir_all(&self.directory);
     }
 }

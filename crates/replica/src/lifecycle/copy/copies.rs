@@ -14,17 +14,19 @@ use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How fast copies are sent and received unless something else is asked for, bytes per second.
+/// The rate limit of copies in either direction, unless another is set, bytes per second.
 const RATE_BYTES: u64 = 200_000_000;
 /// A file is sent in pieces of this size.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
 /// Bytes in flight per copy.
 pub(crate) const WINDOW_BYTES: u64 = 8 << 20;
-/// How long the other side of a copy that sends nothing is waited for, nanoseconds, if its node is up: it may have to read what it holds, or wait for readers.
+/// How long the other side of a copy may send nothing, nanoseconds, if its node is up: it may have to read what it
+/// holds, or wait for readers.
 const LONG_TIMEOUT_NS: u64 = 300_000_000_000;
-/// How often either side says something though there is nothing to say, nanoseconds.
+/// How often either side sends a message even if nothing else is to be sent, nanoseconds.
 pub(crate) const ALIVE_NS: u64 = 5_000_000_000;
-/// The longest wait of a thread before it looks whether the rate has changed or the store is closing, nanoseconds.
+/// The longest wait of a thread before it checks whether the rate limit has changed or the store is closing,
+/// nanoseconds.
 pub(crate) const LOOK_NS: u64 = 100_000_000;
 
 /// The copies that this node sends and receives.
@@ -55,7 +57,7 @@ impl Copies {
         self.limit_in.lock().set_rate(bytes_per_second, now_ns);
     }
 
-    /// What is under way, by tablet.
+    /// The copies under way, by tablet.
     pub(crate) fn statuses(&self) -> Vec<CopyStatus> {
         let (now_ns, me) = (self.now_ns(), self.replicas.context.node);
         let mut found = self.sending.lock().statuses(me, now_ns);
@@ -64,18 +66,18 @@ impl Copies {
         found
     }
 
-    /// The replicas of these tablets are closed or detached: nothing is sent of them and nothing taken for them any more.
+    /// The replicas of these tablets are closed or detached: their copies end, in either direction.
     pub(crate) fn cancel(&self, tablets: &[TabletId]) {
         self.sending.lock().cancel(tablets);
         self.cancel_received(tablets);
     }
 
-    /// Ends all copies and waits for their threads. The workers must still be at work.
+    /// Ends all copies and waits for their threads. The store threads must still run.
     pub(crate) fn close(&self) {
         let mut threads = self.sending.lock().close();
         threads.extend(self.receiving.lock().close());
         for thread in threads {
-            // A thread that panicked has said so.
+            // A thread that panicked has logged it.
             let _ = thread.join();
         }
     }
@@ -89,7 +91,7 @@ impl Copies {
         self.replicas.context.transport.send(to, Lane::Bulk, &bytes)
     }
 
-    /// Whether a node that has last sent something at `received_ns` is waited for no longer.
+    /// Whether a node that last sent something at `received_ns` is not waited for any longer.
     pub(crate) fn is_silent(&self, node: NodeId, received_ns: u64) -> bool {
         let timeout_ns = if self.replicas.context.liveness.is_up(node) { LONG_TIMEOUT_NS } else { TIMEOUT_NS };
         self.now_ns() > received_ns + timeout_ns
@@ -99,14 +101,14 @@ impl Copies {
         self.replicas.context.clock.monotonic_ns()
     }
 
-    /// Nothing is taken for these tablets any more, and nothing held.
+    /// Ends the copies that are received for these tablets, and removes their files.
     pub(crate) fn cancel_received(&self, tablets: &[TabletId]) {
         let mut receiving = self.receiving.lock();
         for incoming in receiving.under_way.values().filter(|incoming| tablets.contains(&incoming.tablet)) {
             incoming.cancelled.store(true, Ordering::Release);
         }
         receiving.under_way.retain(|_, incoming| !tablets.contains(&incoming.tablet));
-        // Threads remove what they write to.
+        // Threads remove the directories that they write to.
         for tablet in tablets.iter().filter(|tablet| !receiving.staging.contains(tablet)) {
             self.remove_staged(*tablet);
         }

@@ -1,4 +1,4 @@
-//! Frames of the bulk lane on their way to the copy that they are of, and members that need a copy.
+//! Dispatches frames of the bulk lane to their copies, and requests for copies to the leader's store.
 
 use super::copies::Copies;
 use super::wire::Frame;
@@ -30,7 +30,7 @@ impl Copies {
     }
 }
 
-/// Passes requests on for as long as the store lives.
+/// Passes requests on while the store lives.
 pub(crate) struct Requests(pub(crate) Weak<Copies>);
 
 impl CopyRequests for Requests {

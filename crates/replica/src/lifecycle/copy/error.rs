@@ -9,7 +9,7 @@ use thiserror::Error;
 /// Why a copy, or a move to another disk, was not made.
 #[derive(Debug, Error)]
 pub(crate) enum CopyError {
-    /// Too many are under way; later there may be fewer.
+    /// Too many are under way; a later attempt may succeed.
     #[error("{0}")]
     Busy(&'static str),
     /// This node has no such replica (any more).
@@ -24,7 +24,7 @@ pub(crate) enum CopyError {
     /// The copy was cancelled.
     #[error("it was cancelled")]
     Cancelled,
-    /// What the replica holds is newer, or changes faster than it can be copied.
+    /// The replica's data is newer, or changes faster than it can be copied.
     #[error("{0}")]
     Outdated(&'static str),
     /// The files of the former replica are still open.
@@ -33,10 +33,10 @@ pub(crate) enum CopyError {
     /// Too little space is left.
     #[error("{0} bytes do not fit on the disk")]
     NoSpace(u64),
-    /// The other node has not answered in time.
+    /// The other node did not answer in time.
     #[error("no answer")]
     NoAnswer,
-    /// The other node has ended it, with this reason.
+    /// The other node has ended it, for this reason.
     #[error("{0}")]
     Refused(String),
     /// The other node does not keep to the protocol, or frames were lost.
@@ -48,9 +48,9 @@ pub(crate) enum CopyError {
     /// The operating system refused.
     #[error("cannot {action}: {source}")]
     Io {
-        /// What was attempted.
+        /// The action.
         action: String,
-        /// Why not.
+        /// The system's error.
         source: io::Error,
     },
     /// The replica could not be opened, and is set aside.

@@ -1,6 +1,6 @@
-//! Puts a complete copy in the place of a replica.
+//! Replaces a replica's data by a complete copy.
 //!
-//! While that goes on the tablet is in nobody's list of open ones, as while it is opened (`installing`).
+//! Meanwhile the tablet is on no list of open tablets, as while it is opened (`installing`).
 
 use super::error::CopyError;
 use crate::group::handle::TabletHandle;
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-/// Puts the complete copy in `staged`, which holds everything up to `applied`, in the place of the replica.
+/// Replaces the replica's data by the complete copy in `staged`, which has applied everything up to `applied`.
 pub(crate) fn install(
     replicas: &NodeReplicas,
     tablet: TabletId,
@@ -42,7 +42,8 @@ pub(crate) fn install(
     installed
 }
 
-/// The replica was closed meanwhile: whoever closed it must not find it open, nor any of it left. An open that waits goes on after that.
+/// The replica was closed meanwhile: afterwards it must be neither open nor have any files left. An open that waits
+/// continues after that.
 pub(crate) fn discard_closed(replicas: &NodeReplicas, tablet: TabletId, disk: usize) -> Result<(), CopyError> {
     let discarded = replicas.disks.discard(tablet, disk);
     let _ = replicas.installing.end(&[tablet]);
@@ -50,7 +51,7 @@ pub(crate) fn discard_closed(replicas: &NodeReplicas, tablet: TabletId, disk: us
     Err(CopyError::Closed)
 }
 
-/// Detaches the replica and puts the copy in its place, if that is newer. The replica is not open afterwards.
+/// Detaches the replica and replaces its data by the copy, if that is newer. The replica is not open afterwards.
 fn replace(
     replicas: &NodeReplicas,
     handle: Arc<TabletHandle>,
@@ -66,9 +67,9 @@ fn replace(
         tablets.remove(&tablet);
     });
     detached.map_err(|_| CopyError::Stopping)??;
-    // A copy that took long may be older than what the replica has received since, and than the beginning of its log.
+    // A copy that took long may be older than the replica's own state by now, or end before its log begins.
     let is_newer = handle.data().applied_state().is_ok_and(|own| applied > own.index);
-    // RocksDB must be closed before its files are replaced: whoever still reads finishes.
+    // RocksDB must be closed before its files are replaced, so readers are waited for.
     let files = handle.data().in_use();
     drop(handle);
     let is_closed = wait_until_unused(&files);

@@ -1,16 +1,16 @@
-//! How far a copy is, for those who look on.
+//! The progress of a copy, for operators.
 
 use diorite_base::{NodeId, TabletId};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A rate is taken over about this time, nanoseconds.
+/// The time over which a rate is measured, nanoseconds.
 const SAMPLE_NS: u64 = 2_000_000_000;
 
 /// A copy under way, as one of its two sides sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CopyStatus {
-    /// Of which tablet.
+    /// The tablet.
     pub tablet: TabletId,
     /// The node whose replica is copied.
     pub from: NodeId,
@@ -18,7 +18,7 @@ pub struct CopyStatus {
     pub to: NodeId,
     /// Whether this node receives it; otherwise it sends it.
     pub incoming: bool,
-    /// Bytes that are there, those held from an earlier attempt among them.
+    /// Bytes that the receiver has, those held from an earlier attempt included.
     pub bytes_done: u64,
     /// Bytes of all files together.
     pub bytes_total: u64,
@@ -43,20 +43,20 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    /// A copy, or another attempt at it, begins: of `total` bytes so many are there.
+    /// Begins a copy, or another attempt at it, of `total` bytes, of which `done` are there.
     pub(crate) fn begin(&self, total: u64, done: u64) {
         self.total.store(total, Ordering::Relaxed);
         self.done.store(done, Ordering::Relaxed);
     }
 
-    /// Bytes have been moved.
+    /// Counts transferred bytes.
     pub(crate) fn moved(&self, bytes: u64, now_ns: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
         self.moved.fetch_add(bytes, Ordering::Relaxed);
         self.rate(now_ns);
     }
 
-    /// Bytes need not be moved.
+    /// Counts bytes that need not be transferred.
     pub(crate) fn spared(&self, bytes: u64) {
         self.done.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -73,7 +73,7 @@ impl Meter {
         if passed_ns >= SAMPLE_NS {
             *sample = Sample { at_ns: now_ns, moved, rate };
         }
-        // Until there is a whole sample the beginning of one has to do.
+        // The beginning of the first sample is used until the sample is complete.
         if sample.rate == 0 && passed_ns > SAMPLE_NS / 8 { rate } else { sample.rate }
     }
 

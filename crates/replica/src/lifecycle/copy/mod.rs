@@ -1,4 +1,4 @@
-//! Copies of whole replicas: a member that lacks what is no longer in its leader's log is sent files.
+//! Copies of whole replicas: a member that lacks entries which are no longer in its leader's log is sent files.
 //!
 //! ```text
 //! leader    ask a follower that has everything, or send itself                  (source.rs)
@@ -7,15 +7,19 @@
 //!           detach the replica, put the copy in its place, open it              (install.rs)
 //! ```
 //!
-//! A checkpoint is of what has been flushed, unless the log no longer reaches back to that. The data itself says which log index it stands for, so that consensus takes no part: the receiver acknowledges that index, and the log goes on
-//! from there. If the leader's log no longer reaches back to that index when all has come, the sender makes another checkpoint and sends what has changed.
-//! Several copies are under way at a time. One rate, in bytes per second, holds for all that a node sends and, separately, for all that it receives: the
-//! receiver gives out credit at that rate.
+//! A checkpoint is of the flushed state, unless the log no longer reaches back to that. The data itself records its
+//! applied index, so consensus takes no part: the receiver acknowledges that index, and the log continues from there.
+//! If the leader's log no longer reaches back to that index when everything has arrived, the sender makes another
+//! checkpoint and sends the difference. Several copies may be under way at a time. One rate limit, in bytes per second,
+//! holds for everything that a node sends and, separately, for everything that it receives: the receiver grants credit
+//! at that rate.
 //!
-//! Always true: a replica's data is replaced only by a complete, durable copy that is newer and whose every file has its sender's checksum; what is in flight per copy is bounded by a
-//! window; a copy pins no log, and its checkpoint goes with it, however it ends (after a crash, at the next start). What was received is held for a while after a
-//! copy has broken off, and goes when the replica goes, or at the latest with [`receiving::KEEP_NS`]. The catalog is not copied: its log is kept whole.
-//! What moves between two disks of one node goes another way (`rehome.rs`), at the same rate.
+//! Always true: a replica's data is replaced only by a complete, durable copy that is newer and whose every file has
+//! its sender's checksum. A window bounds what is in flight for each copy. A copy keeps no log from being truncated,
+//! and its checkpoint is removed with it, however it ends (after a crash, at the next start). What was received is held
+//! for a while after a copy has broken off, at most for [`receiving::KEEP_NS`], and is removed with the replica. The
+//! catalog is not copied: its log is kept as a whole. Replicas that move between two disks of one node are moved by
+//! `rehome.rs`, under the same rate limit.
 
 pub(crate) mod asking;
 pub(crate) mod checkpoint;

@@ -1,17 +1,17 @@
-//! Bytes spread over time, without a clock: how long to wait until the next may pass.
+//! A rate limit without a clock: it says how long to wait until more bytes may pass.
 //!
-//! Always true: over any time long against [`SLACK_NS`] no more passes than the rate allows, and as much as that if there is always something to pass:
-//! whoever comes late by a wake-up's delay may make up for it. What is owed is counted in bytes, so that a new rate holds from the moment it is set, for what
-//! is owed already too.
+//! Always true: over any duration long against [`SLACK_NS`] no more passes than the rate allows, and as much as that if
+//! something always waits: a caller that is late, by the delay of a wake-up, may pass more the next time. The debt is
+//! counted in bytes, so that a new rate applies at once, to the existing debt too.
 
-/// By how much those who come late may make up for it, nanoseconds.
+/// For how much lateness a caller may compensate, nanoseconds.
 const SLACK_NS: u64 = 50_000_000;
 
-/// A rate, and what has passed under it.
+/// A rate, and the debt under it.
 #[derive(Debug)]
 pub(crate) struct RateLimit {
     bytes_per_second: u64,
-    /// Bytes that have passed and are not paid for by time yet, times 10^9; negative: time that was not used.
+    /// Bytes that have passed and that elapsed time has not covered yet, times 10^9; negative: time that was not used.
     owed: i128,
     as_of_ns: u64,
 }
@@ -38,7 +38,7 @@ impl RateLimit {
         Ok(())
     }
 
-    /// Of what was let pass, `bytes` never will.
+    /// Returns `bytes` that were allowed to pass and never will.
     pub(crate) fn refund(&mut self, bytes: u64) {
         self.owed -= i128::from(bytes) * 1_000_000_000;
     }
@@ -51,26 +51,26 @@ impl RateLimit {
     }
 }
 
-/// What the receiver of one copy has let its sender send.
+/// The credit that the receiver of one copy has granted its sender.
 #[derive(Debug, Default)]
 pub(crate) struct Credit {
-    /// Bytes that may be sent, since the copy began.
+    /// Bytes that may be sent, counted from the beginning of the copy.
     pub(crate) allowed: u64,
-    /// Bytes that have come.
+    /// Bytes that have arrived.
     pub(crate) taken: u64,
-    /// Bytes that will come, as far as is known.
+    /// Bytes that will arrive, as far as is known.
     pub(crate) expected: u64,
 }
 
 impl Credit {
-    /// How many bytes to allow next, so that no more than `window` are on their way; 0: none for now.
+    /// How many bytes to grant next, so that at most `window` are in flight; 0: none for now.
     pub(crate) fn wanted(&self, piece: u64, window: u64) -> u64 {
         let missing = self.expected.saturating_sub(self.allowed);
         let under_way = self.allowed.saturating_sub(self.taken);
         if under_way + piece > window { 0 } else { missing.min(piece) }
     }
 
-    /// What was allowed and has not come.
+    /// Credit that was granted and not used.
     pub(crate) fn unused(&self) -> u64 {
         self.allowed.saturating_sub(self.taken)
     }
@@ -85,11 +85,12 @@ mod tests {
     const PIECE: u64 = 256 << 10;
     const WINDOW: u64 = 8 << 20;
 
-    /// Copies that one node receives, on a clock that the test turns. Threads wake late, by up to two milliseconds.
+    /// A node that receives several copies, on a clock that the test advances. Threads wake up late, by up to two
+    /// milliseconds.
     struct Receiver {
         limit: RateLimit,
         copies: Vec<Credit>,
-        /// When each thread looks again.
+        /// When each thread wakes up next.
         wakes_ns: Vec<u64>,
         now_ns: u64,
         dice: u64,
@@ -107,7 +108,7 @@ mod tests {
             (self.dice >> 33) % (2 * MS)
         }
 
-        /// Runs for so long; every sender sends what it may `delay_ns` later. Returns the bytes that came.
+        /// Runs for a duration; every sender sends what it may, `delay_ns` later. Returns the bytes that arrived.
         fn run(&mut self, lasting_ns: u64, delay_ns: u64) -> u64 {
             let (until_ns, mut came) = (self.now_ns + lasting_ns, 0);
             while self.now_ns < until_ns {
@@ -118,7 +119,7 @@ mod tests {
                 let wait_ns = match self.limit.ask(wanted, self.now_ns) {
                     Ok(()) => {
                         credit.allowed += wanted;
-                        // Nothing is under way for longer than it takes to be sent.
+                        // Credit in flight is at most as old as the delay.
                         came += credit.unused();
                         credit.taken = credit.allowed;
                         delay_ns
@@ -151,7 +152,7 @@ mod tests {
         receiver.run(SECOND, 0);
         for rate in [10_000_000, 400_000_000, 1_000, 200_000_000] {
             receiver.limit.set_rate(rate, receiver.now_ns);
-            // What was let through before the change counts as it did then.
+            // Bytes that passed before the change count at the old rate.
             let passed = receiver.run(SECOND, 0);
             assert!(passed <= 2 * rate.max(PIECE), "{passed} at {rate}");
             if rate > 1_000 {

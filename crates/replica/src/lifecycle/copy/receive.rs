@@ -1,4 +1,5 @@
-//! Receiving copies: one thread per copy, a few at a time. Each gives its sender credit as fast as this node may receive, and writes what comes.
+//! Receives copies: one thread for each, a few at a time. Each grants its sender credit as fast as this node may
+//! receive, and writes what arrives.
 
 use super::copies::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES, WINDOW_BYTES};
 use super::error::CopyError;
@@ -21,19 +22,19 @@ use std::time::Duration;
 
 /// Copies received at a time.
 const AT_A_TIME: usize = 8;
-/// Frames of a copy that wait to be written: its window, and as many small ones.
+/// Frames of a copy that may wait to be written: its window, and as many small ones.
 const WAITING_FRAMES: usize = 2 * (WINDOW_BYTES as usize / PIECE_BYTES);
 
-/// Why a copy ended that was not installed.
+/// Why a copy was not installed.
 enum Failure {
-    /// What has come may be of use to another attempt.
+    /// The received files are held for another attempt.
     Held(CopyError),
-    /// It is of no use.
+    /// The received files are useless.
     Useless(CopyError),
 }
 
 impl Copies {
-    /// Hands a frame to the thread of its copy; the first one starts the thread.
+    /// Passes a frame to the thread of its copy; the first frame starts the thread.
     pub(crate) fn arrived(self: &Arc<Self>, from: NodeId, copy: u64, begins: Option<TabletId>, bytes: &[u8]) {
         let refused = {
             let mut receiving = self.receiving.lock();
@@ -47,7 +48,7 @@ impl Copies {
                     return Some(CopyError::Protocol("the copy is not known here".to_owned()));
                 };
                 match incoming.inbox.try_send(bytes.to_vec()) {
-                    // A lost frame shows: what follows does not fit, and the sender is told.
+                    // A lost frame is detected: the next one does not fit, and the sender is notified.
                     Err(TrySendError::Full(_)) => tracing::warn!(%from, "too many pieces of a copy wait to be written"),
                     Ok(()) | Err(TrySendError::Disconnected(_)) => {}
                 }
@@ -55,7 +56,7 @@ impl Copies {
             })
         };
         if let Some(failure) = refused {
-            // A sender that does not receive it gives up after a while.
+            // A sender that does not receive this gives up after a while.
             let _ = self.put(from, &Frame::Ended { copy, failure: &failure.to_string() });
         }
     }
@@ -68,7 +69,7 @@ impl Copies {
         copy: u64,
         tablet: TabletId,
     ) -> Result<(), CopyError> {
-        // A former attempt of the same node is void; it will be over soon.
+        // A former attempt of the same node is void and ends soon.
         receiving.under_way.retain(|(sender, _), incoming| incoming.tablet != tablet || *sender != from);
         receiving.threads.retain(|thread| !thread.is_finished());
         if receiving.closed || receiving.threads.len() >= AT_A_TIME || receiving.has(tablet) {
@@ -109,7 +110,7 @@ impl Copies {
         Ok(())
     }
 
-    /// Removes staged copies that nobody has added to for long. To be called from time to time.
+    /// Removes staged copies that have not grown for long. To be called from time to time.
     pub(crate) fn sweep(&self) {
         let now_ns = self.now_ns();
         let mut receiving = self.receiving.lock();
@@ -129,7 +130,7 @@ impl Copies {
     }
 }
 
-/// A copy that is being received, as its thread sees it.
+/// The state of a copy that is received, for its thread.
 struct Taking {
     copies: Arc<Copies>,
     from: NodeId,
@@ -138,7 +139,7 @@ struct Taking {
     disk: usize,
     directory: PathBuf,
     staged: Option<Staged>,
-    /// The log index up to which it holds everything, at least.
+    /// The index that its data has applied, at least.
     applied: u64,
     credit: Credit,
     cancelled: Arc<AtomicBool>,
@@ -155,7 +156,8 @@ impl Taking {
         self.staged = None;
         let is_cancelled = self.cancelled.load(Ordering::Acquire);
         if is_cancelled || !matches!(outcome, Err(Failure::Held(_))) {
-            // After the installation it is gone. What cannot be removed now goes at the next start.
+            // After the installation the directory does not exist. What cannot be removed now is removed at the next
+            // start.
             let _ = fs::remove_dir_all(&self.directory);
         }
         let mut receiving = self.copies.receiving.lock();
@@ -169,7 +171,7 @@ impl Taking {
                 failure.to_string()
             }
         };
-        // A sender that does not receive it gives up after a while.
+        // A sender that does not receive this gives up after a while.
         let _ = self.copies.put(self.from, &Frame::Ended { copy: self.copy, failure: &failure });
     }
 
@@ -242,8 +244,8 @@ impl Taking {
         self.staged.as_mut().ok_or_else(|| Failure::Held(CopyError::Protocol("the copy has not begun".to_owned())))
     }
 
-    /// Refuses a copy that holds no more than the replica does. Its leader is told so: an acknowledgement that was lost would otherwise be made up for by copies
-    /// without end.
+    /// Refuses a copy that holds no more than the replica does, and notifies its leader: otherwise the leader would
+    /// answer a lost acknowledgement with copy after copy.
     fn check_need(&self, applied: u64) -> Result<(), Failure> {
         let replicas = &self.copies.replicas;
         let Some(handle) = replicas.handle(self.tablet) else { return Err(Failure::Held(CopyError::NoReplica)) };
@@ -263,7 +265,7 @@ impl Taking {
         Ok(())
     }
 
-    /// Lets more come if it is time for that; returns when to look again, nanoseconds from now.
+    /// Grants more credit if it is time for that; returns when to check again, nanoseconds from now.
     fn give_credit(&mut self) -> Result<u64, Failure> {
         let (now_ns, mut wait_ns) = (self.copies.now_ns(), LOOK_NS);
         let allowed_before = self.credit.allowed;

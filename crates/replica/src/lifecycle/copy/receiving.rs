@@ -1,4 +1,4 @@
-//! The copies that this node receives, as others than their threads see them.
+//! The copies that this node receives, as seen by other threads than theirs.
 
 use super::meter::{CopyStatus, Meter};
 use ahash::{AHashMap, AHashSet};
@@ -8,12 +8,12 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 
-/// How long what a broken copy has brought is held for another attempt, nanoseconds.
+/// How long the files of a broken copy are held for another attempt, nanoseconds.
 pub(crate) const KEEP_NS: u64 = 1_800_000_000_000;
-/// What staged copies are called, see `DataDirectory::staged`.
+/// The purpose of staged copies, see `DataDirectory::staged`.
 pub(crate) const INCOMING: &str = "incoming";
 
-/// A copy that is being received, as others see it.
+/// A copy that is received, as seen by other threads.
 pub(crate) struct Incoming {
     pub(crate) tablet: TabletId,
     pub(crate) inbox: SyncSender<Vec<u8>>,
@@ -25,16 +25,16 @@ pub(crate) struct Incoming {
 #[derive(Default)]
 pub(crate) struct Receiving {
     pub(crate) under_way: AHashMap<(NodeId, u64), Incoming>,
-    /// The tablets that a thread stages a copy of, or has not ended doing so.
+    /// The tablets of which a thread stages a copy.
     pub(crate) staging: AHashSet<TabletId>,
     pub(crate) threads: Vec<JoinHandle<()>>,
     pub(crate) closed: bool,
-    /// Staged copies that nobody adds to, and since when, monotonic nanoseconds.
+    /// Staged copies without a thread, and since when, monotonic nanoseconds.
     pub(crate) idle_ns: AHashMap<TabletId, u64>,
 }
 
 impl Receiving {
-    /// Takes nothing more; returns the threads, which end soon.
+    /// Accepts no more copies; returns the threads, which end soon.
     pub(crate) fn close(&mut self) -> Vec<JoinHandle<()>> {
         self.closed = true;
         self.under_way.clear();

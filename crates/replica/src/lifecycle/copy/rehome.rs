@@ -1,14 +1,17 @@
-//! Moves replicas between the node's own disks, so that none fills while another has room: after a disk was added, or as tablets grow unevenly.
+//! Moves replicas between the node's own disks, so that no disk fills while another has space: after a disk was added,
+//! or as tablets grow unevenly.
 //!
 //! ```text
 //! checkpoint (hard links) ─▶ copy at the copies' rate, again while much has changed        the replica serves
 //! let others lead ─▶ detach the replica ─▶ what has changed since ─▶ its log ─▶ in its place on the other disk ─▶ open
 //! ```
 //!
-//! Always true: one replica at a time; it goes with its log, so that consensus does not notice: nothing is forgotten, and nothing has to come from other nodes. The
-//! files and the log on the new disk are complete and durable before those on the old one go; after a crash in between, one of the two is opened and the other
-//! removed (`crate::disks`). A move brings the two disks nearer to each other without changing which is the fuller one, so moves end. Left out: the catalog's
-//! replica, which is small; evening out the load of disks, of which bytes are taken as the measure; more than one move at a time.
+//! Always true: one replica moves at a time. It moves with its log, so that consensus is not involved: nothing is
+//! forgotten, and nothing is sent by other nodes. The files and the log on the new disk are complete and durable before
+//! those on the old one are removed; after a crash in between, one of the two is opened and the other removed
+//! (`crate::disks`). A move brings the two disks nearer to each other without changing which is fuller, so moves end.
+//! Left out: the catalog's replica, which is small; balancing the load of disks, for which bytes are the measure;
+//! several moves at a time.
 
 use super::checkpoint::{Checkpoint, CopiedFile, files_of};
 use super::copies::{Copies, LOOK_NS, PIECE_BYTES};
@@ -38,19 +41,20 @@ use std::time::Duration;
 
 /// How often the disks are compared.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Passes that are made while the replica serves, at most: each copies only what has changed since the one before.
+/// The most passes while the replica serves: each copies only what has changed since the one before.
 const PASSES: usize = 4;
-/// If a pass has copied no more than this, the next one may be made while the replica does not serve.
+/// If a pass has copied at most this much, the next one is made while the replica does not serve.
 const SMALL_PASS_BYTES: u64 = 32 << 20;
-/// How often it is looked whether another replica leads, and how many times.
+/// How often to check whether another replica leads, and how many times.
 const STEP_DOWN_CHECK: Duration = Duration::from_millis(10);
 const STEP_DOWN_CHECKS: usize = 200;
-/// How long a replica is left where it is after a move has failed, nanoseconds.
+/// How long after a failed move the replica stays where it is, nanoseconds.
 const PAUSE_NS: u64 = 60_000_000_000;
-/// What the directories are called in which files are gathered on the new disk, and taken leave of on the old one. The next start removes both.
+/// The purposes of the directories in which files are gathered on the new disk, and wait to be removed on the old one.
+/// The next start removes both.
 const ARRIVING: &str = "arriving";
 const LEAVING: &str = "leaving";
-/// Log entries are carried over in batches of about this size.
+/// Log entries are copied in batches of about this size.
 const LOG_BATCH_BYTES: u64 = 4 << 20;
 
 /// Moves replicas until the store closes.
@@ -83,7 +87,7 @@ fn next_move(replicas: &NodeReplicas, failed_ns: &AHashMap<TabletId, u64>) -> Op
         works: !disk.log.has_failed(),
     };
     let disks: Vec<Usage> = replicas.disks.iter().map(usage).collect();
-    // Before anybody is asked for sizes.
+    // Checked before the sizes of replicas are read.
     if !are_uneven(&disks) {
         return None;
     }
@@ -91,7 +95,7 @@ fn next_move(replicas: &NodeReplicas, failed_ns: &AHashMap<TabletId, u64>) -> Op
     let may_move = |tablet: TabletId| GroupId::from(tablet) != GroupId::CATALOG && !failed_ns.contains_key(&tablet);
     let candidates: Vec<_> = tablets
         .values()
-        // One that is or was split goes soon; its children are made where it is.
+        // A tablet that is or was split is removed soon; its children are made where it is.
         .filter(|handle| may_move(handle.id()) && handle.children.from.load(Ordering::Relaxed) == u64::MAX)
         .filter(|handle| handle.children.split.load().is_none())
         .map(|handle| Replica { tablet: handle.id(), disk: handle.disk(), bytes: handle.data.size_bytes() })
@@ -106,9 +110,9 @@ struct Move<'a> {
     tablet: TabletId,
     from: usize,
     to: usize,
-    /// Where its files are gathered.
+    /// The directory in which its files are gathered.
     directory: PathBuf,
-    /// The files that are there and never change, with their sizes.
+    /// The files that are copied and never change, with their sizes.
     held: BTreeMap<String, u64>,
     /// Bytes copied so far.
     bytes: u64,
@@ -124,7 +128,7 @@ pub(crate) fn rehome(copies: &Copies, tablet: TabletId, to: usize) -> Result<u64
     let directory = replicas.disks[to].directory.staged(tablet.0, ARRIVING);
     let mut moving = Move { copies, replicas, tablet, from, to, directory, held: BTreeMap::new(), bytes: 0 };
     let moved = moving.gather().and_then(|()| moving.switch());
-    // After the move it is gone.
+    // After the move the directory does not exist.
     let _ = fs::remove_dir_all(&moving.directory);
     moved?;
     let path = replicas.disks[to].directory.path().display().to_string();
@@ -141,7 +145,7 @@ fn renew_all(copies: &Copies) {
         match renew(copies, tablet) {
             Ok(true) => replicas.context.note(tablet, TabletEventKind::Renewed),
             Ok(false) => {}
-            // It may be on its way, opened with what was said before.
+            // It may be being opened, with the former options.
             Err(_) if replicas.opening(tablet).is_some() && replicas.handle(tablet).is_none() => again.push(tablet),
             Err(error) => {
                 tracing::warn!(%tablet, %error, "a replica could not be opened with the options of its table");
@@ -151,7 +155,8 @@ fn renew_all(copies: &Copies) {
     replicas.disk_moves.renew_later(again);
 }
 
-/// Opens a replica again where it is, with what its table's options say now. Others lead meanwhile, if there are any. Whether that was needed.
+/// Opens a replica again where it is, with the present options of its table. Other replicas lead meanwhile, if there
+/// are any. Returns whether that was needed.
 pub(crate) fn renew(copies: &Copies, tablet: TabletId) -> Result<bool, CopyError> {
     let replicas = &*copies.replicas;
     let handle = replicas.handle(tablet).ok_or(CopyError::NoReplica)?;
@@ -159,7 +164,7 @@ pub(crate) fn renew(copies: &Copies, tablet: TabletId) -> Result<bool, CopyError
     if *handle.data().options() == wanted {
         return Ok(false);
     }
-    // What is left to be flushed or replayed while it does not serve is little then.
+    // Leaves little to flush or replay while it does not serve.
     handle.data().flush(true)?;
     let at = handle.disk();
     drop(handle);
@@ -177,7 +182,7 @@ pub(crate) fn renew(copies: &Copies, tablet: TabletId) -> Result<bool, CopyError
 impl Move<'_> {
     /// Copies the files while the replica serves, until little has changed in between.
     fn gather(&mut self) -> Result<(), CopyError> {
-        // What an attempt before has left.
+        // The files of an earlier attempt.
         let _ = fs::remove_dir_all(&self.directory);
         fs::create_dir_all(&self.directory).map_err(CopyError::io("stage its files"))?;
         for _ in 0..PASSES {
@@ -194,7 +199,7 @@ impl Move<'_> {
         let data = Arc::clone(handle.data());
         drop(handle);
         let (checkpoint, files) = self.checkpoint(&data)?;
-        // Nobody must have to wait for this copy to open the tablet's files anew.
+        // Dropped, so that opening the tablet's files does not have to wait for this copy.
         drop(data);
         let copied = self.copy(&files, is_limited);
         drop(checkpoint);
@@ -254,7 +259,7 @@ impl Move<'_> {
         }
     }
 
-    /// What is read here counts like what is sent, what is written like what is received.
+    /// Reads count towards the sending rate limit, writes towards the receiving one.
     fn wait_for_rate(&self, bytes: u64) -> Result<(), CopyError> {
         for limit in [&self.copies.limit_out, &self.copies.limit_in] {
             loop {
@@ -268,7 +273,7 @@ impl Move<'_> {
         if self.replicas.tablets.load().contains_key(&self.tablet) { Ok(()) } else { Err(CopyError::NoReplica) }
     }
 
-    /// Steps down, if another replica can lead: its writers do not notice then that this one is away for a moment.
+    /// Steps down, if another replica can lead, so that writers are not affected while this one is closed.
     fn step_down(&self) {
         for check in 0..STEP_DOWN_CHECKS {
             let Some(handle) = self.replicas.handle(self.tablet) else { return };
@@ -289,15 +294,15 @@ impl Move<'_> {
         }
     }
 
-    /// Detaches the replica and opens it on the other disk; where it was, if that fails.
+    /// Detaches the replica and opens it on the other disk, or, if that fails, where it was.
     fn switch(&mut self) -> Result<(), CopyError> {
         self.reopened(Self::carry_over)
     }
 
-    /// Detaches the replica, does what can only be done then, and opens it again.
+    /// Detaches the replica, runs `while_detached`, and opens it again.
     fn reopened(
         &mut self,
-        meanwhile: impl FnOnce(&mut Self, Arc<TabletHandle>, &Memory) -> Result<(), CopyError>,
+        while_detached: impl FnOnce(&mut Self, Arc<TabletHandle>, &Memory) -> Result<(), CopyError>,
     ) -> Result<(), CopyError> {
         self.step_down();
         self.replicas.installing.begin(&[self.tablet]);
@@ -316,11 +321,11 @@ impl Move<'_> {
             let _ = self.replicas.installing.end(&[self.tablet]);
             return Err(CopyError::Stopping);
         };
-        let moved = meanwhile(self, handle, &memory);
+        let moved = while_detached(self, handle, &memory);
         self.open_again(&memory, moved)
     }
 
-    /// Brings what is left of the files, and the log, to the other disk, and puts the files in their place.
+    /// Copies the rest of the files and the log to the other disk, and installs the files there.
     fn carry_over(&mut self, handle: Arc<TabletHandle>, memory: &Memory) -> Result<(), CopyError> {
         let (checkpoint, files) = self.checkpoint(handle.data())?;
         self.copy(&files, false)?;
@@ -333,10 +338,11 @@ impl Move<'_> {
         self.carry_log(memory)?;
         let (old, new) = (&self.replicas.disks[self.from], &self.replicas.disks[self.to]);
         new.directory.install(self.tablet.0, &self.directory)?;
-        // It lives there from now on. The old files go as a whole or not at all: what is left of them must not be taken for a tablet.
+        // The replica lives on the new disk from now on. The old directory is renamed first, so that a partly removed
+        // one is not taken for a tablet.
         let (place, aside) = (old.directory.tablet(self.tablet.0), old.directory.staged(self.tablet.0, LEAVING));
         match fs::rename(&place, &aside) {
-            // What cannot be removed now goes at the next start.
+            // What cannot be removed now is removed at the next start.
             Ok(()) => drop(fs::remove_dir_all(&aside)),
             Err(error) => {
                 tracing::error!(path = %place.display(), %error, "files that were moved cannot be removed: the disk has failed");
@@ -346,14 +352,14 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// The log on the new disk becomes what it is on the old one, durably.
+    /// Makes the log on the new disk equal to that on the old one, durably.
     fn carry_log(&self, memory: &Memory) -> Result<(), StorageError> {
         let group = GroupId::from(self.tablet);
         let (old, new) = (&self.replicas.disks[self.from].log, &self.replicas.disks[self.to].log);
         let found = old.recover(group)?;
         let mut batch = LogBatch::default();
         batch.retire(group, &memory.0, found.floor)?;
-        // The log comes with it: it is not one of a replica without a log.
+        // The replica keeps its log, so its floor is not that of a replica without one.
         batch.set_floor(group, found.floor)?;
         batch.set_conf_state(group, &found.conf_state)?;
         if found.truncated.index > 0 {
@@ -371,7 +377,7 @@ impl Move<'_> {
         Ok(())
     }
 
-    /// Opens the replica, wherever it is now.
+    /// Opens the replica on the disk where it is now.
     fn open_again(&self, memory: &Memory, moved: Result<(), CopyError>) -> Result<(), CopyError> {
         let (replicas, tablet) = (self.replicas, self.tablet);
         if replicas.installing.is_closed(tablet) {

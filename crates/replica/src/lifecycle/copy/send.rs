@@ -1,4 +1,4 @@
-//! Sending copies: one thread per copy, a few at a time.
+//! Sends copies: one thread for each, a few at a time.
 
 use super::checkpoint::{Checkpoint, CopiedFile, files_of};
 use super::copies::{ALIVE_NS, Copies, LOOK_NS, PIECE_BYTES};
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Copies sent at a time.
 const AT_A_TIME: usize = 4;
-/// Checkpoints made for one copy, at most: each has only what has changed since the one before.
+/// The most checkpoints for one copy: each has only what has changed since the one before.
 const ROUNDS: usize = 4;
 
 impl Copies {
@@ -70,12 +70,12 @@ impl Copies {
             }
         };
         if let Some(leader) = asked_by {
-            // A leader that does not receive it gives up after a while.
+            // A leader that does not receive this gives up after a while.
             let _ = self.put(leader, &Frame::Answer { copy, state, failure: &failure });
         }
     }
 
-    /// Sends checkpoints until one is there while the log still reaches back to it. Returns the bytes sent.
+    /// Sends checkpoints until one has arrived while the log still reaches back to it. Returns the bytes sent.
     fn send_copy(&self, job: &Job, outgoing: &Outgoing) -> Result<u64, CopyError> {
         let (mut sent, mut needed) = (0, job.needed);
         for _ in 0..ROUNDS {
@@ -106,15 +106,15 @@ impl Copies {
         Err(CopyError::Outdated("the log is cut faster than a copy can be sent"))
     }
 
-    /// A checkpoint and the log index for which it stands, which is not below `needed` if this replica has got there.
+    /// A checkpoint and its applied index, which is at least `needed` if this replica has applied that.
     fn checkpoint(&self, job: &Job, needed: u64) -> Result<(Checkpoint, u64), CopyError> {
         let handle = self.replicas.handle(job.tablet).ok_or(CopyError::NoReplica)?;
         let staged =
             self.replicas.disks[handle.disk()].directory.staged(job.tablet.0, &format!("outgoing-{}", job.copy));
         let checkpoint = Checkpoint { directory: staged };
         let (data, directory) = (handle.data(), &checkpoint.directory);
-        // States are asked for before, so that the copy holds at least that. What the log can bring is not flushed: that would cost more, and the
-        // compactions after it, of many tablets at once, more still.
+        // States are read first, so that the copy holds at least that much. Entries that the log still has are not
+        // flushed: the flushes, and the compactions after them, of many tablets at once would cost more.
         let flushed = data.flushed_state()?;
         let (stands_for, made) = if flushed.index >= needed.max(1) {
             (flushed, data.checkpoint_of_flushed(directory))
@@ -125,14 +125,14 @@ impl Copies {
         Ok((checkpoint, stands_for.index))
     }
 
-    /// Whether the receiver holds this file: of the same name and size, and, as it is read here now, with the same checksum.
+    /// Whether the receiver holds this file: same name and size, and the same checksum as the file here.
     fn is_held(&self, job: &Job, outgoing: &Outgoing, have: &[Held], file: &CopiedFile) -> Result<bool, CopyError> {
         let name = file.name.as_str();
         let Some(held) = have.iter().find(|held| held.name == name && staged::is_lasting(name)) else {
             return Ok(false);
         };
         let found = staged::checksum(&file.path).map_err(CopyError::io(format!("read {name}")))?;
-        // That may have taken a while.
+        // Computing the checksum may have taken a while.
         self.put(job.to, &Frame::Alive { copy: job.copy })?;
         outgoing.progress.lock().received_ns = self.now_ns();
         Ok(found == (held.size, held.crc))
@@ -145,7 +145,7 @@ impl Copies {
         let mut offset = 0;
         loop {
             let count = file.read(&mut piece).map_err(CopyError::io(format!("read {name}")))?;
-            // An empty file is told by one empty piece.
+            // An empty file is sent as one empty piece.
             if count > 0 || offset == 0 {
                 hasher.update(&piece[..count]);
                 self.wait(job, outgoing, |progress| progress.allowed >= sent + count as u64)?;
@@ -164,7 +164,7 @@ impl Copies {
         }
     }
 
-    /// Where the log of the leader begins: what this replica holds must reach there.
+    /// Where the leader's log begins: this replica's data must reach there.
     fn log_start(&self, job: &Job, outgoing: &Outgoing) -> Result<u64, CopyError> {
         let handle = self.replicas.handle(job.tablet).ok_or(CopyError::NoReplica)?;
         let leader = match handle.leadership() {
@@ -184,7 +184,7 @@ impl Copies {
             let Err(wait_ns) = asked else { return Ok(()) };
             let mut progress = outgoing.progress.lock();
             outgoing.changed.wait_for(&mut progress, Duration::from_nanos(wait_ns.min(LOOK_NS)));
-            // It is this side that waits.
+            // The waiting was on this side.
             progress.received_ns = self.now_ns();
             drop(progress);
             self.keep_alive(job, outgoing)?;
@@ -210,7 +210,7 @@ impl Copies {
         }
     }
 
-    /// Lets the others know from time to time that this side is at work; an error if the copy has ended.
+    /// Sends a sign of life from time to time; an error if the copy has ended.
     fn keep_alive(&self, job: &Job, outgoing: &Outgoing) -> Result<(), CopyError> {
         let now_ns = self.now_ns();
         let mut progress = outgoing.progress.lock();
@@ -223,7 +223,7 @@ impl Copies {
         progress.sent_ns = now_ns;
         drop(progress);
         if let Some(leader) = job.asked_by {
-            // It will receive it the next time.
+            // The leader will receive the next one.
             let _ = self.put(leader, &Frame::Answer { copy: job.copy, state: State::UnderWay, failure: "" });
         }
         Ok(self.put(job.to, &Frame::Alive { copy: job.copy })?)

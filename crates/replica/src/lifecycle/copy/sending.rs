@@ -1,4 +1,4 @@
-//! The copies that this node sends, as others than their threads see them.
+//! The copies that this node sends, as seen by other threads than theirs.
 
 use super::asking::PAUSE_NS;
 use super::meter::{CopyStatus, Meter};
@@ -15,21 +15,21 @@ pub(crate) struct Job {
     pub(crate) tablet: TabletId,
     pub(crate) to: NodeId,
     pub(crate) copy: u64,
-    /// The log index that it must hold, as far as is known: the leader's log begins there.
+    /// The index that the copy must have applied, as far as is known: the leader's log begins there.
     pub(crate) needed: u64,
     /// The leader that has asked for it, if that is another node.
     pub(crate) asked_by: Option<NodeId>,
 }
 
-/// How a copy ended, as the other node says.
+/// How a copy ended, according to the other node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Ended {
     Installed,
-    /// For this reason.
+    /// The receiver refused, for this reason.
     Refused(String),
 }
 
-/// What others have said of a copy so far.
+/// The reports of other nodes on a copy so far.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) have: Option<Vec<Held>>,
@@ -40,7 +40,7 @@ pub(crate) struct Progress {
     pub(crate) sent_ns: u64,
 }
 
-/// A copy that is being sent, as seen from the thread that receives the answers.
+/// A copy that is sent, as seen by the thread that receives the answers.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     pub(crate) progress: Mutex<Progress>,
@@ -67,7 +67,7 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Ends all; returns the threads, which end soon.
+    /// Ends all copies; returns the threads, which end soon.
     pub(crate) fn close(&mut self) -> Vec<JoinHandle<()>> {
         self.closed = true;
         self.under_way.values().for_each(|(_, outgoing)| outgoing.end("the node is stopping"));
@@ -80,17 +80,17 @@ impl Sending {
         of_these.for_each(|(_, (_, outgoing))| outgoing.end("the replica was closed"));
     }
 
-    /// A number for another copy.
+    /// A new copy number.
     pub(crate) fn number(&mut self, clock: &dyn Clock) -> u64 {
         if self.next == 0 {
-            // Another life of this node must not be taken for this one.
+            // Numbers differ from those of this node's former life.
             self.next = clock.wall_us().unsigned_abs();
         }
         self.next += 1;
         self.next
     }
 
-    /// Whether this node sends such a copy, or has done so a moment ago.
+    /// Whether this node sends such a copy, or did so a moment ago.
     pub(crate) fn has(&mut self, tablet: TabletId, to: NodeId, now_ns: u64) -> bool {
         self.ended_ns.retain(|_, ended_ns| now_ns < *ended_ns + PAUSE_NS);
         self.under_way.contains_key(&(tablet, to)) || self.ended_ns.contains_key(&(tablet, to))
@@ -103,7 +103,7 @@ impl Sending {
         self.under_way.iter().map(status).collect()
     }
 
-    /// Takes what the receiver of a copy, or its leader, says.
+    /// Takes a message of a copy's receiver, or of its leader.
     pub(crate) fn answered(&self, from: NodeId, frame: &Frame<'_>, now_ns: u64) {
         let found = self.under_way.iter().find(|(_, (known, _))| *known == frame.copy());
         let Some(((_, to), (_, outgoing))) = found else { return };

@@ -1,7 +1,9 @@
-//! Who sends a copy: the leader asks a follower that has everything, and sends it itself if there is none.
+//! Chooses the sender of a copy: the leader asks a follower that has all entries, and sends the copy itself if there is
+//! none.
 //!
-//! Always true: for one member of one tablet a leader has one copy under way, as far as it knows. Whoever has sent part of a copy is asked again if it can be, as
-//! what was received from it need not be sent again. Which follower otherwise: the one that fewest copies are asked of.
+//! Always true: as far as a leader knows, one copy is under way for one member of one tablet. A node that has sent a
+//! part of a copy is asked again if possible, as the receiver holds that part. Otherwise the follower is chosen that is
+//! asked for the fewest copies.
 
 use super::copies::Copies;
 use super::error::CopyError;
@@ -11,7 +13,8 @@ use diorite_base::{GroupId, NodeId, TabletId};
 use std::sync::Arc;
 
 impl Copies {
-    /// Sees to it that a member that lacks entries of a tablet led here gets a copy, unless one is under way. `able` are other members that have all.
+    /// Makes sure that a member that lacks entries of a tablet led here gets a copy, unless one is under way. `able`
+    /// are other members that have all entries.
     pub(crate) fn provide(self: &Arc<Self>, tablet: TabletId, to: NodeId, able: &[NodeId]) {
         if GroupId::from(tablet) == GroupId::CATALOG {
             return;
@@ -25,9 +28,9 @@ impl Copies {
         let able: Vec<NodeId> = able.iter().copied().filter(|node| is_up(*node)).collect();
         loop {
             let copy = self.sending.lock().number(&*self.replicas.context.clock);
-            // Nothing is locked while something is sent: the answer may come at once, on this thread.
+            // No lock is held while a message is sent: the answer may arrive at once, on this thread.
             let Some(source) = self.asking.lock().begin(tablet, to, copy, &able, now_ns) else {
-                // If it cannot be begun now, whoever needs it asks again.
+                // If it cannot begin now, the member's need is reported again.
                 let _ = self.send(Job { tablet, to, copy, needed: handle.log_start(), asked_by: None });
                 return;
             };
@@ -54,15 +57,15 @@ impl Copies {
             Ok(()) => (State::UnderWay, String::new()),
             Err(failure) => (State::Refused, failure.to_string()),
         };
-        // A leader that does not receive it looks for another after a while.
+        // A leader that does not receive this chooses another sender after a while.
         let _ = self.put(from, &Frame::Answer { copy, state, failure: &failure });
     }
 
-    /// Tells a follower that sends a copy where the log of this node begins, if it leads the tablet.
+    /// Answers a follower that sends a copy with the beginning of this node's log, if this node leads the tablet.
     pub(crate) fn answer_reach(&self, from: NodeId, copy: u64, tablet: TabletId) {
         let handle = self.replicas.handle(tablet);
         if let Some(handle) = handle.filter(|handle| handle.begin_read().is_ok()) {
-            // If it is lost, it is asked for again.
+            // If the answer is lost, the follower asks again.
             let _ = self.put(from, &Frame::Reached { copy, start: handle.log_start() });
         }
     }

@@ -1,10 +1,11 @@
-//! The directory in which a copy is gathered before it takes the place of a replica.
+//! The directory in which a copy is gathered before it replaces a replica's data.
 //!
-//! Always true: a file counts as held only when it is complete, its checksum is that of its sender, and it is durable. Files that never change (`.sst`) are
-//! held over attempts and restarts, in the list `TAKEN`: another attempt from the same source says what it wants, and what is held under the same name, size and
-//! checksum need not come again. File names are numbers that each replica gives on its own: what another source sent counts for nothing. Everything
-//! else (`CURRENT`, the manifest, the options) belongs to one checkpoint and is taken anew each time. What is found after a restart is read and its
-//! checksum compared before it counts.
+//! Always true: a file counts as held only when it is complete and durable, with its sender's checksum. Files that
+//! never change (`.sst`) are held over attempts and restarts, in the list `TAKEN`: another attempt from the same source
+//! lists its files, and those held under the same name, size and checksum are not sent again. Each replica chooses its
+//! file names, so files of another source do not count. All other files (`CURRENT`, the manifest, the options) belong
+//! to one checkpoint and are sent anew each time. Files found after a restart are read, and their checksums compared,
+//! before they count.
 
 use super::error::CopyError;
 use super::wire::{Held, Listed};
@@ -15,11 +16,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 
-/// The list of what is held; no file of a copy has this name.
+/// The list of held files; no file of a copy has this name.
 const TAKEN: &str = "TAKEN";
 
-/// Files are made durable in steps of about this size: what a log on the same disk makes durable meanwhile waits for one of them. At 200 MB/s its slowest
-/// hundredth took 13 ms with steps of 16 MiB, 1.5 ms with these, and the rate was the same.
+/// Files are made durable in steps of about this size: a log on the same disk may have to wait for one step. At 200
+/// MB/s the 99th percentile of its fsyncs was 13 ms with steps of 16 MiB, 1.5 ms with these, and the rate was the same.
 const SYNC_BYTES: u64 = 1 << 20;
 
 /// The file that is being written.
@@ -41,7 +42,7 @@ pub(crate) struct Staged {
 }
 
 impl Staged {
-    /// Goes on with what `directory` holds of a copy from `source`, or begins.
+    /// Continues with what `directory` holds of a copy from `source`, or begins anew.
     pub(crate) fn open(directory: &Path, source: NodeId) -> io::Result<Self> {
         let held = match read_list(directory, source) {
             Some(held) => held,
@@ -70,7 +71,7 @@ impl Staged {
         Ok(staged)
     }
 
-    /// Names the files of the copy. What is not one of them goes. Returns what is held of them.
+    /// Sets the files of the copy. Other files are removed. Returns the files that are held.
     pub(crate) fn want(&mut self, files: Vec<Listed>) -> Result<Vec<Held>, CopyError> {
         self.open = None;
         if let Some(wrong) = files.iter().find(|file| !is_plain(&file.name)) {
@@ -84,7 +85,7 @@ impl Staged {
         Ok(held.map(|(name, (size, crc))| Held { name: name.clone(), size: *size, crc: *crc }).collect())
     }
 
-    /// Removes files that are not held, and the list is written anew.
+    /// Removes files that are not held, and writes the list anew.
     fn tidy(&self) -> io::Result<()> {
         for entry in fs::read_dir(&self.directory)? {
             let entry = entry?;
@@ -104,7 +105,7 @@ impl Staged {
         fs::rename(fresh, self.directory.join(TAKEN))
     }
 
-    /// Takes a piece of a file. The first piece of a file begins it anew.
+    /// Takes a piece of a file. The first piece of a file starts it anew.
     pub(crate) fn write(&mut self, name: &str, offset: u64, data: &[u8]) -> Result<(), CopyError> {
         let Some(wanted) = self.wanted.get(name).copied() else {
             return Err(CopyError::Protocol(format!("{name:?} was not announced")));
@@ -133,7 +134,7 @@ impl Staged {
         Ok(())
     }
 
-    /// The file is complete: from now on it is held, if it is what its sender has.
+    /// The file is complete: it is held from now on, if its checksum is the sender's.
     pub(crate) fn complete(&mut self, name: &str, size: u64, crc: u32) -> Result<(), CopyError> {
         let Some(open) = self.open.take().filter(|open| open.name == name) else {
             return Err(CopyError::Protocol(format!("{name} is not being written")));
@@ -151,12 +152,13 @@ impl Staged {
         if !is_lasting(name) {
             return Ok(());
         }
-        // A line that a crash takes away costs its file again, no more.
+        // If a crash loses a line, the file is sent again.
         let mut list = OpenOptions::new().append(true).open(self.directory.join(TAKEN))?;
         writeln!(list, "{name} {size} {crc}")
     }
 
-    /// The copy is complete: checks that every file is held, and leaves the directory as RocksDB expects it, durable.
+    /// The copy is complete: checks that every file is held, and makes the directory durable in the form that RocksDB
+    /// expects.
     pub(crate) fn finish(&mut self) -> Result<u64, CopyError> {
         if let Some((missing, _)) =
             self.wanted.iter().find(|(name, size)| self.held.get(*name).is_none_or(|(held, _)| held != *size))
@@ -175,12 +177,12 @@ fn is_plain(name: &str) -> bool {
     plain && !name.is_empty() && !name.starts_with('.') && !name.starts_with(TAKEN)
 }
 
-/// Whether the file is never changed and its name never given again by the replica that it is of.
+/// Whether the file never changes and its replica never reuses its name.
 pub(crate) fn is_lasting(name: &str) -> bool {
     name.ends_with(".sst")
 }
 
-/// What the list says, if it is of a copy from `source`. A last line that a crash has cut does not count.
+/// The list's entries, if it is of a copy from `source`. A last line that a crash has cut does not count.
 fn read_list(directory: &Path, source: NodeId) -> Option<BTreeMap<String, (u64, u32)>> {
     let mut lines = BufReader::new(File::open(directory.join(TAKEN)).ok()?).lines();
     if lines.next()?.ok()? != format!("1 {}", source.0) {
@@ -194,7 +196,7 @@ fn read_list(directory: &Path, source: NodeId) -> Option<BTreeMap<String, (u64, 
     Some(lines.map_while(Result::ok).filter_map(entry).collect())
 }
 
-/// The size and the checksum of a file as it is on the disk.
+/// Size and checksum of a file on the disk.
 pub(crate) fn checksum(path: &Path) -> io::Result<(u64, u32)> {
     let mut file = File::open(path)?;
     let (mut hasher, mut size, mut buffer) = (Hasher::new(), 0, vec![0; 256 << 10]);
@@ -261,7 +263,7 @@ mod tests {
         send(&mut staged, "000001.sst", b"one").unwrap();
         send(&mut staged, "000002.sst", b"two").unwrap();
         drop(staged);
-        // Of the same name, but not of the same size; and one that is gone.
+        // One file has another size, one does not exist any more.
         let mut staged = Staged::open(&directory, SOURCE).unwrap();
         assert!(staged.want(listed(&[("000001.sst", 4)])).unwrap().is_empty());
         assert!(!directory.join("000002.sst").exists());

@@ -1,4 +1,4 @@
-//! What travels on the bulk lane. Integers are LEB128 unless given otherwise; a text is its length and its bytes.
+//! The messages of the bulk lane. Integers are LEB128 unless given otherwise; a text is its length and its bytes.
 //!
 //! ```text
 //! frame   := version u8 (2) · kind u8 · copy u64 LE · body
@@ -16,15 +16,15 @@
 //! reached (12): index of the last entry that is not in the leader's log
 //! ```
 //!
-//! 1 to 4 and 8 come from the sender, 5 to 7 from the receiver. 9 and 11 are a leader's request to a follower that it send a copy, and the follower's question
-//! whether the log still begins early enough; 10 and 12 are the answers.
+//! 1 to 4 and 8 are sent by the sender, 5 to 7 by the receiver. 9 is a leader's request that a follower send a copy, 11
+//! the follower's question where the leader's log begins; 10 and 12 are the answers.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::{NodeId, TabletId};
 
 const VERSION: u8 = 2;
 
-/// A file of a copy, as its sender has it.
+/// A file of a copy, as its sender lists it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Listed {
     pub(crate) name: String,
@@ -39,45 +39,45 @@ pub(crate) struct Held {
     pub(crate) crc: u32,
 }
 
-/// What has become of a copy that a leader has asked for.
+/// The state of a copy that a leader has asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
     /// It is being sent.
     UnderWay = 0,
     /// It is installed.
     Done = 1,
-    /// Another has to send it.
+    /// Another node has to send it.
     Refused = 2,
-    /// It was begun; what has come is held.
+    /// The copy broke off; the received files are held.
     Broken = 3,
 }
 
 /// One frame of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Frame<'a> {
-    /// A copy of a tablet follows, or the same copy begins anew with other files.
+    /// A copy of a tablet follows, or the same copy starts anew with other files.
     Begin { copy: u64, tablet: TabletId, applied: u64, files: Vec<Listed> },
-    /// A piece of a file; pieces of a file come in order, the first anew.
+    /// A piece of a file; pieces of a file are sent in order, and the first one starts the file anew.
     Piece { copy: u64, name: &'a str, offset: u64, data: &'a [u8] },
-    /// That was the whole file.
+    /// The file is complete.
     Complete { copy: u64, name: &'a str, size: u64, crc: u32 },
-    /// Those were all files that were missing.
+    /// All missing files were sent.
     End { copy: u64 },
-    /// The receiver has these files from an earlier attempt.
+    /// The receiver holds these files from an earlier attempt.
     Have { copy: u64, files: Vec<Held> },
-    /// The receiver lets so many bytes come, and has taken so many, both counted from the beginning of the copy.
+    /// The credit granted and the bytes taken, both counted from the beginning of the copy.
     Credit { copy: u64, allowed: u64, taken: u64 },
-    /// The receiver has installed the copy, or not.
+    /// The receiver has installed the copy, or has failed to.
     Ended { copy: u64, failure: &'a str },
-    /// The sender is at work, though nothing comes.
+    /// A sign of life of a sender that has nothing to send at the moment.
     Alive { copy: u64 },
-    /// A leader asks for a copy to be sent to another node.
+    /// A leader asks a follower to send a copy to another node.
     Ask { copy: u64, tablet: TabletId, to: NodeId, needed: u64 },
-    /// What has become of that.
+    /// The state of such a copy.
     Answer { copy: u64, state: State, failure: &'a str },
-    /// Where does the leader's log begin?
+    /// A follower asks where the leader's log begins.
     Reach { copy: u64, tablet: TabletId },
-    /// After this index.
+    /// It begins after this index.
     Reached { copy: u64, start: u64 },
 }
 
@@ -99,7 +99,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// Which copy it is about.
+    /// The number of the copy.
     pub(crate) fn copy(&self) -> u64 {
         self.kind_and_copy().1
     }
@@ -216,7 +216,7 @@ fn list<'a, T>(
     reader: &mut Reader<'a>,
     one: impl Fn(&mut Reader<'a>) -> Result<T, Malformed>,
 ) -> Result<Vec<T>, Malformed> {
-    // Not reserved: the count is not to be believed before that many are there.
+    // Capacity is not reserved: the count may be false.
     let count = reader.varint()?;
     let mut found = Vec::new();
     for _ in 0..count {
@@ -225,7 +225,7 @@ fn list<'a, T>(
     Ok(found)
 }
 
-/// Reads arbitrary bytes as a frame, which must come back as it was read.
+/// Reads arbitrary bytes as a frame, which must encode to the same bytes.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn check_frame(input: &[u8]) {
     if let Ok(frame) = Frame::decode(input) {

@@ -103,7 +103,7 @@ impl Script {
         self.trio.nodes.get_mut(&node).unwrap_or_else(|| panic!("node {node} is down"))
     }
 
-    /// Writes down what has happened since the last time.
+    /// Records the changes since the last call.
     fn observe(&mut self) {
         let frames = std::mem::take(&mut *self.trio.air.sent.lock().unwrap());
         for (from, to, lane, frame) in frames {
@@ -213,7 +213,7 @@ impl Script {
         self.trio.nodes.contains_key(&node) && self.trio.answers(node)
     }
 
-    /// What is asked of the nodes.
+    /// Carries out a request to the nodes.
     fn ask(&mut self, request: &str, ids: &[u64]) {
         let members = || Members { voters: ids.iter().copied().map(NodeId).collect(), learners: Vec::new() };
         let leader = (1..=self.count).find(|id| self.is_serving(*id));
@@ -233,7 +233,7 @@ impl Script {
             "reopen" => self.trio.nodes.values_mut().for_each(|node| node.core.reopen(TABLET, ids[0])),
             other => panic!("{other} is not a command"),
         }
-        // What was asked for leaves with the next turn.
+        // The requests are sent with the next turn.
         self.trio.nodes.values_mut().for_each(Node::turn);
         self.observe();
         self.trio.deliver();

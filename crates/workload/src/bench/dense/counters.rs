@@ -1,7 +1,7 @@
-//! What the servers have read and written, by their own counters and by those that Linux keeps of their processes.
+//! Reads and writes of the servers, by their own counters and by Linux's of their processes.
 //!
-//! Always true: a counter that one of the servers does not have is absent for all of them, never 0; the differences of two moments are what was done in
-//! between, by whomever.
+//! Always true: a counter that one of the servers does not have is absent for all of them, never 0; the difference of
+//! two moments is the activity in between, whoever caused it.
 
 use std::net::IpAddr;
 
@@ -22,7 +22,7 @@ impl Blocks {
     }
 }
 
-/// What was counted up to one moment, over all servers.
+/// The counters at one moment, over all servers.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Counters {
     /// Blocks that were read from files into the cache.
@@ -36,7 +36,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What was counted since.
+    /// The growth since `before`.
     pub fn since(&self, before: &Self) -> Self {
         let less = |now: f64, before: f64| (now - before).max(0.0);
         Self {
@@ -83,14 +83,15 @@ impl Counters {
     }
 }
 
-/// What the servers hold at one moment.
+/// The contents of the servers at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Held {
     pub files: f64,
     pub file_bytes: f64,
     pub blocks: Blocks,
     pub reader_bytes: f64,
-    /// Flushes and compactions that run. (RocksDB counts one as waiting as long as there are many runs, though none of them is to be merged.)
+    /// Running flushes and compactions. (Not pending ones: RocksDB counts a compaction as pending while there are many sorted runs, even if it will merge
+    /// none of them.)
     pub busy: f64,
 }
 
@@ -117,7 +118,7 @@ impl Held {
     }
 }
 
-/// Who is asked.
+/// The servers that are asked.
 #[derive(Debug, Clone)]
 pub struct Counted {
     pub addresses: Vec<IpAddr>,
@@ -136,7 +137,7 @@ impl Counted {
         Some(sum)
     }
 
-    /// What they hold now; `None` until they have looked into the files that came last.
+    /// The present contents; `None` until the servers have measured the newest files.
     pub async fn held(&self) -> Option<Held> {
         let mut sum = Held::default();
         for &address in &self.addresses {

@@ -1,6 +1,6 @@
 //! A control group that limits the memory of the servers under test, their share of the page cache included.
 //!
-//! Always true: processes are in it or the reason why not is told; it is removed with its last process. Left out: limits for servers that were not started here.
+//! Always true: processes are in the group, or the error says why not; the group is removed with its last process. Left out: limits for servers that were not started here.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ pub enum NoGroup {
     /// The system does not allow it.
     #[error("{}: {source}", path.display())]
     Refused {
-        /// What could not be made or written.
+        /// The file or folder that could not be created or written.
         path: PathBuf,
         /// The system's answer.
         source: std::io::Error,
@@ -64,11 +64,11 @@ impl MemoryGroup {
 
 fn make(path: &Path, limit: &str, limit_bytes: u64) -> std::io::Result<()> {
     fs::create_dir(path)?;
-    // In what is no control group, or one without this controller, the file is not there, and must not be made.
+    // Without `create`: where this is no control group, or one without the memory controller, the file must not appear.
     let limited = fs::OpenOptions::new().write(true).open(path.join(limit));
     let limited = limited.and_then(|mut file| std::io::Write::write_all(&mut file, limit_bytes.to_string().as_bytes()));
     if limited.is_err() {
-        // It is empty: nothing else was made in it.
+        // The folder is empty: only the kernel's own files are in it.
         let _ = fs::remove_dir(path);
     }
     limited

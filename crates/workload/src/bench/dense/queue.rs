@@ -1,7 +1,9 @@
-//! Rows that are no more, and one hot row: a queue of which everything that was put in is taken out again, rows that expire, conditional updates of a counter.
+//! Deleted and expired rows, and one hot row: a queue from which every row is taken out again, rows that expire,
+//! conditional updates of a counter.
 //!
-//! Always true: the first row of the queue is asked for all the time while rows come and go, and every answer is the row that is next; the counter ends at what was
-//! acknowledged. Left out: several consumers, which would race for the same rows.
+//! Always true: the first row of the queue is read all the time while rows come and go, and every answer is the row
+//! that is next; the counter ends at the number of acknowledged updates. Left out: several consumers, which would race
+//! for the same rows.
 
 use std::time::Duration;
 
@@ -20,14 +22,14 @@ use crate::session::{connect, execute_schema, prepare, use_keyspace};
 use crate::status::say;
 use crate::timer::pause;
 
-/// How much of it is run.
+/// The size of the phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QueueSizes {
     /// Rows that go through the queue.
     pub rows: usize,
     /// How long expiring rows live.
     pub ttl_s: u64,
-    /// How long it is waited until the last looks.
+    /// How long to wait until the last reads.
     pub rest: Duration,
     /// Rounds of the hot row, of each client.
     pub rounds: usize,
@@ -36,7 +38,7 @@ pub struct QueueSizes {
 impl QueueSizes {
     /// For tests.
     pub const TINY: Self = Self { rows: 2_000, ttl_s: 1, rest: Duration::from_secs(1), rounds: 50 };
-    /// As the goals say.
+    /// The limits of the goals.
     pub const WHOLE: Self = Self { rows: 100_000, ttl_s: 5, rest: Duration::from_secs(60), rounds: 2_000 };
 }
 
@@ -44,13 +46,13 @@ impl QueueSizes {
 const BATCH: usize = 64;
 /// Requests in flight.
 const IN_FLIGHT: usize = 16;
-/// Between two looks at the first row.
+/// The time between two reads of the first row.
 const LOOK: Duration = Duration::from_millis(5);
 const CLIENTS: usize = 8;
-/// Looks after the rest.
+/// The number of reads after the pause.
 const LAST_LOOKS: usize = 200;
 
-/// Runs all of it.
+/// Runs the whole phase.
 pub async fn run(
     connection: &ConnectionArguments,
     counted: &Counted,
@@ -76,7 +78,7 @@ pub async fn run(
     Ok(figures)
 }
 
-/// How rows go.
+/// The ways in which rows disappear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// They are deleted, the first one first.
@@ -164,7 +166,7 @@ impl<'s> Queue<'s> {
         ])
     }
 
-    /// Looks at the first row: milliseconds, and its number.
+    /// Reads the first row: milliseconds, and its number.
     async fn look(&self, clock: &SystemClock) -> Result<(f64, Option<i64>), WorkloadError> {
         let began_ns = clock.monotonic_ns();
         let found = self.session.execute_unpaged(&self.first, ()).await.map_err(failed)?;
@@ -203,12 +205,12 @@ fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.get(values.len() / 2).copied()
 }
 
-/// Clients that count up the same cell, each from what it saw last.
+/// Clients that increment the same cell, each from the value it saw last.
 async fn hot_row(session: &Session, rounds: usize) -> Result<Vec<Figure>, WorkloadError> {
     execute_schema(session, "CREATE TABLE IF NOT EXISTS hot (k text PRIMARY KEY, n bigint)").await?;
     session.query_unpaged("INSERT INTO hot (k, n) VALUES ('hot', 0)", ()).await.map_err(failed)?;
     let mut update = prepare(session, "UPDATE hot SET n = ? WHERE k = 'hot' IF n = ?", Consistency::Quorum).await?;
-    // An update that is refused shows what it found, one that is applied does not.
+    // A refused update shows the value it found, an applied one does not.
     update.set_use_cached_result_metadata(false);
     let clock = SystemClock::new();
     let began_ns = clock.monotonic_ns();

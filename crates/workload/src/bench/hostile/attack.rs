@@ -1,6 +1,8 @@
-//! Connections that send hostile requests, and what they are answered.
+//! Connections that send hostile requests, and the answers to them.
 //!
-//! Always true: each connection has a thread of its own, so that making and sending what is large does not delay the reads that are timed; a connection that the server closes, or that it does not answer in time, is replaced by another, after a pause; what happened is counted. Left out: keeping to the protocol.
+//! Always true: each connection has a thread of its own, so that making and sending large requests does not delay the
+//! timed reads. A connection that the server closes, or does not answer in time, is replaced by another after a pause.
+//! All events are counted. Left out: following the protocol.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,22 +22,22 @@ use super::classes::{Class, Sends};
 use crate::pipelined::frames;
 use crate::timer::pause;
 
-/// How long an answer is waited for: longer than a server lets a request run.
+/// How long to wait for an answer: longer than a server lets a request run.
 const ANSWER: Duration = Duration::from_secs(15);
-/// How long whoever was cut off waits before the next connection.
+/// The pause before the next connection after one was closed.
 const AGAIN: Duration = Duration::from_millis(10);
-/// The most of an answer that tells it from others.
+/// The most of an answer that distinguishes it from others.
 const KEPT_CHARACTERS: usize = 70;
 /// Answers that differ from all before them count together from here on.
 const KINDS: usize = 12;
-/// How nice threads are that send hostile requests.
+/// The nice value of threads that send hostile requests.
 const NICE: i32 = 10;
-/// So much is sent by one call of the system.
+/// The most bytes sent by one system call.
 const PIECE_BYTES: usize = 64 << 10;
-/// Version 4, of which requests are.
+/// The protocol version byte of requests, version 4.
 const REQUEST_VERSION: u8 = 4;
 
-/// How often each answer came.
+/// Counts of each answer.
 pub type Answers = BTreeMap<String, u64>;
 
 /// One class against one node.
@@ -46,13 +48,14 @@ pub struct Attack {
     connections: usize,
     sent: AtomicU64,
     answers: Mutex<Answers>,
-    /// Nothing more is to be sent.
+    /// Nothing more is sent.
     is_over: AtomicBool,
-    /// What is not answered is not waited for.
+    /// Answers are no longer waited for.
     cut: watch::Sender<bool>,
 }
 
-/// From now on this thread runs after those that send and time the reads. Where that is refused, it competes with them.
+/// Lowers the priority of this thread below those that send and time the reads. If the system refuses, it competes with
+/// them.
 fn lower_priority() {
     let _ = setpriority_process(None, NICE);
 }
@@ -66,7 +69,7 @@ impl Attack {
         Arc::new(Self { class, node, keyspace, connections, sent, answers, is_over, cut })
     }
 
-    /// What was answered up to now.
+    /// The answers so far.
     pub fn answers(&self) -> Answers {
         self.answers.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -80,7 +83,7 @@ impl Attack {
         *answers.entry(kept).or_default() += 1;
     }
 
-    /// Sends what has to be there before.
+    /// Sends the statements that prepare the phase.
     pub async fn prepare(&self) {
         let Some(before) = self.class.before else { return };
         let outcome = async { ask(&mut open(&self.node, &self.keyspace).await?, &before()).await };
@@ -102,7 +105,7 @@ impl Attack {
         (0..self.connections).map(connection).collect()
     }
 
-    /// Ends what [`Attack::begin`] began; answers that are on their way have `limit` to come.
+    /// Ends the hostile requests; answers under way may arrive within `limit`.
     pub async fn end(&self, begun: Vec<tokio::task::JoinHandle<()>>, limit: Duration) {
         self.is_over.store(true, Ordering::Relaxed);
         let mut ended = futures::future::join_all(begun);
@@ -195,7 +198,7 @@ async fn open(node: &str, keyspace: &str) -> Result<TcpStream, Unanswered> {
     Ok(stream)
 }
 
-/// Sends a statement and says in a few words what is answered.
+/// Sends a statement and returns a short text of the answer.
 async fn ask(stream: &mut TcpStream, statement: &str) -> Result<String, Unanswered> {
     let mut request = Vec::new();
     frames::query(&mut request, statement);

@@ -1,6 +1,7 @@
-//! The hostile requests, class by class.
+//! The hostile requests, by class.
 //!
-//! Always true: what a class sends depends on nothing but how many it has sent; each class is named after what it wants too much of. Left out: sending it ([`super::attack`]).
+//! Always true: the requests of a class depend only on their number; each class is named after the resource that it
+//! overuses. Left out: sending them ([`super::attack`]).
 
 use std::fmt::Write as _;
 
@@ -26,12 +27,12 @@ const READ_EVERY: u64 = 500;
 pub struct Class {
     pub name: &'static str,
     pub what: &'static str,
-    /// What is sent once, before.
+    /// The statement that is sent once before the phase.
     pub before: Option<fn() -> String>,
     pub sends: Sends,
 }
 
-/// What a class sends.
+/// The requests of a class.
 #[derive(Debug)]
 pub enum Sends {
     /// One statement again and again, each time once it is answered.

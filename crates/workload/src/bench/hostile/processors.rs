@@ -40,7 +40,7 @@ impl Processors {
         Self { clock: SystemClock::new(), machine_s, client_s }
     }
 
-    /// What was used since.
+    /// The use since this was made.
     pub(super) fn used(&self) -> Used {
         let now = Self::now();
         let elapsed_s = (self.clock.monotonic_ns() as f64 / 1e9).max(f64::MIN_POSITIVE);

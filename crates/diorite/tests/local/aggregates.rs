@@ -41,16 +41,16 @@ fn aggregates_do_not_make_rows_travel() {
     let by_rows = sent() - before;
     assert!(by_rows > (ROWS * VALUE_BYTES / 3) as u64, "most tablets are led elsewhere: {by_rows} bytes");
 
-    let (before, folded) = (sent(), total(&local, "diorite_routed_folded_total"));
+    let (before, aggregates) = (sent(), total(&local, "diorite_routed_aggregates_total"));
     assert_eq!(count(&mut client, "ks.t"), ROWS as i64);
     let read = client.run("SELECT sum(n), min(c), max(v), count(v) FROM ks.t");
     let wire = |cell: usize| read.rows[0][cell].clone().unwrap();
     assert_eq!(wire(0), ((ROWS * (ROWS - 1) / 2) as i64).to_be_bytes());
     assert_eq!((wire(1), wire(2)), (0i32.to_be_bytes().to_vec(), value));
     assert_eq!(wire(3), (ROWS as i64).to_be_bytes());
-    assert!(total(&local, "diorite_routed_folded_total") > folded, "leaders elsewhere folded their rows");
-    let by_folds = sent() - before;
-    assert!(by_folds < by_rows / 20, "{by_folds} bytes for two aggregates, {by_rows} for the rows");
+    assert!(total(&local, "diorite_routed_aggregates_total") > aggregates, "leaders elsewhere aggregated their rows");
+    let by_aggregates = sent() - before;
+    assert!(by_aggregates < by_rows / 20, "{by_aggregates} bytes for two aggregates, {by_rows} for the rows");
 
     let before = sent();
     let groups = client.run("SELECT k, count(*), sum(n) FROM ks.t GROUP BY k");
@@ -71,7 +71,7 @@ fn aggregates_do_not_make_rows_travel() {
     let by_partitions = sent() - before;
     assert!(by_partitions < 30 * VALUE_BYTES as u64, "{by_partitions} bytes for 30 partitions of 10 rows");
     // Rows that are named by their whole keys, of one partition and of many.
-    let (before, folded) = (sent(), total(&local, "diorite_routed_folded_total"));
+    let (before, aggregates) = (sent(), total(&local, "diorite_routed_aggregates_total"));
     let named =
         |numbers: std::ops::Range<usize>| numbers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ");
     for k in 0..12 {
@@ -84,7 +84,7 @@ fn aggregates_do_not_make_rows_travel() {
     let read =
         client.run(&format!("SELECT sum(n) FROM ks.t WHERE k IN ({}) AND c IN ({})", named(0..100), named(0..500)));
     assert_eq!(read.rows[0][0].as_deref().unwrap(), (500i64 * 499 / 2).to_be_bytes());
-    assert!(total(&local, "diorite_routed_folded_total") > folded, "leaders elsewhere folded their rows");
+    assert!(total(&local, "diorite_routed_aggregates_total") > aggregates, "leaders elsewhere aggregated their rows");
     let by_keys = sent() - before;
     assert!(by_keys < by_rows / 2, "{by_keys} bytes for named rows, keys included, {by_rows} for all rows");
 }
