@@ -25,7 +25,7 @@ use crate::data::{Version, write_value};
 use crate::error::Violation;
 use crate::key_state::WriteTicket;
 use crate::latency::OperationKind;
-use crate::runner::Shared;
+use crate::runner::shared::Shared;
 use crate::session::Statements;
 use crate::timer::pause;
 use crate::workloads::RowSet;

@@ -12,7 +12,7 @@ use crate::process::Environment;
 
 mod chart;
 mod html;
-mod results;
+pub mod results;
 
 pub use results::{Figure, Header, PhaseResult, Report, Sample};
 

@@ -23,7 +23,7 @@ use crate::pipelined::Pipelined;
 use crate::timer::{interruption, pause};
 use crate::workloads::{Scratch, Workload};
 
-mod shared;
+pub mod shared;
 
 use shared::lock;
 pub use shared::{Plan, Shared};

@@ -19,7 +19,7 @@ use scylla::value::CqlTimestamp;
 use crate::WorkloadError;
 use crate::error::{Failure, Problem, Violation};
 use crate::session::{Statements, execute_schema, prepare};
-use crate::workloads::Scratch;
+use crate::workloads::scratch::Scratch;
 
 const USERS: usize = 100;
 /// A user has between 5 and 10 metrics and as many nodes.

@@ -21,7 +21,7 @@ use crate::latency::OperationKind;
 use crate::session::{Statements, execute_schema, prepare};
 use crate::timeseries::Timeseries;
 
-mod scratch;
+pub mod scratch;
 
 pub use scratch::Scratch;
 

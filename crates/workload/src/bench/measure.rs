@@ -8,7 +8,7 @@ use super::stopwatch::Stopwatch;
 use super::watch::NodesSample;
 use crate::WorkloadError;
 use crate::process::{Sampler, Usage};
-use crate::report::{PhaseResult, Sample};
+use crate::report::results::{PhaseResult, Sample};
 use crate::runner::{Executor, Interval, Observer, Outcome, drive};
 use crate::status::{StatusLine, say};
 
