@@ -405,9 +405,9 @@ mod tests {
         assert_eq!(turns.waiting(), 2);
         drop(all.remove(1));
         assert_eq!(turns.waiting(), 1);
-        let third = all.remove(1).1.now_or_never().unwrap().unwrap();
+        let passed_on = all.remove(0).1.now_or_never().unwrap().unwrap();
         assert!((&mut all[0].1).now_or_never().is_none());
-        drop(third);
+        drop(passed_on);
         assert!(all.remove(0).1.now_or_never().unwrap().is_ok());
     }
 
@@ -441,10 +441,10 @@ mod tests {
         assert!(waiting.iter_mut().all(|waiting| waiting.now_or_never().is_none()));
         assert!(matches!(taking(&turns, caller(2, 1)).1, Some(Err(_))));
         let mut turn = Some(first);
-        for waiting in &mut [1, 2, 0].map(|at| std::mem::replace(&mut waiting[at], futures::future::pending().boxed()))
-        {
+        // The connection that has had the last turn comes after the next one.
+        for at in [1, 0, 2] {
             drop(turn.take());
-            turn = waiting.now_or_never().unwrap();
+            turn = (&mut waiting[at]).now_or_never().unwrap();
             assert!(turn.is_some());
         }
     }
