@@ -10,6 +10,7 @@ use crate::api::{
 pub use crate::client::AdminError;
 use crate::client::Client;
 use crate::password;
+use crate::percent::encoded;
 use crate::tables;
 use diorite_base::text::Size;
 use serde::Serialize;
@@ -463,12 +464,6 @@ fn query(filter: &TabletFilter) -> String {
     ];
     let given = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
     given.collect::<Vec<_>>().join("&")
-}
-
-/// Percent-encoding of all that is not plain (RFC 3986, 2.3).
-pub(crate) fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }
 
 fn wait_until(wanted: bool, mut is_so: impl FnMut() -> Result<bool, AdminError>) -> Result<(), AdminError> {

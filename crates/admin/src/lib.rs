@@ -15,6 +15,7 @@ pub mod login;
 mod of_node;
 mod pages;
 mod password;
+mod percent;
 mod routes;
 pub mod server;
 mod tables;

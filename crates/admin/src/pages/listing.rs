@@ -4,6 +4,7 @@
 //! kept and ignored.
 
 use super::show;
+use crate::percent::encoded;
 use maud::{Markup, html};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -64,7 +65,6 @@ impl Parameters {
 }
 
 fn address(path: &str, given: &BTreeMap<String, String>) -> String {
-    let encoded = crate::command::encoded;
     let pairs: Vec<String> =
         given.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
     if pairs.is_empty() { path.to_owned() } else { format!("{path}?{}", pairs.join("&")) }

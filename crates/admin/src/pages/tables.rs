@@ -6,7 +6,7 @@ use super::question::{Asked, ask, parameters};
 use super::show::{Tone, badge, count, facts, optional, section, size, text, tile};
 use crate::NodeView;
 use crate::api::{Ask, TableDetail, TableShare, TableStatus};
-use crate::command::encoded;
+use crate::percent::encoded;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
