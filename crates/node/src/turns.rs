@@ -384,12 +384,12 @@ mod tests {
     fn turns_go_round_by_client_and_then_by_connection() {
         let turns = Turns::new(1, 100, "full");
         let first = taking(&turns, caller(1, 1)).1.unwrap().unwrap();
-        let (busy, calm, other) = ([caller(1, 1); 3], [caller(1, 2)], [caller(2, 1); 2]);
-        let all = waiting(&turns, busy.into_iter().chain(calm).chain(other));
+        let (busy, single, other) = ([caller(1, 1); 3], [caller(1, 2)], [caller(2, 1); 2]);
+        let all = waiting(&turns, busy.into_iter().chain(single).chain(other));
         let expected = [caller(2, 1), caller(1, 1), caller(2, 1), caller(1, 2), caller(1, 1), caller(1, 1)];
         assert_eq!(order(first, all), expected);
         let first = taking(&turns, caller(1, 1)).1.unwrap().unwrap();
-        let all = waiting(&turns, busy.into_iter().chain(calm));
+        let all = waiting(&turns, busy.into_iter().chain(single));
         assert_eq!(order(first, all), [caller(1, 2), caller(1, 1), caller(1, 1), caller(1, 1)]);
     }
 

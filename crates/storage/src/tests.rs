@@ -7,6 +7,8 @@ use diorite_raft::{Entry, LogPosition, LogReader};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
+mod measured;
+
 /// Values are little-endian counters that merge by addition; compaction removes those that are zero.
 struct Sums;
 

@@ -130,7 +130,7 @@ fn what_is_sent_to_tablets_ends_with_the_request() {
 fn long_work_is_done_and_freed_elsewhere() {
     let database = Database::with_keyspace();
     database.run("CREATE TABLE t (k int, c int, d int, v int, PRIMARY KEY (k, c, d))").unwrap();
-    let counts = || (database.kv.long_works.load(Ordering::Relaxed), database.kv.discarded.load(Ordering::Relaxed));
+    let counts = || (database.kv.long.works.load(Ordering::Relaxed), database.kv.discarded.load(Ordering::Relaxed));
     let mut done = counts();
     let mut elsewhere = |statement: &str| {
         drop(database.run(statement));
@@ -162,9 +162,9 @@ fn large_rows_of_several_partitions_are_taken_in_elsewhere_and_many_small_ones_t
     let database = Database::with_keyspace();
     database.run("CREATE TABLE t (k int PRIMARY KEY, v text) WITH tablets = 1").unwrap();
     let long_works = |statement: &str| {
-        let before = database.kv.long_works.load(Ordering::Relaxed);
+        let before = database.kv.long.works.load(Ordering::Relaxed);
         database.run(statement).unwrap();
-        database.kv.long_works.load(Ordering::Relaxed) - before
+        database.kv.long.works.load(Ordering::Relaxed) - before
     };
     let insert = |k: usize, bytes: usize| {
         database.run(&format!("INSERT INTO t (k, v) VALUES ({k}, '{}')", "x".repeat(bytes))).unwrap();
@@ -208,13 +208,13 @@ fn long_work_that_is_refused_was_not_begun_and_what_was_decided_is_answered_all_
     database.run("CREATE TABLE t (k int PRIMARY KEY, v text) WITH tablets = 1").unwrap();
     let insert = format!("INSERT INTO t (k, v) VALUES (1, '{}')", "x".repeat(300 << 10));
     database.run(&insert).unwrap();
-    database.kv.refuses_long.store(true, Ordering::Relaxed);
+    database.kv.long.is_refused.store(true, Ordering::Relaxed);
     let writes = database.kv.writes.load(Ordering::Relaxed);
     assert_eq!(database.run(&insert).unwrap_err().code(), ErrorCode::Overloaded);
     assert_eq!(database.kv.writes.load(Ordering::Relaxed), writes, "nothing was sent");
-    let long_works = database.kv.long_works.load(Ordering::Relaxed);
+    let long_works = database.kv.long.works.load(Ordering::Relaxed);
     // The condition has been decided, and the answer holds the row.
     database.run("UPDATE t SET v = 'y' WHERE k = 1 IF v = 'z'").unwrap();
-    assert!(database.kv.long_works.load(Ordering::Relaxed) > long_works);
+    assert!(database.kv.long.works.load(Ordering::Relaxed) > long_works);
     assert_eq!(database.kv.writes.load(Ordering::Relaxed), writes + 1);
 }

@@ -46,6 +46,15 @@ pub enum Fate {
     Refused(KvError),
 }
 
+/// Long work.
+#[derive(Default)]
+pub struct Long {
+    /// How often some, or a drop, was moved to another thread.
+    pub works: AtomicUsize,
+    /// As if too much of it waited.
+    pub is_refused: AtomicBool,
+}
+
 /// See the top of this module.
 pub struct MemoryKv {
     catalog: ArcSwap<Catalog>,
@@ -82,10 +91,7 @@ pub struct MemoryKv {
     pub writes: AtomicUsize,
     /// When the write that was sent last ends.
     pub deadline_ns: AtomicU64,
-    /// How often long work, or a drop, was moved to another thread.
-    pub long_works: AtomicUsize,
-    /// As if too many of them waited.
-    pub refuses_long: AtomicBool,
+    pub long: Long,
     pub discarded: AtomicUsize,
     /// After so many changes of the catalog, one fails with this.
     pub failing_change: Mutex<Option<(usize, KvError)>>,
@@ -128,8 +134,7 @@ impl MemoryKv {
             fates: Mutex::default(),
             writes: AtomicUsize::new(0),
             deadline_ns: AtomicU64::new(0),
-            long_works: AtomicUsize::new(0),
-            refuses_long: AtomicBool::new(false),
+            long: Long::default(),
             discarded: AtomicUsize::new(0),
             failing_change: Mutex::default(),
         }
@@ -446,14 +451,14 @@ impl Kv for MemoryKv {
     }
 
     async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, KvError> {
-        if self.refuses_long.load(Ordering::Relaxed) {
+        if self.long.is_refused.load(Ordering::Relaxed) {
             return Err(KvError::Overloaded("too many long statements wait"));
         }
         Ok(self.finish_long(work).await)
     }
 
     async fn finish_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        self.long_works.fetch_add(1, Ordering::Relaxed);
+        self.long.works.fetch_add(1, Ordering::Relaxed);
         work()
     }
 

@@ -122,12 +122,12 @@ fn fill(database: &Database, rows: usize) {
 fn a_refused_batch_says_that_it_does_not_show_all_and_is_answered_beside_the_threads_that_serve() {
     let database = database();
     fill(&database, 30);
-    let before = database.kv.long_works.load(Ordering::Relaxed);
+    let before = database.kv.long.works.load(Ordering::Relaxed);
     let reply = batch(&database, 30, 30).unwrap();
     assert_eq!(shown(&reply), 11);
     assert!(reply.body_bytes() <= MAX_SHOWN_BYTES + 200_000, "{}", reply.body_bytes());
     assert!(reply.warnings.iter().any(|warning| warning.contains("(SHOWN_BYTES)")), "{:?}", reply.warnings);
-    assert_eq!(database.kv.long_works.load(Ordering::Relaxed) - before, 2, "to decode it, and to make it");
+    assert_eq!(database.kv.long.works.load(Ordering::Relaxed) - before, 2, "to decode it, and to make it");
     let reply = batch(&database, 5, 5).unwrap();
     assert_eq!((shown(&reply), reply.warnings.len()), (5, 0));
 }
