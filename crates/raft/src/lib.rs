@@ -8,7 +8,7 @@
 //! 3. when the log is durable, [`Group::persisted`] takes the step back and gives the entries that are now committed;
 //! 4. when those are applied, [`Group::applied`];
 //! 5. the entries that [`Group::take_fetches`] asks for are read from the log by another thread, and returned through
-//! [`Group::fetched`].
+//!    [`Group::fetched`].
 //!
 //! Always true: nothing here reads a clock, spawns, locks or does I/O; only `persisted` reports a step's entries to
 //! consensus as durable. A group of one voter takes the same turns as any other. There are no ticks: the support

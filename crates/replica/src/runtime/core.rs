@@ -120,7 +120,7 @@ impl<E: Engine> Core<E> {
             return Vec::new();
         }
         let replicas = &self.replicas;
-        let leads = |replica: &&Box<Replica<E>>, term| replica.group.is_leader() && replica.group.term() == term;
+        let leads = |replica: &Replica<E>, term| replica.group.is_leader() && replica.group.term() == term;
         let due = self.sizes.take_due(|tablet, term| {
             let replica = replicas.get(&tablet).filter(|replica| replica.failure.is_none() && leads(replica, term));
             replica.map(|replica| replica.applied.index)
