@@ -327,15 +327,15 @@ pub trait TabletView {
         end: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EvaluationFailed>;
-    /// As [`Self::scan`], but it may also end after fewer entries, where it would have to pass many that were removed. What is stored decides where, and how it is stored:
-    /// what readers see afterwards must not depend on it.
+    /// As [`Self::scan`], but it gives up where it would have to pass many removed entries. Returns whether it has not: then `visit` has seen all, or has returned false. That
+    /// depends on how the data is stored, which differs between replicas: what readers find afterwards must not depend on it.
     fn scan_briefly(
         &self,
         start: &[u8],
         end: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EvaluationFailed> {
-        self.scan(start, end, visit)
+    ) -> Result<bool, EvaluationFailed> {
+        self.scan(start, end, visit).map(|()| true)
     }
 }
 

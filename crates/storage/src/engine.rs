@@ -65,13 +65,14 @@ pub trait TabletData: Send + Sync + 'static {
     }
     /// Calls `visit` with each entry of the range until it returns false. Returns whether the range was exhausted.
     fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError>;
-    /// As [`Self::scan`], but it ends early where many removed entries lie one after another.
+    /// As [`Self::scan`], but it gives up where many removed entries lie one after another. Returns whether it has not: then
+    /// `visit` has seen all, or has returned false.
     fn scan_briefly(
         &self,
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StorageError> {
-        self.scan(range, visit).map(drop)
+    ) -> Result<bool, StorageError> {
+        self.scan(range, visit).map(|_| true)
     }
 }
 

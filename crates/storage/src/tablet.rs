@@ -563,12 +563,12 @@ impl TabletData for Tablet {
         &self,
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), StorageError> {
+    ) -> Result<bool, StorageError> {
         let mut options = scan_options(range);
         options.set_max_skippable_internal_keys(REMOVED_PASSED);
         match self.iterate(options, range, visit) {
-            Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Incomplete => Ok(()),
-            ended => ended.map(drop),
+            Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Incomplete => Ok(false),
+            ended => ended.map(|_| true),
         }
     }
 }

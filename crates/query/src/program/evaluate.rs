@@ -28,8 +28,8 @@ use std::rc::Rc;
 
 /// Up to this many rows are removed key by key, more by one range deletion.
 const MAX_POINT_DELETES: usize = 64;
-/// So many range deletions of a program remove what they delete at once. What the others delete is gone for readers all the same, and goes with the next compaction.
-const REMOVING_DELETIONS: u32 = 64;
+/// So many range deletions of a program look for the rows that they remove; the others remove the range unseen.
+const LOOKING_DELETIONS: u32 = 64;
 
 /// Carries out the evaluated writes of tablets.
 #[derive(Debug, Default, Clone, Copy)]
@@ -46,7 +46,7 @@ impl Evaluator for TabletEvaluator {
         let program = Program::decode(program)
             .map_err(|_| EvaluationFailed("a program is malformed or of a newer version".to_owned()))?;
         let now_s = now_seconds(context.stamp_us);
-        let run = Run { context, stored: Stored::new(view, now_s, &program.dropped_columns), removing: Cell::new(0) };
+        let run = Run { context, stored: Stored::new(view, now_s, &program.dropped_columns), looking: Cell::new(0) };
         Ok(run.program(&program, changes)?.encode())
     }
 
@@ -112,8 +112,8 @@ impl From<EvaluationFailed> for Stop {
 struct Run<'v> {
     context: EvaluationContext,
     stored: Stored<'v>,
-    /// Range deletions that have removed what they delete.
-    removing: Cell<u32>,
+    /// Range deletions that have looked for the rows that they remove.
+    looking: Cell<u32>,
 }
 
 impl Run<'_> {
@@ -325,19 +325,18 @@ impl Run<'_> {
 
     /// Nothing stored is newer than the deletion, so it need not stay.
     fn remove_rows(&self, start: &[u8], end: &[u8], changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
-        let removing = self.removing.replace(self.removing.get() + 1);
-        if removing >= REMOVING_DELETIONS {
-            return Ok(());
-        }
         let mut keys: Vec<Vec<u8>> = Vec::new();
-        self.stored.view.scan_briefly(start, end, &mut |key, _| {
-            keys.push(key.to_vec());
-            keys.len() <= MAX_POINT_DELETES
-        })?;
-        if keys.len() > MAX_POINT_DELETES {
-            changes.delete_range(start, end);
-        } else {
+        let looking = self.looking.replace(self.looking.get() + 1);
+        let has_seen_all = looking < LOOKING_DELETIONS
+            && self.stored.view.scan_briefly(start, end, &mut |key, _| {
+                keys.push(key.to_vec());
+                keys.len() <= MAX_POINT_DELETES
+            })?;
+        // Either way nothing of the range is left on any replica: a header that is purged hides no row any more, and counters are never hidden by one.
+        if has_seen_all && keys.len() <= MAX_POINT_DELETES {
             keys.iter().for_each(|key| changes.delete(key));
+        } else {
+            changes.delete_range(start, end);
         }
         Ok(())
     }

@@ -66,9 +66,14 @@ impl<T: TabletData> TabletView for View<'_, T> {
         start: &[u8],
         end: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EvaluationFailed> {
+    ) -> Result<bool, EvaluationFailed> {
         let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.data.scan_briefly(&range, visit).map_err(|error| EvaluationFailed(error.to_string()))
+        self.progress.step();
+        let mut visit = |key: &[u8], value: &[u8]| {
+            self.progress.step();
+            visit(key, value)
+        };
+        self.data.scan_briefly(&range, &mut visit).map_err(|error| EvaluationFailed(error.to_string()))
     }
 }
 

@@ -141,10 +141,11 @@ impl LeaseSlot {
         term.0 <= self.revoked_term.load(Ordering::SeqCst)
     }
 
-    /// The term in which reads may begin now, if they may. The clock is asked only if time matters.
+    /// The term in which reads may begin now, if they may: not under a revoked lease, which stays visible for a moment where its thread publishes it at the same time. The clock is asked only if time matters.
     pub(crate) fn begin(&self, now_ns: impl Fn() -> u64) -> Option<Term> {
         let lease = self.lease.load();
-        lease.as_ref().filter(|lease| lease.holds(now_ns)).map(|lease| lease.term)
+        let in_force = |lease: &&Arc<Lease>| !self.is_revoked(lease.term) && lease.holds(now_ns);
+        lease.as_ref().filter(in_force).map(|lease| lease.term)
     }
 
     /// How long the lease lasts unless it is renewed: `None` if none is in force, `Some(None)` if it needs no support
@@ -164,6 +165,6 @@ impl LeaseSlot {
     /// any point in between, so the clock is read now.
     pub(crate) fn still_holds(&self, term: Term, now_ns: impl Fn() -> u64) -> bool {
         let lease = self.lease.load();
-        lease.as_ref().is_some_and(|lease| lease.term == term && lease.holds(now_ns))
+        lease.as_ref().is_some_and(|lease| lease.term == term && !self.is_revoked(term) && lease.holds(now_ns))
     }
 }

@@ -4,7 +4,6 @@
 //! is opened where more was acknowledged, and the other's files are removed.
 
 use crate::group::handle::storage_error;
-use crate::group::memory::Memory;
 use crate::lifecycle::openings::OpenTablet;
 use crate::progress::LogProgress;
 use diorite_base::write::KvError;
@@ -38,6 +37,16 @@ const LEAST_LOG_BYTES: u64 = 4 * LOG_FILE_BYTES;
 /// The size that the log may take on a disk of this size, bytes, if it may take `wanted_bytes` on a large one.
 fn log_limit(wanted_bytes: u64, disk_bytes: u64) -> u64 {
     wanted_bytes.min((disk_bytes / LOG_SHARE).max(LEAST_LOG_BYTES))
+}
+
+/// What the logs of a node's disks remember of a replica.
+pub(crate) struct Remembered {
+    /// The newest term and vote.
+    pub(crate) state: HardState,
+    /// The greatest position that it has acknowledged for certain.
+    pub(crate) held: LogPosition,
+    /// A log of another disk may have lost its end: the replica may have acknowledged more.
+    pub(crate) is_in_doubt: bool,
 }
 
 /// How far a replica has acknowledged for certain: the end of its log may be lost.
@@ -135,22 +144,20 @@ impl Disks {
         self.working().any(|disk| disk.directory.tablet(tablet.0).is_dir())
     }
 
-    /// What a replica that is opened on disk `to`, whose log holds `own` of it, has to remember: the newest term and vote,
-    /// and the greatest position that it has acknowledged, of all disks' logs.
-    pub(crate) fn memory(&self, tablet: TabletId, to: usize, own: &Recovered) -> Result<Memory, KvError> {
-        let (mut state, mut held) = (own.hard_state.clone(), own.last_acknowledged());
-        // A replica with files here was made after the other disk had failed, and knows how far the other had acknowledged.
-        let is_successor = self.all[to].directory.tablet(tablet.0).is_dir();
+    /// What a replica that is opened on disk `to`, whose log holds `own` of it, has to remember, of all disks' logs.
+    pub(crate) fn remembered(&self, tablet: TabletId, to: usize, own: &Recovered) -> Result<Remembered, KvError> {
+        let mut all = Remembered { state: own.hard_state.clone(), held: own.last_acknowledged(), is_in_doubt: false };
         for (_, disk) in self.all.iter().enumerate().filter(|(at, _)| *at != to && self.is_working(*at)) {
             let former = disk.log.recover(GroupId::from(tablet)).map_err(storage_error)?;
-            held = held.max(if is_successor { known_acknowledged(&former) } else { former.last_acknowledged() });
+            all.held = all.held.max(known_acknowledged(&former));
+            all.is_in_doubt |= former.floor == UNKNOWN_FLOOR;
             // A node votes once in a term, so that of one term no two records name different votes.
             let age = |state: &HardState| (state.term, state.vote != 0);
-            if age(&former.hard_state) > age(&state) {
-                (state.term, state.vote) = (former.hard_state.term, former.hard_state.vote);
+            if age(&former.hard_state) > age(&all.state) {
+                (all.state.term, all.state.vote) = (former.hard_state.term, former.hard_state.vote);
             }
         }
-        Ok((state, held))
+        Ok(all)
     }
 
     /// Removes what other disks remember and hold of tablets that are opened on one disk, where everything is durable
@@ -285,11 +292,11 @@ mod tests {
         }
 
         /// The disk on which the tablet is opened, and what it has to remember there.
-        fn opened(&self) -> (usize, u64, u64, LogPosition) {
+        fn opened(&self) -> (usize, u64, u64, LogPosition, bool) {
             let disk = self.disks.place(TABLET, &mut [0, 0]).unwrap();
             let own = self.disks[disk].log.recover(GROUP).unwrap();
-            let (state, held) = self.disks.memory(TABLET, disk, &own).unwrap();
-            (disk, state.term, state.vote, held)
+            let all = self.disks.remembered(TABLET, disk, &own).unwrap();
+            (disk, all.state.term, all.state.vote, all.held, all.is_in_doubt)
         }
     }
 
@@ -303,7 +310,11 @@ mod tests {
         let disks = Two::new().with_files("a").with_entries(0, first, &voted(2, 1));
         let disks = disks.with_files("b").with_entries(1, last, &voted(5, 3));
         let disks = disks.write(0, |batch| batch.set_floor(GROUP, UNKNOWN_FLOOR).unwrap());
-        assert_eq!(disks.opened(), (1, 5, 3, last), "what was acknowledged last is there, and is all");
+        assert_eq!(
+            disks.opened(),
+            (1, 5, 3, last, true),
+            "what was acknowledged last is there; others say whether it is all"
+        );
     }
 
     #[test]
@@ -311,19 +322,20 @@ mod tests {
         let first = LogPosition::new(5, 2);
         let disks = Two::new().with_files("a").with_entries(0, first, &voted(2, 1));
         let disks = disks.with_files("b").write(1, |batch| batch.retire(GROUP, &voted(3, 7), first).unwrap());
-        assert_eq!(disks.opened(), (0, 3, 7, first), "the vote is the successor's");
+        assert_eq!(disks.opened(), (0, 3, 7, first, false), "the vote is the successor's");
         let next = LogPosition::new(6, 3);
         let disks = disks.with_entries(1, next, &voted(3, 7));
-        assert_eq!(disks.opened(), (1, 3, 7, next));
+        assert_eq!(disks.opened(), (1, 3, 7, next, false));
     }
 
     #[test]
-    fn what_a_log_in_doubt_may_have_acknowledged_is_remembered_where_there_is_no_successor() {
-        let disks = Two::new().with_files("a").with_entries(0, LogPosition::new(5, 2), &voted(2, 1));
-        let disks = disks.write(0, |batch| batch.set_floor(GROUP, UNKNOWN_FLOOR).unwrap());
-        let other = disks.disks[1].log.recover(GROUP).unwrap();
-        let (state, held) = disks.disks.memory(TABLET, 1, &other).unwrap();
-        assert_eq!((state.term, state.vote, held), (2, 1, UNKNOWN_FLOOR));
+    fn what_a_log_in_doubt_may_have_acknowledged_is_not_forgotten_with_it() {
+        // The successor's log was damaged, and lost what it had acknowledged; then the first disk was back.
+        let (first, left) = (LogPosition::new(4, 2), LogPosition::new(3, 2));
+        let disks = Two::new().with_files("a").with_entries(0, first, &voted(2, 1));
+        let disks = disks.with_files("b").with_entries(1, left, &voted(2, 1));
+        let disks = disks.write(1, |batch| batch.set_floor(GROUP, UNKNOWN_FLOOR).unwrap());
+        assert_eq!(disks.opened(), (0, 2, 1, first, true));
     }
 
     #[test]
@@ -331,7 +343,7 @@ mod tests {
         let last = LogPosition::new(5, 2);
         let disks = Two::new().with_files("a").with_entries(0, last, &voted(3, 0));
         let disks = disks.write(1, |batch| batch.retire(GROUP, &voted(3, 2), LogPosition::START).unwrap());
-        assert_eq!(disks.opened(), (0, 3, 2, last));
+        assert_eq!(disks.opened(), (0, 3, 2, last, false));
     }
 
     #[test]

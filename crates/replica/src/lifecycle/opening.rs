@@ -8,6 +8,7 @@ use crate::group::replica::{Opening, Replica};
 use crate::group::split::keep_own;
 use crate::lifecycle::asides::Cause;
 use crate::lifecycle::command::Command;
+use crate::lifecycle::disks::Remembered;
 use crate::lifecycle::installing::wait_until_unused;
 use crate::lifecycle::openings::OpenTablet;
 use crate::lifecycle::replicas::NodeReplicas;
@@ -15,7 +16,7 @@ use crate::options::Durability;
 use diorite_base::caught::caught;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
-use diorite_raft::{ConfState, HardState, LogPosition, Recovered};
+use diorite_raft::{ConfState, HardState, LogPosition, Recovered, UNKNOWN_FLOOR};
 use diorite_storage::{LogBatch, LogRecords, Rocks, StorageError, Tablet};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -53,13 +54,20 @@ impl NodeReplicas {
                 self.discard_unlogged(open.tablet)?;
             }
             let own = recovered.last_acknowledged();
-            let (state, held) = self.disks.memory(open.tablet, disk, &recovered)?;
+            let Remembered { state, held, is_in_doubt } = self.disks.remembered(open.tablet, disk, &recovered)?;
             let origin = open.floor.filter(|_| !self.disks.has_files(open.tablet));
             let floor = origin.map_or(held, |floor| floor.max(held));
             if floor > own {
+                let floor = if is_in_doubt { UNKNOWN_FLOOR } else { floor };
                 fresh[disk].retire(group, &state, floor).map_err(storage_error)?;
-            } else if state != recovered.hard_state {
-                fresh[disk].set_hard_state(group, &state).map_err(storage_error)?;
+            } else {
+                if state != recovered.hard_state {
+                    fresh[disk].set_hard_state(group, &state).map_err(storage_error)?;
+                }
+                if is_in_doubt {
+                    // Its log is all here, but it may have acknowledged more on another disk: its leader knows.
+                    fresh[disk].set_floor(group, recovered.floor_with_lost_end()).map_err(storage_error)?;
+                }
             }
             if recovered.conf_state.voters.is_empty() {
                 fresh[disk].set_conf_state(group, &conf_state).map_err(storage_error)?;

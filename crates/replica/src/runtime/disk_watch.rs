@@ -63,9 +63,10 @@ pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
                     let path = disk.directory.path().display();
                     tracing::error!(event = "disk", %path, "a sync of the raft log hangs: the disk's leases are ended, so that other nodes lead");
                 }
-                workers.iter().for_each(|progress| progress.note_revocation());
                 let meant = tablets.values().filter(|handle| handle.disk() == at);
-                let_others_lead(context, meant.map(|handle| &**handle));
+                let_others_lead(context, meant.map(|handle| &**handle), || {
+                    workers.iter().for_each(|progress| progress.note_revocation());
+                });
             } else {
                 context.disks.stalled.fetch_and(!bit, Ordering::AcqRel);
             }
@@ -94,13 +95,19 @@ pub fn watch_threads<'a, D: TabletData + 'a>(
                 "{what} hangs: the thread's leases are ended, so that other nodes lead"
             );
         }
-        progress.note_revocation();
-        let_others_lead(context, tablets.clone().filter(|handle| handle.worker() == number));
+        let of_thread = tablets.clone().filter(|handle| handle.worker() == number);
+        let_others_lead(context, of_thread, || progress.note_revocation());
     }
 }
 
-/// Takes the leases of some tablets that are led here, and frees their followers.
-fn let_others_lead<'a, D: TabletData + 'a>(context: &Context, tablets: impl Iterator<Item = &'a TabletHandle<D>>) {
+/// Takes the leases of some tablets that are led here, and frees their followers. `note` lets the threads find out: before the first lease is taken, so that a thread that wakes meanwhile
+/// looks, and after the last one, as it may have looked too early.
+fn let_others_lead<'a, D: TabletData + 'a>(
+    context: &Context,
+    tablets: impl Iterator<Item = &'a TabletHandle<D>>,
+    note: impl Fn(),
+) {
+    note();
     let me = context.node.0;
     let mut frames: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for handle in tablets {
@@ -120,6 +127,7 @@ fn let_others_lead<'a, D: TabletData + 'a>(context: &Context, tablets: impl Iter
             wire::put_envelope(frame, GroupId::from(handle.id()), &Envelope::Released { term, candidate: 0 });
         }
     }
+    note();
     for (voter, frame) in frames {
         // Whoever does not receive it waits until the support lapses, as for a node that is down.
         let _ = context.transport.send(NodeId(voter), Lane::Raft, &frame);

@@ -327,3 +327,64 @@ fn a_program_looks_for_what_it_deletes_a_bounded_number_of_times() {
     };
     assert_eq!((scans(10), scans(64), scans(5_000)), (10, 64, 64));
 }
+
+/// A tablet of which a brief scan gives up at once.
+struct Removed(Tablet);
+
+impl TabletView for Removed {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
+        self.0.get(key)
+    }
+
+    fn scan(&self, _: &[u8], _: &[u8], _: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<(), EvaluationFailed> {
+        unreachable!("it may take long")
+    }
+
+    fn scan_briefly(
+        &self,
+        _: &[u8],
+        _: &[u8],
+        _: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, EvaluationFailed> {
+        Ok(false)
+    }
+}
+
+/// Counts what is removed.
+#[derive(Default)]
+struct Removals {
+    keys: usize,
+    ranges: usize,
+}
+
+impl TabletChanges for Removals {
+    fn merge(&mut self, _: &[u8], _: &[u8]) {}
+    fn put(&mut self, _: &[u8], _: &[u8]) {}
+    fn delete(&mut self, _: &[u8]) {
+        self.keys += 1;
+    }
+    fn delete_range(&mut self, _: &[u8], _: &[u8]) {
+        self.ranges += 1;
+    }
+    fn raise_flags(&mut self, _: u64) {}
+    fn raise_stamps(&mut self, _: i64, _: i64) {}
+}
+
+#[test]
+fn what_is_deleted_is_removed_whether_it_was_looked_for_or_not() {
+    let delete = |at: u32| ProgramOperation::Delete {
+        partition: PARTITION.to_vec(),
+        range: Some((at.to_be_bytes().to_vec(), (at + 1).to_be_bytes().to_vec())),
+        explicit_us: None,
+    };
+    let removed = |count: u32, view: &dyn TabletView| {
+        let program = Program { operations: (0..count).map(delete).collect(), ..Program::default() };
+        let context = EvaluationContext { stamp_us: 50_000_000, newest_explicit_us: i64::MIN };
+        let mut changes = Removals::default();
+        TabletEvaluator.evaluate(&program.encode(), context, view, &mut changes).unwrap();
+        (changes.keys, changes.ranges)
+    };
+    assert_eq!(removed(64, &Tablet::default()), (0, 0), "nothing is there");
+    assert_eq!(removed(70, &Tablet::default()), (0, 6), "nobody has looked");
+    assert_eq!(removed(3, &Removed(Tablet::default())), (0, 3), "nobody has seen all");
+}
