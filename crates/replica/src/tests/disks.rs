@@ -177,8 +177,7 @@ fn a_replica_of_a_child_that_comes_back_on_another_disk_keeps_its_vote() {
     let memory = known(before);
     assert!(memory.hard_state.term > 0 && memory.hard_state.vote > 0 && memory.floor.index > 1);
     // Now the other disk has more room for a tablet.
-    open(&store, [1_000]);
-    assert_eq!(disk_of(&store, 1_000), before);
+    store.replicas.disks[before].free_bytes.store(0, Ordering::Relaxed);
     store.open(vec![OpenTablet { floor: Some(LogPosition::new(1, 1)), ..plain(LEFT.0) }]).unwrap();
     assert_eq!(disk_of(&store, LEFT.0), 1 - before);
     let found = known(1 - before);
