@@ -1,8 +1,8 @@
-//! Work that takes more than a moment, on threads of its own: computing for statements, encoding of large answers, and hashing of passwords.
+//! Long work, on threads of its own: computing for statements, encoding large answers, hashing passwords.
 //!
-//! Always true: it is done by a fixed number of threads at lower priority than those that serve clients, so that whoever is served gets the processor first;
-//! only so much is begun at a time, and the rest waits without a thread, in a bounded queue; clients take turns (`turns`), so that nobody waits for all that another one has sent. Left out:
-//! reads from disk, which wait rather than compute, and what ends work that takes too long (`diorite_query::budget`).
+//! Always true: a fixed number of threads does it, at lower priority than the serving threads. A limited number of works run
+//! at a time; the others wait in a bounded queue, without a thread, and clients take turns in it (`turns`). Left out: reads
+//! from disk, which wait rather than compute, and the end of work that takes too long (`diorite_query::budget`).
 
 use crate::error::StartError;
 use crate::machine::lower_priority;

@@ -1,10 +1,13 @@
-//! Turns at something of which only so much is done at a time: they go round by client, and with a client by connection.
+//! Fair queueing: a limited number of works run at a time, and the clients whose works wait take turns, round robin by client
+//! and then by connection.
 //!
-//! A client is an address (`Source`): whoever logs in as whom, one program has one address and may have many connections. Another node is a client as well, and so is this node.
+//! A client is an address (`Source`), not a role: a program has one address and may open many connections. Each other node is a
+//! client as well, and so is this node.
 //!
-//! Always true: who had the last turn comes after all others that wait, so that a client waits for at most one turn of each other client, whatever these have waiting; what waits
-//! is bounded: while clients wait for as many turns as may, one with fewer takes the place of the newest of whoever has most, which is refused; whoever does not wait any longer leaves at once.
-//! Left out: what is done in a turn, and how long that takes.
+//! Always true: the client that had the last turn comes after all others that wait, so a client waits for at most one turn of
+//! each other client, however much these have queued. The queue is bounded: when it is full, a client that has fewer works in
+//! it takes the place of the newest work of the client that has most, and that work is refused. A work whose request has ended
+//! leaves the queue at once. Left out: the works themselves, and how long they take.
 
 use diorite_base::NodeId;
 use diorite_base::connections::Source;
@@ -16,18 +19,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Whose turn it is.
+/// A client, for its turns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Client {
-    /// One that is connected from there.
+    /// A client that is connected from this address.
     At(Source),
-    /// Another node, for its clients.
+    /// Another node, on behalf of its clients.
     Node(NodeId),
     /// This node itself.
     Own,
 }
 
-/// Whose turn it is, and by which of its connections.
+/// A client's connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Caller {
     pub(crate) client: Client,
@@ -60,17 +63,17 @@ impl Caller {
     }
 }
 
-/// What is done when it is its turn, or, without one, when it has to make place. It returns a turn that it does not want.
+/// Called with the turn, or without one if the work is refused to make room. It returns a turn that nobody takes.
 type Then = Box<dyn FnOnce(Option<Turn>) -> Option<Turn> + Send>;
 
 struct Waiting {
     number: u64,
-    /// It makes place for nobody.
+    /// It is never refused to make room.
     stays: bool,
     then: Then,
 }
 
-/// Lines that take turns, in the order of their next ones; none is empty.
+/// Queues that take turns, in the order of their next turns; none is empty.
 struct Round<K, L>(VecDeque<(K, L)>);
 
 impl<K, L> Default for Round<K, L> {

@@ -1,22 +1,47 @@
-//! How store threads and logs get on: what the watch over hanging disks (`runtime::disk_watch`) looks at.
+//! The progress of store threads and logs, which the watch over hanging disks (`runtime::disk_watch`) reads.
 //!
-//! Always true: whoever works pays a store for a step and reads no clock; only the watch tells the time. Left out: what is done about a hang.
+//! Always true: a step costs its thread one store to memory and no clock read; only the watch reads the clock. Left out:
+//! the reaction to a hang.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// How long a log may take for one write, nanoseconds, before others are to lead.
+/// The longest time for one write of a log, nanoseconds; after it other nodes are to lead.
 const LOG_STALL_NS: u64 = 2_000_000_000;
 
-/// How long a store thread may take for one step of anything else, nanoseconds: to read one row, to write one batch, to look after one group. Such a step is bounded
-/// (`diorite_base::limits`) and usually takes less than a millisecond. A batch is allowed more than a log's write, because RocksDB delays a write while flushes or
-/// compactions of the tablet are behind, which is load, and ends.
+/// The longest time for any other step of a store thread, nanoseconds: reading one row, writing one batch, one visit to a
+/// group. A step is bounded (`diorite_base::limits`) and usually takes less than a millisecond. The limit is longer than that
+/// of a log's write, because RocksDB delays writes while a tablet's flushes or compactions are behind.
 const STEP_STALL_NS: u64 = 5_000_000_000;
 
-/// How the writing of a log gets on.
+/// The longest time for which the size of memtables may fail to fall while threads wait for that, nanoseconds. They
+/// fall when a flush ends; a flush takes seconds, on a slow disk and at a low rate limit some tens of seconds.
+const MEMORY_STALL_NS: u64 = 60_000_000_000;
+
+/// A quantity that is expected to fall.
+#[derive(Debug, Default)]
+pub(crate) struct Falling {
+    /// The least value so far, and when it was first seen, nanoseconds.
+    least: Option<(usize, u64)>,
+}
+
+impl Falling {
+    /// Whether it has not fallen for [`MEMORY_STALL_NS`].
+    pub(crate) fn has_stopped(&mut self, value: usize, now_ns: u64) -> bool {
+        match self.least {
+            Some((least, since_ns)) if value >= least => now_ns >= since_ns + MEMORY_STALL_NS,
+            _ => {
+                self.least = Some((value, now_ns));
+                false
+            }
+        }
+    }
+}
+
+/// The progress of a log's writes.
 #[derive(Debug, Default)]
 pub(crate) struct LogProgress {
-    /// Since when a write is under way, nanoseconds; 0: none is.
+    /// When the write under way began, nanoseconds; 0: none is under way.
     since_ns: AtomicU64,
 }
 
@@ -35,23 +60,23 @@ impl LogProgress {
     }
 }
 
-/// In what a store thread hangs.
+/// The step in which a store thread hangs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stall {
-    /// In a write of the Raft log.
+    /// A write of the Raft log.
     Log,
-    /// In anything else: as a rule in a read or a write of a tablet's data.
+    /// Any other, usually a read or a write of a tablet's data.
     Step,
 }
 
-/// What the watch saw when it last found a thread at another step.
+/// The last change of step that the watch saw.
 #[derive(Debug, Default)]
 struct Seen {
     steps: u64,
     since_ns: u64,
 }
 
-/// How the work of a store thread gets on.
+/// The progress of a store thread.
 #[derive(Debug, Default)]
 pub(crate) struct WorkProgress {
     pub(crate) log: LogProgress,
@@ -59,7 +84,7 @@ pub(crate) struct WorkProgress {
     steps: AtomicU64,
     /// Only the watch uses it.
     seen: Mutex<Seen>,
-    /// Leases were taken away since this was last asked.
+    /// Leases of the thread's tablets were revoked, and the thread has not been notified.
     has_revoked: AtomicBool,
 }
 
@@ -73,17 +98,18 @@ impl WorkProgress {
         self.advance(|steps| steps | 1);
     }
 
-    /// It goes on to the next step of it.
+    /// It begins the next step.
     pub(crate) fn step(&self) {
         self.advance(|steps| steps);
     }
 
-    /// It waits, for something to do or for memory, for as long as it takes.
+    /// It waits for work, or for memory ([`Falling`]).
     pub(crate) fn rest(&self) {
         self.advance(|steps| steps & !1);
     }
 
-    /// In what the thread hangs, if it does. To be called by the watch only, again and again: how long a step takes is known from when it was first seen.
+    /// The step in which the thread hangs, if it does. For the watch only, which calls it periodically: a step is timed from
+    /// the call that first sees it.
     pub(crate) fn look(&self, now_ns: u64) -> Option<Stall> {
         let (steps, mut seen) = (self.steps.load(Ordering::Relaxed), self.seen.lock());
         if seen.steps != steps {
@@ -95,17 +121,17 @@ impl WorkProgress {
         (steps & 1 == 1 && now_ns >= seen.since_ns + STEP_STALL_NS).then_some(Stall::Step)
     }
 
-    /// Leases of what this thread runs were taken away.
+    /// Leases of the thread's tablets were revoked.
     pub(crate) fn note_revocation(&self) {
         self.has_revoked.store(true, Ordering::Release);
     }
 
-    /// Whether leases were taken away and the thread has not found out.
+    /// Whether leases were revoked and the thread has not been notified.
     pub(crate) fn has_revoked(&self) -> bool {
         self.has_revoked.load(Ordering::Acquire)
     }
 
-    /// The same; the thread finds out.
+    /// The same; afterwards the thread counts as notified.
     pub(crate) fn take_revocation(&self) -> bool {
         self.has_revoked() && self.has_revoked.swap(false, Ordering::AcqRel)
     }
@@ -130,6 +156,24 @@ mod tests {
         assert_eq!((progress.look(111 * S), progress.look(200 * S)), (None, None), "it waits");
         progress.step();
         assert_eq!((progress.look(201 * S), progress.look(300 * S)), (None, None), "a step outside of work is none");
+    }
+
+    #[test]
+    fn what_should_fall_has_stopped_once_it_has_not_fallen_for_long() {
+        let mut usage = Falling::default();
+        assert!(!usage.has_stopped(100, S) && !usage.has_stopped(100, 61 * S - 1));
+        assert!(!usage.has_stopped(99, 61 * S) && !usage.has_stopped(120, 121 * S - 1), "it has fallen");
+        assert!(usage.has_stopped(99, 121 * S));
+    }
+
+    #[test]
+    fn a_thread_that_waits_for_memory_in_vain_hangs() {
+        let progress = WorkProgress::default();
+        progress.begin();
+        progress.rest();
+        assert_eq!((progress.look(S), progress.look(100 * S)), (None, None), "it waits");
+        progress.begin();
+        assert_eq!((progress.look(100 * S), progress.look(105 * S)), (None, Some(Stall::Step)));
     }
 
     #[test]

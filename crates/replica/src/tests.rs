@@ -63,12 +63,12 @@ const BOMB: &[u8] = b"bomb";
 /// A program of one key: it doubles the key's counter, replies with the former value, and raises a flag.
 struct Doubler;
 
-/// The program of a [`Doubler`]: a key.
+/// A program that is a key, of rows or of the catalog.
 #[derive(PartialEq)]
-struct Key(Vec<u8>);
+struct Key<const OF_CATALOG: bool>(Vec<u8>);
 
-impl LoggedProgram for Key {
-    const TARGET: Target = Target::Rows;
+impl<const OF_CATALOG: bool> LoggedProgram for Key<OF_CATALOG> {
+    const TARGET: Target = if OF_CATALOG { Target::Catalog } else { Target::Rows };
     type Error = String;
 
     fn check(&self) -> Result<(), Exceeded> {
@@ -84,8 +84,14 @@ impl LoggedProgram for Key {
     }
 }
 
-fn evaluated(key: &[u8]) -> Mutation {
-    Mutation::evaluated(None, &ProvenProgram::new(&Key(key.to_vec())).unwrap())
+/// A mutation of rows that is evaluated with a key as its program.
+pub(crate) fn evaluated(key: &[u8]) -> Mutation {
+    Mutation::evaluated(None, &ProvenProgram::new(&Key::<false>(key.to_vec())).unwrap())
+}
+
+/// The same of the catalog.
+fn evaluated_by_catalog(key: &[u8]) -> Mutation {
+    Mutation::evaluated(None, &ProvenProgram::new(&Key::<true>(key.to_vec())).unwrap())
 }
 
 fn program(n: u64) -> Mutation {

@@ -283,6 +283,16 @@ fn a_conditional_write_holds_when_it_is_applied_after_a_compaction() {
 }
 
 #[test]
+fn deleted_rows_stay_deleted_and_counters_begin_anew_however_much_lies_before_them() {
+    for style in [CompactionStyle::SizeTiered, CompactionStyle::Leveled] {
+        let home = tempfile::tempdir().unwrap();
+        let mut tablet = OnDisk::open(&shared(Arc::new(RowSemantics)), style, home.path().join("1"));
+        let outcome = run(&actions::deletions_over_removed_rows(), &mut tablet, &AtomicU32::new(0));
+        assert!(outcome.is_ok(), "{style:?}: {outcome:?}");
+    }
+}
+
+#[test]
 fn what_has_expired_goes_once_the_log_knows() {
     let home = tempfile::tempdir().unwrap();
     let mut tablet = OnDisk::open(&shared(Arc::new(RowSemantics)), CompactionStyle::SizeTiered, home.path().join("1"));

@@ -211,7 +211,7 @@ pub(crate) struct Applier<E: Engine> {
     written: Vec<Waiter>,
     /// The number of mutations applied to all tablets, for sampling keys.
     mutations: u64,
-    /// How the thread gets on that applies.
+    /// The progress of the thread that applies.
     progress: Arc<WorkProgress>,
 }
 

@@ -141,7 +141,8 @@ impl LeaseSlot {
         term.0 <= self.revoked_term.load(Ordering::SeqCst)
     }
 
-    /// The term in which reads may begin now, if they may: not under a revoked lease, which stays visible for a moment where its thread publishes it at the same time. The clock is asked only if time matters.
+    /// The term in which reads may begin now, if they may. A revoked lease permits none, even in the moment in which its thread
+    /// publishes it. The clock is asked only if time matters.
     pub(crate) fn begin(&self, now_ns: impl Fn() -> u64) -> Option<Term> {
         let lease = self.lease.load();
         let in_force = |lease: &&Arc<Lease>| !self.is_revoked(lease.term) && lease.holds(now_ns);

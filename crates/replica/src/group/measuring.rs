@@ -1,7 +1,8 @@
-//! Rows are measured beside a store thread, so that no write waits for that.
+//! Measures rows, on a thread beside the store threads, so that no write waits.
 //!
-//! Always true: a row is folded for its size only if its parts together are larger than a row may be, and what that takes is charged to the node's account of requests before;
-//! a tablet that is closed meanwhile is not held open by a row that waits. Left out: which rows are measured, and why ([`crate::group::row_sizes`]).
+//! Always true: a row is folded for its size only if its parts together exceed the limit, and the memory for that is charged
+//! to the node's account of requests first; a measurement that waits does not hold a tablet open that is closed meanwhile.
+//! Left out: which rows are measured ([`crate::group::row_sizes`]).
 
 use diorite_base::TabletId;
 use diorite_base::account::{Account, Refused};

@@ -1,19 +1,21 @@
-//! Rows that grow: what is merged into them is kept account of, and once they are too large nothing more is. A row is folded whole in memory by every read, flush and compaction
-//! of it, and by programs when they are applied, on all replicas; and a write of a few bytes does not say how much is there already.
+//! The limit on the size of a row. Every read, flush and compaction of a row, and every program that edits it, holds the whole
+//! row in memory, on all replicas; a row that could grow without limit by merges would exhaust that memory.
 //!
-//! The leader decides, before the log, so that applying an entry stays a function of state and entry. It knows no sizes, and does not read for a write. One account per store
-//! thread, of all tablets that are led there, says which rows are to be measured:
+//! The leader refuses such writes before the log, so that applying an entry stays a function of state and entry. It does not
+//! know the sizes of rows, and does not read for a write. One account per store thread, for all tablets that it leads, decides
+//! which rows are measured:
 //!
 //! ```text
-//! write ─▶ every 64 KiB of all writes, about: the row that is written to is charged 64 KiB (larger writes are charged as they are)
-//!       ─▶ a row that has been charged enough is measured, off the store thread: it is so large, and has grown by so much since
-//!       ─▶ larger than the limit: what adds to it is refused, until it is measured again and has become smaller
+//! write ─▶ once in about 64 KiB of writes: the row that is written to is charged 64 KiB (larger writes: their size)
+//!       ─▶ a row that was charged enough is measured, on another thread; growth since then is counted
+//!       ─▶ larger than the limit: writes that add to it are refused, until a new measurement finds it smaller
 //! ```
 //!
-//! Always true: only a measurement says that a row is too large, or that it is no more; writes to a row go on while it is measured, up to a bound; whatever removes
-//! columns or the whole row is taken. A row that is charged more than a 2,000th of all is not forgotten, however many others are written to: when the account is full, half
-//! of it goes, and each row that stays and was not measured loses as much as the largest that goes (Misra and Gries 1982). A leader of a new term begins anew.
-//! Left out: reading sizes ([`crate::group::measuring`]), what a write does to a row ([`Evaluator::effect`]).
+//! Always true: only a measurement decides that a row is too large, or is no longer; while a row is measured, writes to it
+//! continue, up to a bound; writes that remove columns or the whole row are never refused. A row that receives more than a
+//! 2,000th of all bytes stays in the account: when the account is full, the lighter half is removed, and each unmeasured row
+//! that stays loses the weight of the heaviest one removed (Misra and Gries 1982). A new term begins with an empty account.
+//! Left out: measuring ([`crate::group::measuring`]), the effect of a write on a row ([`Evaluator::effect`]).
 
 use crate::group::measuring::{RowName, Wanted};
 use ahash::{AHashMap, RandomState};
@@ -25,17 +27,17 @@ use diorite_base::write::KvError;
 use diorite_raft::Term;
 use std::collections::BTreeSet;
 
-/// A sample stands for so many bytes. What has as many itself is not sampled, but counted.
+/// The bytes that one sample stands for. Larger writes are counted, not sampled.
 const SAMPLE_BYTES: u64 = 64 << 10;
-/// So many rows are kept account of.
+/// The number of rows in an account.
 const MOST_ROWS: usize = 4_096;
-/// So many are measured at a time.
+/// The number of rows that are measured at a time.
 pub(crate) const MEASURED_AT_ONCE: usize = 16;
-/// A row of which nothing is known is measured once it has grown by so much.
+/// The growth after which an unmeasured row is measured.
 const UNKNOWN_BYTES: u64 = 1 << 20;
-/// One that was measured, once it has grown by half of what is left to it, and by this at least.
+/// A measured row is measured again once it has grown by half of the rest up to the limit, and by this at least.
 const LEAST_BYTES: u64 = 4 << 20;
-/// By so much a row may grow beyond the limit, or unknown, before it is measured.
+/// The greatest growth, of an unmeasured row or beyond the limit, before a measurement.
 const UNMEASURED_BYTES: u64 = 32 << 20;
 /// A row that is too large is measured again when it is written to, but no more often than this, nanoseconds.
 const AGAIN_NS: u64 = 1_000_000_000;

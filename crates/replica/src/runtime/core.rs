@@ -72,7 +72,7 @@ pub struct Core<E: Engine> {
     pub(crate) turn: Turn<E>,
     /// Each in a place of its own, so that finding one touches nothing of the others.
     pub(crate) replicas: AHashMap<TabletId, Box<Replica<E>>>,
-    /// How its work gets on, for those who watch that.
+    /// The progress of its work, for the watch over hanging disks.
     pub(crate) progress: Arc<WorkProgress>,
     /// One batch of records per disk.
     pub(crate) records: Vec<<E::Log as Log>::Records>,

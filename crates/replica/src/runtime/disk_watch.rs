@@ -1,12 +1,15 @@
-//! Disks that hang: an fsync, a read or a write of data that does not return holds its store thread, so that another thread has to see to it that others lead.
+//! The watch over hanging disks. An fsync, a read or a write of data that does not return blocks its store thread, so another
+//! thread transfers the leadership of its tablets.
 //!
-//! All that a store thread does is watched, from when it takes something from its queue until it waits for more (`runtime::worker`): commands, proposals, applying, the replay of replicas that
-//! are opened, what a split or a merge writes. Watched is each step of it (`progress`), not the whole: many steps are load, which other replicas have as well. Not watched is a wait
-//! for memory (`memory_gate`): it is the node's, and ends with the flushes.
+//! Watched is all work of a store thread, from when it takes something from its queue until it waits again
+//! (`runtime::worker`): commands, proposals, applying, replays, the writes of splits and merges. Each step is timed
+//! (`progress`), not their sum: many steps are load, which the other replicas have as well. A wait for memory
+//! (`memory_gate`) is watched once memtables have not become smaller for a minute: a flush hangs, on whichever disk.
 //!
-//! Always true: what is done for a thread that hangs is what it would do itself (see `election`): the lease is taken away first, for the rest of its term, and only then are the followers freed
-//! of their promise; the thread finds that out before it sends anything else. Only what has a leader elsewhere to be elected is let go. Left out: writes that wait in the thread
-//! itself, whoever sent them receives no outcome before it goes on; disks that hang in nothing but what other threads do (reads for clients, flushes, copies).
+//! Always true: the watch does for a thread what the thread would do itself (`election`): it revokes the lease for the rest
+//! of the term, and only then releases the followers from their promise; the thread is notified before it sends again. A
+//! tablet that has no other voter keeps its leader. Left out: writes that wait in the blocked thread, whose senders receive no
+//! outcome until it continues; disks that hang only for other threads (reads for clients, flushes, copies).
 
 use crate::context::Context;
 use crate::group::handle::TabletHandle;
@@ -22,7 +25,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often that is looked at.
+/// The time between two looks.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// Stops the thread that watches.
@@ -74,8 +77,8 @@ pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
     }
 }
 
-/// Looks at each core of a node whether it hangs, and if so lets others lead what it leads of these tablets. To be called about ten times a second, on a thread that waits for
-/// no disk.
+/// Checks whether a core of the node hangs, and transfers the leadership of those of these tablets that it leads. To be called
+/// about ten times a second, by a thread that waits for no disk.
 pub fn watch_threads<'a, D: TabletData + 'a>(
     context: &Context,
     tablets: impl Iterator<Item = &'a TabletHandle<D>> + Clone,
@@ -100,8 +103,8 @@ pub fn watch_threads<'a, D: TabletData + 'a>(
     }
 }
 
-/// Takes the leases of some tablets that are led here, and frees their followers. `note` lets the threads find out: before the first lease is taken, so that a thread that wakes meanwhile
-/// looks, and after the last one, as it may have looked too early.
+/// Revokes the leases of some tablets that are led here, and releases their followers. `note` notifies the threads: before the
+/// first lease is revoked, for a thread that wakes meanwhile, and after the last one, as that thread may have looked too early.
 fn let_others_lead<'a, D: TabletData + 'a>(
     context: &Context,
     tablets: impl Iterator<Item = &'a TabletHandle<D>>,

@@ -1,6 +1,7 @@
 //! Where store threads wait for memory, and where upkeep waits for something to do.
 
 use crate::lifecycle::replicas::NodeReplicas;
+use crate::progress::{Falling, WorkProgress};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,7 +25,7 @@ pub(crate) struct MemoryGate {
 
 impl MemoryGate {
     /// Waits while `pressed`, which is asked again whenever upkeep has looked.
-    fn wait(&self, pressed: impl Fn() -> bool) {
+    fn wait(&self, mut pressed: impl FnMut() -> bool) {
         let mut state = self.state.lock();
         while !state.closed && pressed() {
             state.waiting = true;
@@ -33,12 +34,21 @@ impl MemoryGate {
         }
     }
 
-    /// Holds a store thread back while memtables are far over their limit.
-    pub(crate) fn wait_for_memory(&self, replicas: &NodeReplicas) {
+    /// Holds a store thread back while memtables are far over their limit. If their size does not fall for long, a flush hangs, and
+    /// from then on the thread counts as working, so that the watch sees that it hangs.
+    pub(crate) fn wait_for_memory(&self, replicas: &NodeReplicas, progress: &WorkProgress) {
         let (shared, limit) = (&replicas.shared, replicas.shared.options().memtable_limit_bytes);
         if shared.memtable_usage_bytes() > limit + limit / 2 {
             replicas.context.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
-            self.wait(|| shared.memtable_usage_bytes() > limit + limit / 4);
+            let (clock, mut usage, mut is_stuck) = (&replicas.context.clock, Falling::default(), false);
+            self.wait(|| {
+                let now_bytes = shared.memtable_usage_bytes();
+                if !is_stuck && usage.has_stopped(now_bytes, clock.monotonic_ns()) {
+                    is_stuck = true;
+                    progress.begin();
+                }
+                now_bytes > limit + limit / 4
+            });
         }
     }
 

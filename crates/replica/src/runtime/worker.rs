@@ -58,7 +58,7 @@ impl Worker {
                 Taken::Closed => break,
                 Taken::Nothing => {}
                 Taken::Work => {
-                    self.memory.wait_for_memory(&self.replicas);
+                    self.memory.wait_for_memory(&self.replicas, &self.core.progress);
                     self.core.progress.begin();
                     for command in commands.drain(..) {
                         self.command(command);
@@ -76,7 +76,7 @@ impl Worker {
             }
             self.ask_for_reads();
             self.ask_for_sizes();
-            // What it does now it may do for as long as it likes: it waits for its queue, or for memory.
+            // It waits for its queue, without a limit, or for memory.
             self.core.progress.rest();
         }
     }

@@ -52,32 +52,6 @@ fn a_replica_that_cannot_be_opened_keeps_no_other_from_it_and_is_made_anew() {
 /// The catalog takes evaluated mutations only; these count.
 struct Counts;
 
-#[derive(PartialEq)]
-struct Next;
-
-impl LoggedProgram for Next {
-    const TARGET: Target = Target::Catalog;
-    type Error = String;
-
-    fn check(&self) -> Result<(), Exceeded> {
-        Ok(())
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        key(1)
-    }
-
-    fn decode(_: &[u8]) -> Result<Self, Self::Error> {
-        Ok(Self)
-    }
-}
-
-impl Counts {
-    fn next() -> Mutation {
-        Mutation::evaluated(None, &ProvenProgram::new(&Next).unwrap())
-    }
-}
-
 impl Evaluator for Counts {
     fn evaluate(
         &self,
@@ -114,7 +88,7 @@ fn damaged_data_of_the_catalog_is_made_anew_from_its_log() {
         assert_eq!(store.set_aside(), []);
         assert_eq!(loaded.load(Ordering::Relaxed), if round == 3 { 2 } else { 1 });
         assert_eq!(read(&store, catalog, 1), round);
-        assert!(write_all(&store, vec![(catalog, Counts::next())])[0].is_ok());
+        assert!(write_all(&store, vec![(catalog, evaluated_by_catalog(&key(1)))])[0].is_ok());
         store.handle(TabletId(catalog)).unwrap().data().flush(true).unwrap();
         drop(store);
         if round < 2 {
@@ -130,7 +104,7 @@ fn damaged_data_of_the_catalog_without_its_log_stays_as_it_is() {
     let directory = home.path().join("tablets").join(catalog.to_string());
     let store = start(home.path(), 1 << 30);
     store.open(vec![counting()]).unwrap();
-    assert!(write_all(&store, vec![(catalog, Counts::next())])[0].is_ok());
+    assert!(write_all(&store, vec![(catalog, evaluated_by_catalog(&key(1)))])[0].is_ok());
     let log = &store.replicas.disks[0].log;
     let mut batch = LogBatch::default();
     batch.truncate_to(GroupId::CATALOG, 1, 1, false).unwrap();

@@ -181,6 +181,23 @@ pub(super) fn conditional_write() -> Write {
     plain(Kind::If(Some(1), 2), None)
 }
 
+/// A queue: rows come and are deleted again and again, until a search for what a deletion removes gives up before it comes to the rows that are left. Those are a counter and a value,
+/// and the counter begins anew. Then everything that may be purged is.
+pub(super) fn deletions_over_removed_rows() -> Vec<Action> {
+    let at = |row: u8, kind: Kind| Action::Write(Write { row, ..plain(kind, None) });
+    let delete = |end: u8| at(0, Kind::DeleteRange(Some((0, end))));
+    let mut actions = Vec::new();
+    for _ in 0..12 {
+        actions.extend((0..60).map(|row| at(row, Kind::Insert(1))));
+        actions.push(delete(59));
+    }
+    actions.extend([at(100, Kind::Count(5)), at(101, Kind::Insert(1)), delete(200), at(100, Kind::Count(1))]);
+    actions.extend([Action::Flush, Action::Pass(60), Action::Grace(5), Action::Flush, Action::Compact(1)]);
+    // The header is gone by now; whatever it hid is not there.
+    actions.extend([Action::Pass(60), Action::Grace(5), Action::Flush, Action::Compact(1), Action::Crash]);
+    actions
+}
+
 /// The content of a write.
 enum Body {
     /// A packed row, and whether it is the whole row.

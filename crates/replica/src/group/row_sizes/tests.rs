@@ -1,14 +1,14 @@
 //! What is kept of rows that grow, without tablets: rows are measured by hand.
 
 use super::*;
+use crate::tests::evaluated;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, TabletChanges, TabletView};
-use diorite_base::program::{LoggedProgram, ProvenProgram, Target};
 
 const TABLET: TabletId = TabletId(1_000);
 const TERM: Term = Term(3);
 const MIB: usize = 1 << 20;
 
-/// The first byte of a value says what it does.
+/// The first byte of a value says what it does; a program is a key, and adds ten bytes.
 struct ByFirstByte;
 
 impl Evaluator for ByFirstByte {
@@ -29,6 +29,10 @@ impl Evaluator for ByFirstByte {
             _ => Effect::Grows,
         }
     }
+
+    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
+        see(Growth { key: program, effect: Effect::Grows, bytes: 10 });
+    }
 }
 
 struct Leader {
@@ -46,9 +50,13 @@ impl Leader {
     fn write(&mut self, kind: OperationKind, key: &[u8], value: &[u8]) -> Result<(), KvError> {
         let mut mutation = Mutation::blind(None);
         mutation.push(kind, false, key, value);
+        self.propose(&mutation)
+    }
+
+    fn propose(&mut self, mutation: &Mutation) -> Result<(), KvError> {
         let Self { term, now_ns, newest_explicit_us, .. } = *self;
         let at = Writing { tablet: TABLET, term, stamp_us: 100, newest_explicit_us, evaluator: &ByFirstByte, now_ns };
-        let admitted = self.sizes.admit(&at, &mutation);
+        let admitted = self.sizes.admit(&at, mutation);
         self.sizes.note_proposed(TABLET, 1);
         admitted
     }
@@ -249,69 +257,17 @@ fn many_small_writes_to_one_row_are_found_out() {
     assert!(written > MIB / 4, "{written}");
 }
 
-/// A program that is a key, and adds as much as it is told to.
-struct Adding(usize);
-
-impl Evaluator for Adding {
-    fn evaluate(
-        &self,
-        _: &[u8],
-        _: EvaluationContext,
-        _: &dyn TabletView,
-        _: &mut dyn TabletChanges,
-    ) -> Result<Vec<u8>, EvaluationFailed> {
-        unreachable!("nothing is applied")
-    }
-
-    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
-        see(Growth { key: program, effect: Effect::Grows, bytes: self.0 });
-    }
-}
-
-#[derive(PartialEq)]
-struct Key(Vec<u8>);
-
-impl LoggedProgram for Key {
-    const TARGET: Target = Target::Rows;
-    type Error = String;
-
-    fn check(&self) -> Result<(), Exceeded> {
-        Ok(())
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        self.0.clone()
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
-        Ok(Self(bytes.to_vec()))
-    }
-}
-
 #[test]
 fn programs_are_charged_and_refused_as_what_they_write() {
     let mut leader = Leader::new();
     assert_eq!(leader.grow(b"row", MIB), Ok(()));
     leader.measure(70 * MIB);
-    let mutation = Mutation::evaluated(None, &ProvenProgram::new(&Key(b"row".to_vec())).expect("a program"));
-    let admit = |leader: &mut Leader, evaluator: &Adding| {
-        let at = Writing {
-            tablet: TABLET,
-            term: TERM,
-            stamp_us: 100,
-            newest_explicit_us: i64::MIN,
-            evaluator,
-            now_ns: leader.now_ns,
-        };
-        let outcome = leader.sizes.admit(&at, &mutation);
-        leader.sizes.note_proposed(TABLET, 1);
-        outcome
-    };
-    assert!(is_too_large(&admit(&mut leader, &Adding(10))));
+    let add = evaluated(b"row");
+    assert!(is_too_large(&leader.propose(&add)));
     leader.now_ns += AGAIN_NS;
-    assert!(is_too_large(&admit(&mut leader, &Adding(10))));
+    assert!(is_too_large(&leader.propose(&add)));
     leader.measure(MIB);
-    assert_eq!(admit(&mut leader, &Adding(10)), Ok(()));
+    assert_eq!(leader.propose(&add), Ok(()));
 }
 
 #[test]
