@@ -78,6 +78,9 @@ pub enum LocalError {
     /// The system refused what a command needs to wait for others.
     #[error("cannot start: {0}")]
     Threads(std::io::Error),
+    /// Certificates cannot be made.
+    #[error(transparent)]
+    Certs(#[from] diorite_certs::CertsError),
     /// A file or directory.
     #[error("{path}: {error}")]
     File { path: PathBuf, error: std::io::Error },

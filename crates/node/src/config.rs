@@ -359,6 +359,15 @@ pub struct StartOptions {
     #[arg(long)]
     pub auth: bool,
 
+    /// Directory with the certificates for traffic between nodes: ca.pem, node.pem and node.key, as `diorite certs node` makes it. Nodes then speak TLS 1.3 with each
+    /// other and show their certificates. Required beyond loopback. The files are read again when they change, and at SIGHUP.
+    #[arg(long, value_name = "DIR")]
+    pub certs: Option<PathBuf>,
+
+    /// Run without certificates beyond loopback: whoever reaches the port for other nodes can read and change everything.
+    #[arg(long)]
+    pub insecure: bool,
+
     /// Certificate chain (PEM) for TLS with clients. It is read again when the file changes.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     pub tls_certificate: Option<PathBuf>,

@@ -1,13 +1,16 @@
 //! The network: one TCP connection per lane and direction, dialled by the node that sends.
 //!
 //! A node dials every peer once per lane ([`dial`]) and accepts what others dial ([`accept`]). The thread that sends writes to the socket
-//! itself when nothing waits; what the socket does not take goes to a buffer that the connection's task drains ([`pipe`]).
+//! itself when nothing waits; what the socket does not take goes to a buffer that the connection's task drains ([`pipe`]). With
+//! certificates, both ends of a connection are TLS 1.3 on the socket ([`dialled`], [`accepted`]).
 //!
 //! Always true: a lane has at most one connection that is read, so frames of an older one never mix with those of its successor; a
 //! connection that is refused is told why; the buffers are bounded in bytes, and so are the connections that have yet to say who they are.
 
 mod accept;
+mod accepted;
 mod dial;
+mod dialled;
 mod handshakes;
 mod options;
 mod peers;
@@ -16,7 +19,7 @@ mod pipe;
 mod tests;
 
 pub use dial::{Caller, DialError, ask};
-pub use options::{Gate, LaneStatistics, Observer, TcpOptions};
+pub use options::{Asker, Credentials, Gate, LaneStatistics, Observer, TcpOptions};
 
 use crate::{Lane, MAX_FRAME_BYTES, Receiver, SendError, Transport};
 use ahash::AHashMap;

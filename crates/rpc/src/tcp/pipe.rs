@@ -3,6 +3,7 @@
 //! Always true: what waits is sent before anything newer, and nothing that was queued for one connection is sent on the next. Frames are refused only if not a
 //! byte of them was handed to the kernel: of those that were, in part, the first may arrive whole, so they count as sent and lost.
 
+use super::dialled::{Dialled, TryWrite};
 use super::options::LaneStatistics;
 use crate::SendError;
 use crate::frame::{HEADER_BYTES, KEPT_BYTES, put_frame};
@@ -12,20 +13,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
-
-/// What takes bytes without waiting: a socket, but for tests.
-pub(crate) trait TryWrite {
-    /// Takes some of the bytes, at least one.
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
-}
-
-impl TryWrite for TcpStream {
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Self::try_write(self, bytes)
-    }
-}
 
 /// At most so much is written with one system call while the lock is held.
 const WRITE_BYTES: usize = 256 << 10;
@@ -55,7 +43,7 @@ struct Counters {
 }
 
 /// One lane to one node.
-pub(crate) struct Pipe<S = TcpStream> {
+pub(crate) struct Pipe<S = Dialled> {
     state: Mutex<State<S>>,
     connected: AtomicBool,
     limit_bytes: usize,
@@ -134,8 +122,9 @@ impl<S: TryWrite> Pipe<S> {
                 }
             }
         }
-        if !rest.is_empty() {
-            waiting.extend_from_slice(rest);
+        let is_unsent = !rest.is_empty() || connected.has_unsent();
+        waiting.extend_from_slice(rest);
+        if is_unsent {
             self.attention.notify_one();
         }
         Ok(())
@@ -159,12 +148,12 @@ impl<S: TryWrite> Pipe<S> {
         self.fail(&mut self.state.lock());
     }
 
-    /// Writes once; whether nothing waits any more.
+    /// Writes once; whether nothing waits any more, here or in the socket's TLS.
     fn write_waiting(&self) -> io::Result<bool> {
         let mut state = self.state.lock();
         let State { socket, waiting } = &mut *state;
         let Some(socket) = socket else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        if !waiting.is_empty() {
+        if !waiting.is_empty() || socket.has_unsent() {
             match socket.try_write(&waiting[..waiting.len().min(WRITE_BYTES)]) {
                 Ok(written) => waiting.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -174,7 +163,7 @@ impl<S: TryWrite> Pipe<S> {
         if waiting.is_empty() && waiting.capacity() > KEPT_BYTES {
             *waiting = BytesMut::new();
         }
-        Ok(waiting.is_empty())
+        Ok(waiting.is_empty() && !socket.has_unsent())
     }
 
     /// What it has carried.
@@ -193,7 +182,7 @@ impl<S: TryWrite> Pipe<S> {
 
 impl Pipe {
     /// Writes what waits, whenever something does; returns when the socket fails.
-    pub(crate) async fn drain(&self, socket: &TcpStream) -> io::Error {
+    pub(crate) async fn drain(&self, socket: &Dialled) -> io::Error {
         loop {
             match self.write_waiting() {
                 Ok(true) => self.attention.notified().await,
