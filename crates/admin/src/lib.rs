@@ -12,6 +12,7 @@ mod exposition;
 pub mod fuzzing;
 pub mod gate;
 pub mod login;
+mod moment;
 mod of_node;
 mod pages;
 mod password;

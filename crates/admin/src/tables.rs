@@ -4,7 +4,7 @@ use crate::api::{
     ClusterStatus, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, QueryActivity, ReplicaDetail,
     TableDetail, TableStatus, TabletDetail, TabletEvent, TabletStatus,
 };
-use crate::pages::moment;
+use crate::moment::moment;
 use diorite_base::NodeId;
 use diorite_base::text::{NOTHING, bytes, duration, or_dash, table};
 

@@ -19,8 +19,6 @@ mod show;
 mod tables;
 mod tablets;
 
-pub(crate) use show::moment;
-
 use crate::NodeView;
 use axum::Router;
 use axum::routing::get;

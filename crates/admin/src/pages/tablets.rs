@@ -3,13 +3,14 @@
 use super::frame::Frame;
 use super::listing::{self, Column, Page, Parameters, ROWS};
 use super::question::{Asked, ask, parameters};
-use super::show::{Tone, badge, count, facts, moment, nothing, optional, section, size, text, tile};
+use super::show::{Tone, badge, count, facts, nothing, optional, section, size, text, tile};
 use super::tables::address;
 use crate::NodeView;
 use crate::api::{
     Ask, Failure, FailureKind, ReplicaDetail, ReplicaStatus, TabletDetail, TabletEvent, TabletFilter, TabletOrder,
     TabletPage, TabletState, TabletStatus,
 };
+use crate::moment::moment;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use diorite_base::{NodeId, TabletId};

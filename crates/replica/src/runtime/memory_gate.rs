@@ -40,11 +40,11 @@ impl MemoryGate {
         let (shared, limit) = (&replicas.shared, replicas.shared.options().memtable_limit_bytes);
         if shared.memtable_usage_bytes() > limit + limit / 2 {
             replicas.context.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
-            let (clock, mut usage, mut is_stuck) = (&replicas.context.clock, Falling::default(), false);
+            let (clock, mut usage, mut hangs) = (&replicas.context.clock, Falling::default(), false);
             self.wait(|| {
                 let now_bytes = shared.memtable_usage_bytes();
-                if !is_stuck && usage.has_stopped(now_bytes, clock.monotonic_ns()) {
-                    is_stuck = true;
+                if !hangs && usage.has_stopped(now_bytes, clock.monotonic_ns()) {
+                    hangs = true;
                     progress.begin();
                 }
                 now_bytes > limit + limit / 4
