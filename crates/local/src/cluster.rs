@@ -277,8 +277,8 @@ impl Cluster {
     }
 
     /// SIGSTOP: the node does nothing, and its connections stay open.
-    pub fn pause(&self, number: u32) -> Result<(), LocalError> {
-        self.running(number)?.identity().signal(Signal::STOP).map(|_| ())
+    pub async fn pause(&self, number: u32) -> Result<(), LocalError> {
+        self.running(number)?.pause().await
     }
 
     /// SIGCONT.

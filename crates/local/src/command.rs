@@ -151,7 +151,11 @@ async fn carry_out(arguments: LocalArguments, executable: &Path) -> Result<(), L
         }
         LocalCommand::Pause(numbers) => {
             let cluster = Cluster::open(&directory)?;
-            each(&numbers.nodes, |number| cluster.pause(number).map(|()| "is paused"))
+            for number in numbers.nodes {
+                cluster.pause(number).await?;
+                print(&format!("node {number} is paused\n"))?;
+            }
+            Ok(())
         }
         LocalCommand::Resume(numbers) => {
             let cluster = Cluster::open(&directory)?;

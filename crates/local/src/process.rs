@@ -75,6 +75,15 @@ impl ProcessIdentity {
         (same && !has_ended).then_some(found)
     }
 
+    /// Whether all of its threads are stopped by a signal.
+    fn is_paused(&self) -> bool {
+        let is_stopped = |text: String| parse_stat(&text).is_some_and(|stat| stat.state == 'T');
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return false };
+        // A thread that has ended meanwhile cannot be read and does not run.
+        let mut texts = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        self.stat().is_some() && texts.all(is_stopped)
+    }
+
     /// How long ago it began, in seconds; `None` if it has ended.
     pub fn uptime_s(&self) -> Option<f64> {
         let since_boot = std::fs::read_to_string("/proc/uptime").ok()?;
@@ -157,20 +166,30 @@ impl NodeProcess {
     /// `kill -9`, and waits until the process is gone.
     pub async fn kill(&mut self) -> Result<(), LocalError> {
         self.identity.signal(Signal::KILL)?;
-        self.wait_for_end(crate::STOP_TIMEOUT).await
+        self.wait_for_end().await
     }
 
     /// SIGTERM, and waits until the process has ended. A paused process is resumed for that.
     pub async fn stop(&mut self) -> Result<(), LocalError> {
         self.identity.signal(Signal::TERM)?;
         self.identity.signal(Signal::CONT)?;
-        self.wait_for_end(crate::STOP_TIMEOUT).await
+        self.wait_for_end().await
     }
 
-    async fn wait_for_end(&mut self, timeout: Duration) -> Result<(), LocalError> {
+    /// SIGSTOP, and waits until no thread of the process runs any more: the signal alone is answered by each in its own time.
+    pub async fn pause(&mut self) -> Result<(), LocalError> {
+        self.identity.signal(Signal::STOP)?;
+        self.wait_until(|process| process.identity.is_paused() || !process.is_running()).await
+    }
+
+    async fn wait_for_end(&mut self) -> Result<(), LocalError> {
+        self.wait_until(|process| !process.is_running()).await
+    }
+
+    async fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) -> Result<(), LocalError> {
         const STEP: Duration = Duration::from_millis(10);
-        for _ in 0..=timeout.as_millis() / STEP.as_millis() {
-            if !self.is_running() {
+        for _ in 0..=crate::STOP_TIMEOUT.as_millis() / STEP.as_millis() {
+            if is_so(self) {
                 return Ok(());
             }
             pause(STEP).await;
@@ -221,7 +240,8 @@ mod tests {
     #[tokio::test]
     async fn a_paused_process_can_be_stopped() {
         let mut process = NodeProcess::started(Command::new("sleep").arg("60").spawn().unwrap()).unwrap();
-        assert!(process.identity().signal(Signal::STOP).unwrap());
+        process.pause().await.unwrap();
+        assert_eq!(process.identity().stat().map(|stat| stat.state), Some('T'));
         process.stop().await.unwrap();
         assert!(process.exit_status().is_some_and(|status| !status.success()));
     }
