@@ -18,10 +18,10 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const EVENTS: usize = 100;
 
 impl Operations {
-    /// How this node's replica of a tablet is.
+    /// The state of this node's replica of a tablet.
     pub(super) async fn replica_here(&self, tablet: TabletId) -> Answer {
         let (store, node) = (Arc::clone(&self.store), self.node);
-        // The replica's thread is waited for.
+        // Waits for the replica's store thread.
         let looking = self.runtime.spawn_blocking(move || {
             let aside = store.set_aside().into_iter().find(|aside| aside.tablet == tablet);
             let Some(handle) = store.handle(tablet) else { return Some(unopened(&store, node, &aside?)) };
@@ -68,7 +68,8 @@ impl Operations {
         in_json(&found.ok_or_else(missing)?)
     }
 
-    /// The state of a tablet, from this node, which leads the catalog, and from those that hold its replicas.
+    /// The state of a tablet: as known to this node, which leads the catalog, and as described by the nodes that hold
+    /// its replicas.
     pub(super) async fn tablet_everywhere(&self, tablet: TabletId) -> Answer {
         let filter = TabletFilter { tablet: Some(tablet.0), ..TabletFilter::default() };
         let page = self.look_up(Ask::Tablets(filter)).await?;
@@ -145,7 +146,7 @@ pub(super) fn advice(tablet: TabletId, holders: usize, replicas: &[ReplicaDetail
              tablets/ of its data directory while its node is stopped: it leads and the others are made anew from it"
                 .to_owned(),
         ),
-        _ => advice.push("it is rebuilt from the other replicas as soon as one of them leads".to_owned()),
+        _ => advice.push("the failed replica is rebuilt from the others as soon as one of them leads".to_owned()),
     }
     advice
 }
