@@ -33,9 +33,9 @@ pub enum LoadError {
     /// A key or value that does not belong to a catalog.
     #[error("the stored catalog is damaged at key {key:?}: {reason}")]
     Damaged {
-        /// Which key.
+        /// The key.
         key: String,
-        /// What is wrong with it.
+        /// What is wrong with its value.
         reason: String,
     },
 }
@@ -48,7 +48,7 @@ struct StoredIdentity {
 }
 
 impl Catalog {
-    /// The writes that lead from what `older` stored to what this snapshot stores.
+    /// The writes that turn the stored form of `older` into that of this snapshot.
     pub fn puts_since(&self, older: &Catalog) -> Vec<Put> {
         let mut puts = Vec::new();
         if self.identity != older.identity {
@@ -65,7 +65,7 @@ impl Catalog {
         puts
     }
 
-    /// Reads a stored catalog. No entries at all make the empty catalog of a cluster that has no identity yet.
+    /// Loads a stored catalog. Without any entries, this is the empty catalog of a cluster that has no identity yet.
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(entries: impl IntoIterator<Item = (K, V)>) -> Result<Self, LoadError> {
         let mut catalog = Catalog::default();
         let (mut has_identity, mut first_key) = (false, None);
@@ -107,7 +107,7 @@ impl Catalog {
         }
     }
 
-    /// Whether a stored object that is read is the one that this snapshot has.
+    /// Whether a stored object, decoded, equals that object of this snapshot.
     pub(super) fn holds(&self, key: &str, value: &[u8]) -> Result<bool, LoadError> {
         fn all_same<K: Ord, V: PartialEq>(read: &Map<K, V>, known: &Map<K, V>) -> bool {
             read.iter().all(|(id, object)| known.get(id) == Some(object))
@@ -126,7 +126,7 @@ impl Catalog {
             && all_same(&read.roles, &self.roles))
     }
 
-    /// Fills in what follows from the objects.
+    /// Fills in the values that are computed from the objects.
     fn with_derived(mut self) -> Result<Self, LoadError> {
         let (keyspaces, types, tables) = (self.keyspaces.clone(), self.types.clone(), self.tables.clone());
         keyspaces.values().for_each(|keyspace| self.toggle_digest(&**keyspace));
