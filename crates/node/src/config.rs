@@ -252,7 +252,8 @@ pub struct StartOptions {
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = ChangesFrom::Loopback)]
     pub http_changes: ChangesFrom,
 
-    /// Who may read /metrics with --auth: open (whoever reaches the port), or role (a role that has DESCRIBE on all keyspaces).
+    /// Who may read /metrics with --auth: open (all clients of the port), or role (a role that has DESCRIBE on all
+    /// keyspaces).
     #[arg(long, value_name = "WHO", value_enum, default_value_t = MetricsAccess::Open)]
     pub metrics_access: MetricsAccess,
 
@@ -289,7 +290,7 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub compaction_rate: Size,
 
-    /// By how many percent a tablet may exceed the size of its live data before it is compacted as a whole.
+    /// Percentage by which a tablet may exceed the size of its live data before it is compacted as a whole.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub space_amplification: i32,
 

@@ -1,4 +1,5 @@
-//! One client connection: a task that reads what is there, answers every complete request into one buffer and writes once.
+//! One client connection: a task that reads the available bytes, answers every complete request into one buffer and
+//! writes once.
 //!
 //! Always true: point reads from memory are answered as they are decoded; single-row writes are handed to the store and answered when
 //! it reports them, many per wake-up; everything else runs as a future of this task. Replies leave in the order in which they are

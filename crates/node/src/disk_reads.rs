@@ -182,7 +182,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::sync_channel;
 
-    /// Occupies all threads of a disk; they go on when the result is dropped.
+    /// Occupies all threads of a disk; they continue when the result is dropped.
     fn occupy(reads: &DiskReads, disk: usize) -> std::sync::mpsc::SyncSender<()> {
         let threads = reads.disks[disk].threads;
         let (release, released) = sync_channel::<()>(0);

@@ -5,7 +5,7 @@ pub(crate) use diorite_storage::run_at_lower_priority as lower_priority;
 use std::fs;
 use std::path::Path;
 
-/// The machine's clocks. The monotonic one goes on while the machine sleeps (Linux, `CLOCK_BOOTTIME`): a lease that
+/// The machine's clocks. The monotonic clock continues while the machine sleeps (Linux, `CLOCK_BOOTTIME`): a lease that
 /// ends while a machine is suspended has ended when it wakes up, without any detection of the sleep. A time daemon may
 /// slew it, as it may every clock but `CLOCK_MONOTONIC_RAW`, which stops in sleep: `diorite_raft::DRIFT_PERMILLE`
 /// allows for that. Where the kernel answers from the vDSO (5.3 and later) it costs as much as any other clock, about
