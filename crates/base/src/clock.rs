@@ -1,7 +1,8 @@
 //! Time: the [`Clock`] seam and the hybrid clock that stamps writes.
 //!
-//! Two kinds of time, never mixed: *monotonic* nanoseconds measure durations and leases inside one process;
-//! *wall* microseconds since the Unix epoch stamp data and compute TTLs. Only [`SystemClock`], and the node's own, read the machine's clocks.
+//! Two kinds of time, never mixed: *monotonic* nanoseconds measure durations and leases inside one process; *wall*
+//! microseconds since the Unix epoch stamp data and compute TTLs. Only [`SystemClock`], and the node's own clock, read
+//! the machine's clocks.
 //!
 //! A wall clock can be set, to any time and at any moment, by people, time daemons and hypervisors. So a node uses a
 //! [`TrustedClock`]: the wall clock as it was last adopted, and the monotonic time since. A change of the machine's
