@@ -83,7 +83,7 @@ pub struct Core<E: Engine> {
     pub(crate) promised: BTreeMap<TabletId, Promise>,
     /// Replicas that were closed while a leader elsewhere counted on them.
     pub(crate) departed: Departed,
-    /// The account of what is added to rows of tablets that this thread leads.
+    /// The account of bytes added to rows of tablets that this thread leads.
     sizes: RowSizes,
 }
 
