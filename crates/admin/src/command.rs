@@ -1,7 +1,8 @@
 //! `diorite admin`: looks at and changes a running cluster, through the HTTP port of any of its nodes.
 //!
-//! Always true: with `--json` nothing but JSON goes to standard output, as the HTTP interface gives it; a command that changes something says
-//! what it did, or fails with the reason why it did not. `status` ends with code 2 when data is at risk.
+//! Always true: with `--json` only JSON is written to standard output, as the HTTP interface returns it; a command that
+//! changes something prints what it did, or fails with the reason why it did not. `status` ends with code 2 when data
+//! is at risk.
 
 use crate::api::{
     ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, TableStatus,
@@ -23,9 +24,9 @@ use std::time::Duration;
 
 /// The HTTP port of a node.
 const HTTP_PORT: u16 = 7000;
-/// How often `--wait` looks.
+/// The time between two checks of `--wait`.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// What `status` ends with when data is at risk.
+/// The exit code of `status` when data is at risk.
 const AT_RISK: u8 = 2;
 
 /// `diorite admin`.
@@ -48,18 +49,19 @@ pub struct AdminArguments {
     pub command: AdminCommand,
 }
 
-/// What to look at or to change.
+/// The subcommand.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum AdminCommand {
-    /// Show the state of the cluster; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a quorum, or a disk is full or has failed.
+    /// Show the state of the cluster; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a
+    /// quorum, or a disk is full or has failed.
     Status,
     /// Show the nodes.
     Nodes,
     /// Show the tables.
     Tables,
-    /// Show one table: its schema, and what each node holds of it.
+    /// Show one table: its schema, and its replicas on each node.
     Table {
-        /// Which.
+        /// The table.
         #[arg(value_name = "KEYSPACE.TABLE")]
         table: String,
     },
@@ -94,7 +96,8 @@ pub enum AdminCommand {
         /// The node's id.
         node: u64,
     },
-    /// Rebuild the replicas of a node that is down on other nodes now, instead of after the time set by `set-replace-after`.
+    /// Rebuild the replicas of a node that is down on other nodes now, instead of after the time set by
+    /// `set-replace-after`.
     Replace {
         /// The node's id.
         node: u64,
@@ -141,7 +144,8 @@ pub enum AdminCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Limit what flushes and compactions write together, for each node until it is started again; initially --compaction-rate.
+    /// Limit what flushes and compactions write together, for each node until it is started again; initially
+    /// --compaction-rate.
     SetCompactionRate {
         /// Bytes per second; 0: no limit.
         #[arg(value_name = "SIZE")]
@@ -162,7 +166,7 @@ pub enum AdminCommand {
     },
     /// Set how long a node may be silent before its replicas are rebuilt on other nodes; initially 15 minutes.
     SetReplaceAfter {
-        /// How long.
+        /// The time.
         #[arg(value_name = "SECONDS")]
         seconds: u64,
     },
@@ -172,13 +176,15 @@ pub enum AdminCommand {
         #[arg(value_name = "SIZE")]
         size: Size,
     },
-    /// Split tablets with more reads and writes a second than this, for half a minute; initially 100000; 0: no tablet is split for its load.
+    /// Split tablets with more reads and writes a second than this, for half a minute; initially 100000; 0: no tablet
+    /// is split for its load.
     SetSplitLoad {
         /// Reads and writes per second.
         #[arg(value_name = "OPERATIONS")]
         operations: u64,
     },
-    /// Merge neighbouring tablets with no more than this in files together, where a table has more tablets than it was created with; initially 64MiB; 0: never.
+    /// Merge neighbouring tablets with no more than this in files together, where a table has more tablets than it was
+    /// created with; initially 64MiB; 0: never.
     SetMergeSize {
         /// Bytes.
         #[arg(value_name = "SIZE")]
@@ -210,25 +216,25 @@ pub enum AdminCommand {
     },
     /// End a request. Its client receives a timeout; a write may have taken effect.
     Cancel {
-        /// Its number, as `requests` shows it.
+        /// The number of the request, as `requests` shows it.
         request: u64,
         /// The node that carries it out; the node that is asked if not given.
         #[arg(long, value_name = "N")]
         node: Option<u64>,
     },
-    /// Pause something until it is resumed.
+    /// Pause an activity until it is resumed.
     Pause {
-        /// What.
+        /// The activity.
         what: Pausable,
     },
-    /// Resume something that was paused.
+    /// Resume an activity that was paused.
     Resume {
-        /// What.
+        /// The activity.
         what: Pausable,
     },
 }
 
-/// How everything is read once.
+/// Arguments of `scrub`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScrubArguments {
     /// Bytes per second and node; 0: no limit.
@@ -245,25 +251,25 @@ pub struct ScrubArguments {
     pub wait: bool,
 }
 
-/// What can be paused.
+/// Activities that can be paused.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum Pausable {
     /// Moves of replicas and leaders for balance; lost replicas are still rebuilt.
     Balancing,
 }
 
-/// Which tablets to show.
+/// The tablets to show.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TabletArguments {
-    /// Of this table.
+    /// Only those of this table.
     #[arg(value_name = "KEYSPACE.TABLE")]
     pub table: Option<String>,
-    /// With a replica on this node.
+    /// Only those with a replica on this node.
     #[arg(long, value_name = "N")]
     pub node: Option<u64>,
 }
 
-/// Asks the nodes that are named, as the role that is named.
+/// A client for the named nodes, with the named role.
 fn client(arguments: &AdminArguments) -> Result<Client, AdminError> {
     let file = arguments.password_file.as_deref();
     let login = arguments.user.as_deref().map(|user| password::find(user, file)).transpose()?;
@@ -344,12 +350,12 @@ fn cancel(client: &Client, json: bool, node: Option<u64>, request: u64) -> Resul
     change(client, json, &of_node(node, &format!("queries/{request}/cancel")), &Value::Null)
 }
 
-/// Where a node answers about itself; the one that is asked if none is named.
+/// The path under which a node answers about itself; `None`: the asked node.
 fn of_node(node: Option<u64>, what: &str) -> String {
     node.map_or_else(|| format!("/api/v1/{what}"), |node| format!("/api/v1/nodes/{node}/{what}"))
 }
 
-/// Shows how a node logs, after a change if one is asked for.
+/// Shows the settings of a node's log, after a change if one is asked for.
 fn logging(client: &Client, json: bool, node: Option<u64>, change: &LogChange) -> Result<(), AdminError> {
     let path = of_node(node, "logging");
     let status: LogStatus = match *change == LogChange::default() {
@@ -374,7 +380,7 @@ fn show<T: Serialize>(json: bool, answer: &T, text: impl FnOnce(&T) -> String) -
         false => text(answer),
     };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever read it has seen enough.
+        // The reader has closed its end, for example `head`.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
@@ -432,7 +438,7 @@ fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError>
     look(client, json, &format!("/api/v1/tables/{}/{}", encoded(keyspace), encoded(name)), tables::table_detail)
 }
 
-/// All pages, as one list.
+/// Shows all pages as one list.
 fn all_tablets(client: &Client, json: bool, arguments: &TabletArguments) -> Result<(), AdminError> {
     let (keyspace, table) = match arguments.table.as_deref().map(|name| name.split_once('.').unwrap_or(("", name))) {
         Some((keyspace, table)) => ((!keyspace.is_empty()).then_some(keyspace), Some(table)),

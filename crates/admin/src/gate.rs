@@ -1,8 +1,10 @@
-//! Which requests the HTTP port takes, by what they say about themselves and by where they come from.
+//! The requests that the HTTP port accepts, by their headers and by the addresses of the connection.
 //!
-//! Always true: a page of another site neither reads nor changes anything. A request names this node as its host, whatever the name resolves to; one that may
-//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends. Without passwords only this machine changes
-//! anything, unless the operator says otherwise. Health is answered under any name. Left out: who asks (roles and passwords), how much (the server).
+//! Always true: a page of another site neither reads nor changes anything. A request names this node as its host,
+//! whatever the name resolves to. A request that may change something comes from a page of this node or from no page,
+//! and its body is JSON, which no HTML form sends. Without passwords only clients on the node's own machine change
+//! anything, unless the operator decides otherwise. Health is answered under any name. Left out: roles and passwords
+//! (the login), and limits (the server).
 
 use crate::api::{Failure, FailureKind};
 use axum::body::HttpBody;
@@ -17,13 +19,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// From where changes are taken.
+/// The clients from which changes are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangesFrom {
-    /// The machine of the node that is asked.
+    /// Clients on the node's own machine.
     Loopback,
-    /// Whoever reaches the port.
+    /// All clients that reach the port.
     Anywhere,
 }
 
@@ -36,24 +38,25 @@ impl std::fmt::Display for ChangesFrom {
     }
 }
 
-/// The two ends of a connection, beside each of its requests.
+/// The addresses of the two ends of a connection, attached to each of its requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// Whoever asks.
+    /// The client.
     pub client: SocketAddr,
     /// The node.
     pub node: SocketAddr,
 }
 
 impl Ends {
-    /// Whether both are the same machine: a node that listens to one address of its machine is reached through that from the machine itself, too.
+    /// Whether both ends are on the same machine: a client on the machine that connects to another address of it than
+    /// loopback has that address itself.
     pub fn are_one_machine(&self) -> bool {
         let client = self.client.ip().to_canonical();
         client.is_loopback() || client == self.node.ip().to_canonical()
     }
 }
 
-/// What requests are judged by.
+/// The rules by which requests are checked.
 #[derive(Clone, Debug)]
 pub struct Gate {
     names: BTreeSet<String>,
@@ -78,41 +81,41 @@ fn invalid(status: StatusCode, message: &str) -> Refusal {
     Refusal(status, FailureKind::Invalid, message.to_owned())
 }
 
-/// A host as it is compared: no letters differ by case only, and a name may end with the root's dot.
+/// A host in the form in which it is compared: in lower case, and without the dot of the root.
 fn plain(host: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// The host of an address that a client was given.
+/// The host of an address.
 fn host_of(authority: &Authority) -> &str {
     let host = authority.host();
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Host and port are the same; a port that is absent is the usual one.
+/// Whether host and port are the same; an absent port is the usual one.
 fn is_same(one: &Authority, other: &Authority, usual_port: u16) -> bool {
     let port = |of: &Authority| of.port_u16().unwrap_or(usual_port);
     plain(host_of(one)) == plain(host_of(other)) && port(one) == port(other)
 }
 
-/// Whether a request asks for nothing but an answer.
+/// Whether a request only reads.
 pub(crate) fn only_reads(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Whether it is about the node's health, which says nothing of the data.
+/// Whether the path is about the node's health, which reveals no data.
 pub(crate) fn is_about_health(path: &str) -> bool {
     path.starts_with("/health/")
 }
 
 impl Gate {
-    /// For a node that is called by these names, beside its addresses and `localhost`.
+    /// For a node with these names, beside its addresses and `localhost`.
     pub fn new(names: impl IntoIterator<Item = String>, changes_from: ChangesFrom) -> Self {
         let names = names.into_iter().chain(["localhost".to_owned()]).map(|name| plain(&name)).collect();
         Self { names, changes_from }
     }
 
-    /// The routes behind the gate.
+    /// Puts the routes behind the gate.
     pub fn guard(self, routes: Router) -> Router {
         routes.layer(from_fn_with_state(Arc::new(self), judge))
     }
@@ -134,7 +137,8 @@ impl Gate {
         Ok(())
     }
 
-    /// The host that was asked, if it is this one. Whoever makes a name of their own resolve to this node's address cannot make a browser say another one.
+    /// The host of the request, if it is this node. An attacker who makes a name resolve to this node's address cannot
+    /// make a browser send another host than that name.
     fn check_host(&self, head: &Parts) -> Result<Option<Authority>, Refusal> {
         let wrong = || invalid(StatusCode::BAD_REQUEST, "the request must name one host: Host: NAME[:PORT]");
         let mut given = head.headers.get_all(header::HOST).iter();
@@ -142,7 +146,7 @@ impl Gate {
             (_, _, Some(_)) => return Err(wrong()),
             (Some(authority), ..) => authority.clone(),
             (None, Some(host), None) => Authority::try_from(host.as_bytes()).map_err(|_| wrong())?,
-            // No browser leaves it out.
+            // Browsers always send it.
             (None, None, None) if head.version == Version::HTTP_10 => return Ok(None),
             (None, None, None) => return Err(wrong()),
         };
@@ -164,7 +168,7 @@ impl Gate {
     }
 }
 
-/// A page of another site may not change anything here: browsers say what page a request comes from.
+/// Refuses changes by pages of other sites: browsers name the page of a request.
 fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let Some(origin) = origins.next() else { return Ok(()) };
@@ -226,7 +230,7 @@ mod tests {
         status_of(&gate(), Request::get("/").header("host", host), ELSEWHERE, "").await
     }
 
-    /// A change whose page is of `origin`, asked of `host`.
+    /// The status of a change by a page of `origin`, sent to `host`.
     async fn changing(host: &str, origin: &str) -> u16 {
         let request = Request::post("/").header("host", host).header("origin", origin);
         status_of(&gate(), request, "127.0.0.1:5", "").await

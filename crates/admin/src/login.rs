@@ -1,7 +1,8 @@
-//! Who may ask over HTTP, where the node asks for passwords: the roles of CQL, by basic authentication.
+//! Logins over HTTP, where the node requires passwords: the roles of CQL, by basic authentication.
 //!
-//! Always true: nothing is answered without a role and its password but health, and metrics unless they are for roles only. Left out: whether the password is right and what the role may do
-//! ([`Login`], which the node implements), and pages of other sites, for whom browsers send passwords, too ([`crate::gate`]).
+//! Always true: without a role and its password only health is answered, and metrics unless they are restricted to
+//! roles. Left out: whether the password is right and which permissions the role has ([`Login`], which the node
+//! implements), and pages of other sites, for which browsers send passwords too ([`crate::gate`]).
 
 use crate::api::{Failure, FailureKind};
 use crate::gate::{Ends, is_about_health, only_reads};
@@ -14,47 +15,47 @@ pub use diorite_base::basic::Credentials;
 use futures::future::BoxFuture;
 use std::sync::Arc;
 
-/// What a client without a password is asked for.
+/// The challenge to a client without a password.
 const CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"Diorite\", charset=\"UTF-8\"");
 
-/// What a request does.
+/// The effect that a request may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
-    /// It reads.
+    /// It only reads.
     Look,
     /// It may change something.
     Change,
 }
 
-/// Why somebody may not.
+/// Why a request is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
-    /// There is no such role, or its password is another one.
+    /// The role does not exist, or its password is wrong.
     Unknown,
-    /// The role may not, for this reason.
+    /// The role lacks the permission; the reason in words.
     Forbidden(String),
     /// Too many passwords are being checked, or were wrong.
     Busy(String),
 }
 
-/// Says who may.
+/// Checks logins.
 pub trait Login: Send + Sync + 'static {
-    /// Whether these are a role and its password, and the role may do this from there.
+    /// Checks that this is a role and its password, and that the role may do what is wanted from that address.
     fn admit(self: Arc<Self>, given: Credentials, ends: Ends, wanted: Wanted)
     -> BoxFuture<'static, Result<(), Denied>>;
 }
 
-/// What asks for passwords.
+/// Requires logins for routes.
 #[derive(Clone)]
 pub struct Guard {
-    /// Who knows them.
+    /// Checks the logins.
     pub login: Arc<dyn Login>,
-    /// Metrics are answered without one.
+    /// Whether metrics are answered without a login.
     pub has_open_metrics: bool,
 }
 
 impl Guard {
-    /// The routes behind the guard.
+    /// Puts the routes behind the login.
     pub fn protect(self, routes: Router) -> Router {
         routes.layer(from_fn_with_state(self, judge))
     }
@@ -103,7 +104,7 @@ mod tests {
     use axum::routing::get;
     use tower::ServiceExt as _;
 
-    /// Knows two roles; one may look only.
+    /// Has two roles; one of them may only read.
     struct Two;
 
     impl Login for Two {

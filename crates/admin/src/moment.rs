@@ -9,7 +9,8 @@ pub(crate) fn moment(unix_ms: i64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// The Gregorian date so many days after 1970-01-01. Years are counted from March, so that the leap day is their last, in eras of 400 years.
+/// The Gregorian date that is this many days after 1970-01-01. Years are counted from March, so that the leap day is
+/// their last day, in eras of 400 years.
 fn date(days: i64) -> (i64, i64, i64) {
     let shifted = days + 719_468;
     let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));

@@ -1,4 +1,4 @@
-//! The operations over HTTP (`docs/operate.md`): what is asked by path, query and JSON body becomes an [`Ask`].
+//! The operations over HTTP (`docs/operate.md`): path, query and JSON body become an [`Ask`].
 
 use crate::NodeView;
 use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, ScrubOrder, TabletFilter};
@@ -49,7 +49,7 @@ pub(crate) async fn answer(view: NodeView, ask: Ask) -> Response {
     }
 }
 
-/// The status that tells a failure to a program.
+/// The HTTP status of a failure.
 pub(crate) fn status_of(kind: FailureKind) -> StatusCode {
     match kind {
         FailureKind::NotFound => StatusCode::NOT_FOUND,
@@ -194,7 +194,7 @@ async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
     Json(done).into_response()
 }
 
-/// A failure after other changes of the same request were made: nobody may take it that nothing was begun.
+/// A failure after other changes of the same request were made. It must not have the kind "not begun".
 fn besides(made: usize, failure: Failure) -> Failure {
     if made == 0 {
         return failure;

@@ -1,4 +1,4 @@
-//! Answers as people read them on a terminal.
+//! Answers as text for a terminal.
 
 use crate::api::{
     ClusterStatus, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, QueryActivity, ReplicaDetail,
@@ -73,7 +73,7 @@ pub(crate) fn logging(status: &LogStatus) -> String {
     format!("{:<12}{levels}\n{:<12}{slow_query}\n{:<12}{format}\n", "levels", "slow query", "format")
 }
 
-/// What scrubs have read and found.
+/// What scrubs have read, and what they have found.
 pub(crate) fn scrubs(status: &ClusterStatus) -> String {
     let found = match status.scrub_damage_found {
         0 => "no damage found".to_owned(),

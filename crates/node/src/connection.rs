@@ -1,4 +1,5 @@
-//! One client connection: a task that reads what is there, answers every complete request into one buffer and writes once.
+//! One client connection: a task that reads the available bytes, answers every complete request into one buffer and
+//! writes once.
 //!
 //! Always true: point reads from memory are answered as they are decoded; single-row writes are handed to the store and answered when
 //! it reports them, many per wake-up; everything else runs as a future of this task. Replies leave in the order in which they are
@@ -40,7 +41,7 @@ use tokio::sync::broadcast;
 const MAX_IN_FLIGHT: usize = 4_096;
 /// Requests of one connection that run as futures at a time.
 const MAX_RUNNING: usize = 512;
-/// Answers of these that are taken before they are written.
+/// Finished answers of these requests that are collected before they are written.
 const ANSWERS_AT_ONCE: usize = 64;
 /// Unsent reply bytes past which nothing more is read.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
@@ -85,7 +86,7 @@ pub(crate) struct Connection {
     stalled_since_ns: Option<u64>,
     /// How often the client tried to log in.
     logins: u32,
-    /// When the requests that are in the input buffer were read, on the monotonic clock.
+    /// When the requests in the input buffer were read, on the monotonic clock.
     arrived_ns: u64,
     /// Statistics of the requests that are being read.
     taken: Taken,
@@ -150,9 +151,9 @@ impl Connection {
         }
     }
 
-    /// Starts requests that run as futures, and collects the answers that are done. What can be written by now waits
-    /// until every task that can run has run: the answers of other nodes that have arrived are among them, and
-    /// coalesced replies cost one system call.
+    /// Starts requests that run as futures, and collects finished answers. Replies that are ready wait until every task
+    /// that can run has run: some of these tasks receive the answers of other nodes, and coalesced replies cost one
+    /// system call.
     async fn gather_answers(&mut self) {
         finished(&mut self.running, &mut self.finished, false).await;
         self.answer_finished().await;
@@ -165,12 +166,12 @@ impl Connection {
         }
     }
 
-    /// Memory of the buffers.
+    /// The memory of the buffers, bytes.
     fn capacity_bytes(&self) -> usize {
         self.inbound.capacity_bytes() + self.outbound.capacity_bytes() + self.socket.held_bytes()
     }
 
-    /// Keeps the account of buffers.
+    /// Sets the charge to the size of the buffers.
     #[inline]
     fn tell_buffers(&mut self) {
         self.buffers.record(self.capacity_bytes());
@@ -189,7 +190,7 @@ impl Connection {
             && self.outbound.pending_bytes() < MAX_UNSENT_BYTES
     }
 
-    /// Waits for something to happen and takes it in; false when the client has closed.
+    /// Waits until something happens and handles it; false when the client has closed the connection.
     async fn wait(&mut self) -> io::Result<bool> {
         let mut interest = None;
         if self.has_room() {
@@ -198,7 +199,7 @@ impl Connection {
         if !self.outbound.is_empty() || self.socket.has_unsent() {
             interest = Some(interest.map_or(Interest::WRITABLE, |interest| interest | Interest::WRITABLE));
         }
-        // A client that is in the middle of something is not waited for forever; an idle one is.
+        // An idle client is waited for without limit, one that owes something is not.
         let is_stalled = !self.is_served() || !self.outbound.is_empty() || (self.has_room() && !self.inbound.is_idle());
         let timeout_left = if is_stalled { self.timeout_left() } else { PROGRESS_TIMEOUT };
         if !is_stalled {
@@ -227,8 +228,8 @@ impl Connection {
             }
             event = event => self.tell(&event),
             () = timeout, if is_stalled => return Ok(false),
-            // The last branch: by now every request has got as far as it can, so that their requests to other nodes are sent
-            // together.
+            // This branch is the last: by now every request has run as far as it can, so that their requests to other
+            // nodes are sent together.
             () = self.shared.kv.router.gathered() => {}
         }
         Ok(true)
@@ -252,7 +253,7 @@ impl Connection {
             // The allowance of every connection is enough for short messages.
             Err(_) => self.inbound.input_within(ALLOWANCE_BYTES),
         };
-        // Without room for the rest of a segment the connection has to end.
+        // Without space for the rest of a segment the connection has to end.
         let Some(room) = room else { return Ok(false) };
         match self.socket.try_read(room) {
             Ok(0) => Ok(false),
@@ -265,8 +266,8 @@ impl Connection {
         }
     }
 
-    /// There is no memory for the rest of a message that is being received: the message is refused, and its bytes so
-    /// far are dropped. Returns false if there is no such message.
+    /// Refuses the message that is being received, since there is no memory for its rest, and drops the bytes received
+    /// so far. Returns false if there is no such message.
     fn refuse_unfinished(&mut self, refused: Refused) -> bool {
         let Some(error) = self.inbound.refuse_unfinished(refused_error(refused)) else { return false };
         self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
@@ -302,8 +303,8 @@ impl Connection {
         }
     }
 
-    /// How many of so many bytes may be written now. The copy that TLS makes is charged before; if that is refused, one
-    /// record at a time is written.
+    /// How many of `bytes` may be written now. The copy that TLS makes is charged before; if that charge is refused,
+    /// one record at a time is written.
     fn may_write(&mut self, bytes: usize) -> usize {
         let copied = self.socket.copied_bytes(bytes);
         if copied == 0 || self.buffers.admit(self.capacity_bytes() + copied).is_ok() {
@@ -348,7 +349,7 @@ impl Connection {
                 Next::Run(running) => self.running.push(running),
                 Next::LogIn(running) => {
                     self.logins += 1;
-                    // A client that sends more attempts before the answers are there is disconnected.
+                    // A client that sends more attempts before it has the answers is disconnected.
                     self.closing |= self.logins > MAX_LOGINS;
                     self.running.push(running);
                 }
@@ -368,7 +369,7 @@ impl Connection {
         self.inbound.release_done();
     }
 
-    /// Records the durations of requests that were answered at once, with one clock read for all of them.
+    /// Records the durations of requests that were answered at once. All share one clock read.
     fn observe(&self, taken: &Taken) {
         if taken.executes > 0 {
             self.shared.counters.executes.add(taken.executes);
@@ -429,7 +430,7 @@ impl Connection {
         self.submitted -= self.done.len();
         self.inbox.meter.give(self.done.iter().map(|(tag, _)| held_bytes_of(*tag)).sum());
         let now_ns = self.shared.kv.clock.monotonic_ns();
-        // Writes of a statement that were read together are mostly reported together.
+        // Writes of a statement that were read together are mostly reported together, and are then recorded together.
         let (mut slot, mut done) = (0, Done { elapsed_ns: 0, count: 0, rows: 0, errors: 0, now_ns });
         for (tag, outcome) in self.done.drain(..) {
             let elapsed_ns = u64::from(age_us(tag, now_ns)) * 1_000;
@@ -452,13 +453,13 @@ impl Connection {
             self.outbound.commit();
         }
         self.shared.observe(Operation::Write, slot, &done, self.client);
-        // Of a burst nothing is kept.
+        // The memory that a burst needed is freed.
         self.done.shrink_to(ANSWERS_AT_ONCE);
     }
 
     async fn answer_finished(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
-        // The bytes that are encoded here without a pause.
+        // Bytes encoded on this thread without letting other tasks run.
         let mut encoded_bytes = 0;
         for answer in finished.drain(..) {
             self.observe_answer(&answer);
@@ -502,12 +503,12 @@ impl Connection {
         }
     }
 
-    /// Encodes a reply that takes more than a moment to encode, and memory that has to be there.
+    /// Encodes a large reply on a thread for long work, after its memory has been charged.
     async fn answer_at_length(&mut self, answer: &Answer, reply: &Reply) {
-        // Once as a message, and once more where that is compressed or cut into segments. The request holds the rows
-        // until it is done.
+        // The reply is encoded as a message, and copied where it is compressed or cut into segments. The request holds
+        // the rows until then.
         let wanted = self.capacity_bytes() + reply.body_bytes().saturating_mul(2);
-        // A write that has been done is not refused afterwards.
+        // A write that took effect is not refused afterwards.
         let is_read = matches!(answer.note.operation, Operation::Read | Operation::Scan | Operation::Aggregate);
         if let Err(refused) = self.buffers.admit(wanted)
             && is_read
@@ -548,8 +549,8 @@ impl Connection {
     }
 }
 
-/// Takes the answers of requests that run as futures and are done: answers that another node has sent in one frame
-/// reach the client in one write. Ready when there is one, or, unless it `waits`, at once.
+/// Collects answers of finished requests that ran as futures: answers that another node has sent in one frame reach the
+/// client in one write. Waits for the first answer only if `waits`.
 async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>, waits: bool) {
     std::future::poll_fn(|context| {
         while answers.len() < ANSWERS_AT_ONCE
@@ -562,7 +563,7 @@ async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Ans
     .await;
 }
 
-/// The next event of a connection that registered; never, for one that did not.
+/// The next event of a connection that has registered for events. Never returns for one that has not.
 async fn next_event(events: &mut Option<broadcast::Receiver<Arc<Event>>>) -> Arc<Event> {
     let Some(receiver) = events else { return std::future::pending().await };
     loop {

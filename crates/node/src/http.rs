@@ -43,7 +43,7 @@ pub fn configuration(options: &StartOptions) -> serde_json::Value {
 pub(crate) fn gate(options: &StartOptions) -> Gate {
     let advertised = options.advertise_node_address.iter().map(|address| address.host.clone());
     let names = options.http_host.iter().cloned().chain(advertised).chain([machine::name()]);
-    // Roles that may change something do so from anywhere.
+    // With logins, changes are restricted by permission and not by address.
     let changes_from = if options.auth { ChangesFrom::Anywhere } else { options.http_changes };
     Gate::new(names, changes_from)
 }
@@ -85,7 +85,7 @@ async fn ready(State(serving): State<Serving>, request: Request) -> Response {
 async fn pass_on(State(mut serving): State<Serving>, request: Request) -> Response {
     let router = match serving.wait_for(Option::is_some).await {
         Ok(router) => router.clone(),
-        // The node has given up starting.
+        // The node has failed to start.
         Err(_) => None,
     };
     match router {

@@ -1,9 +1,11 @@
 //! Logging in over HTTP: the roles of CQL and their passwords.
 //!
-//! Always true: a password is checked as on CQL ([`crate::login`]). One that was right is remembered for a minute, by a digest with a key of this process, and only
-//! together with the stored hash that it was checked against; whether the role still has that hash, and what it may do, is looked up in the catalog at each
-//! request: a changed password, a dropped role and a revoked permission count at once. One source has only so many wrong passwords at a time. The
-//! password that everybody knows is taken on the node's own machine only. Left out: HTTP ([`diorite_admin::login`]).
+//! Always true: a password is checked as on CQL ([`crate::login`]). A correct password is remembered for a minute, as a
+//! digest with a key of this process, together with the stored hash that it was checked against. Whether the role still
+//! has that hash, and which permissions it has, is looked up in the catalog at each request: a changed password, a
+//! dropped role and a revoked permission take effect at once. The number of wrong passwords from one source is limited.
+//! The initial password, which everybody knows, is accepted on the node's own machine only. Left out: HTTP
+//! ([`diorite_admin::login`]).
 
 use crate::kv::NodeKv;
 use crate::login;
@@ -23,33 +25,35 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a password that was right need not be checked again.
+/// How long a correct password need not be checked again.
 const REMEMBERED_NS: u64 = 60_000_000_000;
-/// How many are remembered.
+/// How many correct passwords are remembered.
 const MAX_REMEMBERED: usize = 256;
 /// How long the answer to a wrong password takes.
 const WRONG: Duration = Duration::from_millis(500);
-/// Wrong passwords that a source may have at once, and in how long it may have one more.
+/// Wrong passwords that a source may send at once, and the time after which it may send one more.
 const BURST: u64 = 16;
 const INTERVAL_NS: u64 = 2_000_000_000;
-/// Sources that are told apart.
+/// Sources whose wrong passwords are counted separately.
 const MAX_SOURCES: usize = 4_096;
 
-/// How many wrong passwords came from where.
+/// The number of wrong passwords of each source.
 #[derive(Default)]
 struct Attempts {
-    /// When a source may have the whole burst again.
+    /// The time at which a source may send the whole burst again.
     free_ns: HashMap<Source, u64>,
 }
 
 impl Attempts {
-    /// Counts one as if it were wrong, until it proves right; whether it may be checked.
+    /// Counts a password as wrong until [`Self::take_back`] says that it was right. Returns whether the password may be
+    /// checked.
     fn begin(&mut self, source: Source, now_ns: u64) -> bool {
         if self.free_ns.len() >= MAX_SOURCES {
             self.free_ns.retain(|_, free_ns| *free_ns > now_ns);
         }
         if self.free_ns.len() >= MAX_SOURCES && !self.free_ns.contains_key(&source) {
-            // Whoever has so many addresses is not held back by this; the number of checks at a time is bounded all the same.
+            // A client with so many addresses is not limited here. The number of concurrent checks is bounded in any
+            // case.
             return true;
         }
         let free_ns = self.free_ns.entry(source).or_default();
@@ -61,7 +65,7 @@ impl Attempts {
         true
     }
 
-    /// It was right.
+    /// The password was right: it no longer counts.
     fn take_back(&mut self, source: Source) {
         if let Some(free_ns) = self.free_ns.get_mut(&source) {
             *free_ns = free_ns.saturating_sub(INTERVAL_NS);
@@ -69,15 +73,15 @@ impl Attempts {
     }
 }
 
-/// A password that was right.
+/// A correct password.
 struct Remembered {
     digest: hmac::Tag,
-    /// What it was checked against.
+    /// The stored hash that it was checked against.
     hash: String,
     until_ns: u64,
 }
 
-/// The passwords that were right lately, by role.
+/// The correct passwords of the last minute, by role.
 struct Memory {
     key: hmac::Key,
     roles: HashMap<String, Remembered>,
@@ -99,17 +103,17 @@ impl Memory {
         self.roles.insert(given.user.clone(), Remembered { digest, hash, until_ns: now_ns + REMEMBERED_NS });
     }
 
-    /// Whether it was right lately, for a role that has this hash.
+    /// Whether this password was found correct within the last minute, for a role that still has this hash.
     fn holds(&self, given: &Credentials, hash: &str, now_ns: u64) -> bool {
         self.roles.get(&given.user).is_some_and(|known| {
-            // In constant time.
+            // The comparison takes constant time.
             let is_same = hmac::verify(&self.key, given.password.as_bytes(), known.digest.as_ref()).is_ok();
             is_same && known.hash == hash && now_ns < known.until_ns
         })
     }
 }
 
-/// Logs in operators, and whoever looks at the pages.
+/// Checks the logins of operators and of visitors of the pages.
 pub(crate) struct Logins {
     kv: Arc<NodeKv>,
     memory: Mutex<Memory>,
@@ -153,7 +157,7 @@ impl Logins {
                 Ok(())
             }
             None => {
-                #[allow(clippy::disallowed_methods, reason = "a shell's timer: whoever guesses is slowed down")]
+                #[allow(clippy::disallowed_methods, reason = "a shell's timer that slows guessing down")]
                 tokio::time::sleep(WRONG).await;
                 Err(Denied::Unknown)
             }
@@ -172,7 +176,7 @@ impl Login for Logins {
     }
 }
 
-/// Whether a role whose password was right may do this.
+/// Checks that a role whose password was right may do what is wanted.
 fn permit(catalog: &Catalog, role: &Role, ends: Ends, wanted: Wanted) -> Result<(), Denied> {
     let name = &role.name;
     if !role.can_login {

@@ -27,7 +27,7 @@ impl Drop for Counted {
     }
 }
 
-/// How often a port that another process has is tried again.
+/// How long until a port that another process has is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -58,7 +58,7 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Where clients on this machine find a node that does not listen to others yet.
+/// The loopback address of a node that does not listen on its own address yet.
 fn on_this_machine(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip().to_canonical() {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -78,7 +78,7 @@ async fn password_changed(catalog: &CatalogFollower) {
     }
 }
 
-/// Listens, as soon as no other process does.
+/// Listens as soon as no other process uses the port.
 async fn listen(address: SocketAddr) -> TcpListener {
     loop {
         match TcpListener::bind(address).await {
@@ -87,7 +87,7 @@ async fn listen(address: SocketAddr) -> TcpListener {
                 tracing::warn!(%address, %error, "cannot listen for clients; trying again");
                 #[allow(
                     clippy::disallowed_methods,
-                    reason = "a shell's timer: nothing tells when a port is given back"
+                    reason = "a shell's timer: there is no event when a port is free again"
                 )]
                 tokio::time::sleep(RETRY).await;
             }
@@ -95,7 +95,7 @@ async fn listen(address: SocketAddr) -> TcpListener {
     }
 }
 
-/// Accepts connections until `stop`, then gives the remaining ones a moment to finish.
+/// Accepts connections until `stop`, then waits a moment for the remaining ones to finish.
 pub(crate) async fn run(door: Door, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let accepting = async {
@@ -108,7 +108,8 @@ pub(crate) async fn run(door: Door, shared: Arc<Shared>, mut stop: watch::Receiv
                         () = password_changed(&shared.kv.catalog) => {}
                     }
                 }
-                // Only once the listener of this machine is closed: the address may be every address.
+                // The listener on loopback has to be closed before: the address may be the wildcard, which includes
+                // loopback.
                 let listener = match reserved.listen(BACKLOG) {
                     Ok(listener) => listener,
                     Err(_) => listen(address).await,
@@ -127,7 +128,7 @@ pub(crate) async fn run(door: Door, shared: Arc<Shared>, mut stop: watch::Receiv
     while connections.join_next().await.is_some() {}
 }
 
-/// Accepts clients of this machine only.
+/// Accepts clients on this machine only.
 async fn accept_here_only(address: SocketAddr, shared: &Arc<Shared>, connections: &mut JoinSet<()>) {
     let here = on_this_machine(address);
     let listener = listen(here).await;
@@ -145,9 +146,9 @@ async fn accept(listener: &TcpListener, shared: &Arc<Shared>, connections: &mut 
         let (stream, client) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: others must close first.
+                // Probably no file descriptors are left: other connections must close first.
                 tracing::warn!(%error, "cannot accept a connection");
-                #[allow(clippy::disallowed_methods, reason = "a shell's timer: accepting again at once would spin")]
+                #[allow(clippy::disallowed_methods, reason = "a shell's timer: another attempt at once would spin")]
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }

@@ -17,9 +17,9 @@ use diorite_query::kv::Kv;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-/// The name of the method, for drivers.
+/// The authenticator's name that drivers expect.
 pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
-/// The password of the first superuser, until it is changed.
+/// The initial password of the first superuser.
 const INITIAL_PASSWORD: &str = "cassandra";
 /// How often the first role is proposed again while the catalog cannot be written.
 const RETRY: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ pub(crate) async fn check(kv: &NodeKv, user: &str, given: String) -> Result<Opti
     Ok(role.filter(|_| is_right && exists))
 }
 
-/// Checks a client's answer to AUTHENTICATE, and gives the session its role.
+/// Checks a client's answer to AUTHENTICATE, and sets the role of its session.
 pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Vec<u8>) -> Result<(), CqlError> {
     let (user, given) = credentials(&token)?;
     let checked = check(&shared.kv, &user, given).await.map_err(|error| CqlError::overloaded(error.to_string()))?;
@@ -70,7 +70,7 @@ pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Ve
     }
 }
 
-/// Makes the first superuser in a cluster that has no roles yet; tries until there are some.
+/// Creates the first superuser in a cluster without roles. Tries again until the catalog has a role.
 pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
     let hashing = kv.hash(|| password::hash(INITIAL_PASSWORD)).await;
     let Ok(Ok(hash)) = hashing else {

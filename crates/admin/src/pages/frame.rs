@@ -13,14 +13,14 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("ui.css");
 const SCRIPT: &str = include_str!("ui.js");
-/// The mark: layers of a lens, as of a stratified rock.
+/// The logo: layers of a lens, as of a stratified rock.
 const MARK: &str = r#"<svg viewBox="0 0 24 24" aria-hidden="true"><path d="M12 2 21 7v10l-9 5-9-5V7z" fill="currentColor" opacity=".16"/><path d="M3 7l9 5 9-5M3 12l9 5 9-5M12 2 21 7v10l-9 5-9-5V7z" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linejoin="round"/></svg>"#;
 const ICON: &str = "data:image/svg+xml,%3Csvg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 24 24'%3E%3Cpath d='M12 2 21 7v10l-9 5-9-5V7z' fill='%232f6f73'/%3E%3Cpath d='M3 7l9 5 9-5M3 12l9 5 9-5' fill='none' stroke='%23fff' stroke-width='1.6'/%3E%3C/svg%3E";
 const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 /// How often browsers without scripts reload a page, seconds.
 const RELOAD_S: u32 = 10;
 
-/// About the whole cluster, then about one node.
+/// Pages about the whole cluster, then pages about one node.
 const CLUSTER: [(&str, &str); 5] =
     [("/", "Overview"), ("/nodes", "Nodes"), ("/tables", "Tables"), ("/tablets", "Tablets"), ("/moves", "Moves")];
 const NODE: [(&str, &str); 4] =
@@ -118,7 +118,7 @@ impl<'v> Frame<'v> {
     }
 }
 
-/// Where an asset is, with a digest of its content.
+/// The path of an asset, with a digest of its content.
 fn address_of(name: &str, content: &str) -> String {
     // FNV-1a suffices to distinguish versions.
     let digest = content
@@ -127,7 +127,7 @@ fn address_of(name: &str, content: &str) -> String {
     format!("/assets/{name}?v={digest:016x}")
 }
 
-/// Style and script.
+/// Serves the style sheet and the script.
 pub(super) async fn asset(Path(name): Path<String>) -> Response {
     let (kind, content) = match name.as_str() {
         "ui.css" => ("text/css; charset=utf-8", STYLE),

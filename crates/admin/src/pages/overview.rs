@@ -14,7 +14,7 @@ use axum::response::Response;
 use diorite_base::text::{duration, or_dash};
 use maud::{Markup, html};
 
-/// Nodes that are listed here; `/nodes` has them all.
+/// The most nodes listed here; `/nodes` lists all.
 const NODES: usize = 12;
 
 const CHARTS: [Chart; 3] = [
@@ -47,7 +47,7 @@ async fn content(view: &NodeView, asked: Asked) -> Result<Markup, Failure> {
         ask::<History>(view, Ask::History)
     );
     let (status, mut found) = (status?, found?);
-    // The rest of the page is shown without charts too.
+    // The rest of the page is shown even without charts.
     let history = history.unwrap_or_default();
     let map = node_map(&found);
     let total = found.len();
@@ -151,7 +151,7 @@ fn balancer(status: &ClusterStatus) -> Markup {
     ])
 }
 
-/// A limit, of which 0 says that there is none.
+/// Shows a limit, where 0 means that there is none.
 fn limit(limit: u64, shown: impl Fn(u64) -> String) -> Markup {
     text(if limit == 0 { "–".to_owned() } else { shown(limit) })
 }

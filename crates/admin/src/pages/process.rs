@@ -1,4 +1,4 @@
-//! The pages of one node, which can be chosen: statements, memory, log.
+//! The pages of one node, which the visitor can choose: statements, memory, log.
 
 use super::frame::Frame;
 use super::listing::{self, Column, Parameters};

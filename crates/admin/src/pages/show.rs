@@ -69,9 +69,9 @@ pub(super) fn ago(milliseconds: u64) -> String {
 /// The tone of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
-    /// As it should be.
+    /// The state is as it should be.
     Good,
-    /// It needs attention.
+    /// The state needs attention.
     Warning,
     /// Something is wrong.
     Bad,
@@ -103,7 +103,7 @@ pub(super) fn nothing() -> Markup {
     html! { span.dim { (NOTHING) } }
 }
 
-/// What there is to show, or a dash.
+/// The value, or a dash if there is none.
 pub(super) fn optional<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> Markup {
     match value {
         Some(value) => text(show(value)),
@@ -111,7 +111,7 @@ pub(super) fn optional<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> M
     }
 }
 
-/// How much of something is in use, with a bar.
+/// The used share, with a bar.
 pub(super) fn share(used: u64, total: u64, label: &str) -> Markup {
     let percent = (used as f64 / total.max(1) as f64 * 100.0).min(100.0);
     let tone = match percent {
@@ -127,7 +127,7 @@ pub(super) fn share(used: u64, total: u64, label: &str) -> Markup {
     }
 }
 
-/// A heading with what belongs to it.
+/// A heading with the content below it.
 pub(super) fn section(title: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } (content) } }
 }
@@ -137,7 +137,7 @@ pub(super) fn tile(name: &str, value: Markup, note: Option<Markup>) -> Markup {
     html! { div.tile { dt { (name) } dd { (value) } @if let Some(note) = note { dd.note { (note) } } } }
 }
 
-/// Facts, each with its name.
+/// Values, each with its name.
 pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
     html! { dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } } }
 }

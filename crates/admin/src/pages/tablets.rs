@@ -1,4 +1,4 @@
-//! All tablets, and one of them as its replicas see it.
+//! All tablets, and one of them as its replicas describe it.
 
 use super::frame::Frame;
 use super::listing::{self, Column, Page, Parameters, ROWS};
@@ -86,7 +86,7 @@ fn replicas(tablet: &TabletStatus) -> Markup {
     }
 }
 
-/// The value of a parameter, as the API names it.
+/// The parsed value of a parameter, in the API's form.
 fn meaning<T: DeserializeOwned>(parameters: &Parameters, name: &str) -> Result<Option<T>, Failure> {
     let read = |text: &str| {
         let invalid = |_| Failure::new(FailureKind::Invalid, format!("'{text}' is no {name}"));
@@ -194,7 +194,7 @@ fn lease(replica: &ReplicaDetail) -> Markup {
     }
 }
 
-/// A replica according to the catalog, and according to its node, if that answers.
+/// A replica according to the catalog; and according to its node, if that answers.
 type Row = (ReplicaStatus, Option<ReplicaDetail>, Option<NodeId>);
 
 fn rows(tablet: &TabletDetail) -> Vec<Row> {

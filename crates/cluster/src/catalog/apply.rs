@@ -1,6 +1,7 @@
 //! The transition function of the catalog.
 //!
-//! Always true: a rejected or needless command leaves the snapshot as it was, version included.
+//! Always true: a command that is rejected or that changes nothing leaves the snapshot unchanged, including its
+//! version.
 
 use super::bounds::Rules;
 use super::command::Command;
@@ -12,12 +13,13 @@ use super::{merge, operations, roles, schema, split};
 use diorite_base::program::LoggedProgram;
 
 impl Catalog {
-    /// The snapshot after `command` and the answer to it. What nodes have to do about it says [`Catalog::changes_since`].
+    /// The snapshot after `command`, and the answer to the command. [`Catalog::changes_since`] says what nodes then
+    /// have to do.
     pub fn apply(&self, command: &Command) -> (Catalog, Outcome) {
         self.apply_by(command, Rules::Limited)
     }
 
-    /// Like [`Self::apply`], by the rules that the command was logged with.
+    /// As [`Self::apply`], with the rules that the command was logged with.
     pub fn apply_by(&self, command: &Command, rules: Rules) -> (Catalog, Outcome) {
         let mut next = self.clone();
         let mut step = next.step(command, rules);

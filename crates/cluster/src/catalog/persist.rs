@@ -1,8 +1,9 @@
 //! The catalog as keys and values: one key per object, JSON values.
 //!
 //! Keys are text: `cluster`, `keyspace/<name>`, `table/<id>`, `type/<keyspace>/<name>`, `node/<id>`, `tablet/<id>`,
-//! `dropped/<id>`, `role/<name>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
-//! a newer format is an error that names it: serving half a catalog would drop what it does not see.
+//! `dropped/<id>`, `role/<name>`; ids are 16 hexadecimal digits. `cluster` holds the format number and is written with
+//! every change. An unknown key or a newer format is an error that names it: to serve a part of a catalog would drop
+//! the rest.
 
 use super::deep::made_shallow;
 use super::identity::Identity;
@@ -33,9 +34,9 @@ pub enum LoadError {
     /// A key or value that does not belong to a catalog.
     #[error("the stored catalog is damaged at key {key:?}: {reason}")]
     Damaged {
-        /// Which key.
+        /// The key.
         key: String,
-        /// What is wrong with it.
+        /// What is wrong with its value.
         reason: String,
     },
 }
@@ -48,7 +49,7 @@ struct StoredIdentity {
 }
 
 impl Catalog {
-    /// The writes that lead from what `older` stored to what this snapshot stores.
+    /// The writes that turn the stored form of `older` into that of this snapshot.
     pub fn puts_since(&self, older: &Catalog) -> Vec<Put> {
         let mut puts = Vec::new();
         if self.identity != older.identity {
@@ -65,7 +66,7 @@ impl Catalog {
         puts
     }
 
-    /// Reads a stored catalog. No entries at all make the empty catalog of a cluster that has no identity yet.
+    /// Loads a stored catalog. Without any entries, this is the empty catalog of a cluster that has no identity yet.
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(entries: impl IntoIterator<Item = (K, V)>) -> Result<Self, LoadError> {
         let mut catalog = Catalog::default();
         let (mut has_identity, mut first_key) = (false, None);
@@ -107,7 +108,7 @@ impl Catalog {
         }
     }
 
-    /// Whether a stored object that is read is the one that this snapshot has.
+    /// Whether a stored object, decoded, equals that object of this snapshot.
     pub(super) fn holds(&self, key: &str, value: &[u8]) -> Result<bool, LoadError> {
         fn all_same<K: Ord, V: PartialEq>(read: &Map<K, V>, known: &Map<K, V>) -> bool {
             read.iter().all(|(id, object)| known.get(id) == Some(object))
@@ -126,7 +127,7 @@ impl Catalog {
             && all_same(&read.roles, &self.roles))
     }
 
-    /// Fills in what follows from the objects.
+    /// Fills in the values that are computed from the objects.
     fn with_derived(mut self) -> Result<Self, LoadError> {
         let (keyspaces, types, tables) = (self.keyspaces.clone(), self.types.clone(), self.tables.clone());
         keyspaces.values().for_each(|keyspace| self.toggle_digest(&**keyspace));

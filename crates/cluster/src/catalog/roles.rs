@@ -1,12 +1,12 @@
-//! Roles: who may log in, what they may do, and whom they belong to.
+//! Roles: which of them may log in, their permissions, and their memberships.
 //!
-//! Permissions are held by the names that Cassandra gives resources: `data`, `data/<keyspace>`, `data/<keyspace>/<table>`, `roles`,
-//! `roles/<role>`, and so on. A permission on a resource is one on all that is below it; a role has its own and those of all roles that it is
-//! a member of, directly or not; a superuser has all.
+//! Permissions are held by Cassandra's names of resources: `data`, `data/<keyspace>`, `data/<keyspace>/<table>`,
+//! `roles`, `roles/<role>`, and so on. A permission on a resource includes all resources below it. A role has its own
+//! permissions and those of all roles that it is a member of, directly or not; a superuser has all permissions.
 //!
-//! Always true: memberships have no circle; a role that is dropped is no longer a member of anything, nor has it any; what is dropped from
-//! the schema takes the permissions on it along. Left out: passwords themselves (only their hashes come here), checks of statements
-//! ([`Catalog::may`] answers them, the `query` crate asks).
+//! Always true: memberships form no cycle; a dropped role is no longer a member of any role, and has no members;
+//! permissions on a dropped object of the schema are removed with it. Left out: passwords (the catalog stores only
+//! hashes), and the checks of statements (the `query` crate's, by [`Catalog::may`]).
 
 use super::outcome::Rejection;
 use super::role::{Role, RoleCommand};
@@ -118,7 +118,7 @@ fn change_all_roles(catalog: &mut Catalog, change: impl Fn(&mut Role)) {
     }
 }
 
-/// Takes the permissions on a keyspace or table away, as it is dropped.
+/// Removes all permissions on a keyspace or table that is dropped.
 pub(super) fn forget_permissions(catalog: &mut Catalog, resource: &str) {
     let below = format!("{resource}/");
     change_all_roles(catalog, |role| {

@@ -151,7 +151,8 @@ impl Membership {
         self.keep_in_touch(&joined.iter().flat_map(|joined| joined.members()).collect());
     }
 
-    /// Keeps in contact with the members, as far as they are known. `named`: the members named when this node joined.
+    /// Exchanges heartbeats with the known members, dials them, and names them to the guard. `named`: the members that
+    /// the answer to the question to join named.
     fn keep_in_touch(&self, named: &BTreeMap<NodeId, SocketAddr>) {
         let met = self.admission.met();
         let contacts = Contacts::new(self.node(), &self.catalog.current(), named, &met, Planted::default());
@@ -172,8 +173,8 @@ impl Membership {
         self.admission.verdict()
     }
 
-    /// Waits until a copy of the catalog that was lost with a disk is complete again. Until then it knows less than
-    /// this node's disks hold, and no action is taken on it.
+    /// Waits until a copy of the catalog that was lost with a disk is complete again. Until then the copy lacks what
+    /// this node's disks hold, and nothing must be done because of it.
     pub(crate) async fn whole(&self) -> Result<(), StartError> {
         let mut is_logged = false;
         loop {
@@ -203,7 +204,7 @@ impl Membership {
         let writing = async {
             loop {
                 match self.write(&command).await {
-                    // The group of one is about to elect itself.
+                    // The group of one voter is about to elect its leader.
                     Err(KvError::Unavailable(_) | KvError::NotLeader { .. } | KvError::Timeout(_)) => {
                         pause(RETRY).await
                     }
@@ -225,7 +226,7 @@ impl Membership {
         let mut registering = tokio::spawn(async move { membership.register_until_done(command).await });
         match timeout(REGISTER_TIMEOUT, &mut registering).await {
             Ok(Ok(registered)) => registered,
-            // The operation ended: the node stops. Or it takes its time.
+            // Either the task has failed because the node stops, or it continues in the background.
             Ok(Err(_)) | Err(_) => Ok(()),
         }
     }
@@ -244,7 +245,7 @@ impl Membership {
         }
     }
 
-    /// Returns the catalog's version that includes the command; the inner error is for ever.
+    /// Returns the catalog's version that includes the command. The inner error is permanent.
     async fn write(&self, command: &Command) -> Result<Result<u64, StartError>, KvError> {
         let reply = self.router.write(CATALOG_TABLET, as_mutation(command)?).await?;
         match Outcome::decode(&reply) {
@@ -255,12 +256,12 @@ impl Membership {
         }
     }
 
-    /// A member that comes back is ready when its copy of the catalog includes everything that was acknowledged before.
+    /// Waits until this member's copy of the catalog includes everything that was acknowledged before the node started.
     pub(crate) async fn caught_up(&self) -> Result<(), StartError> {
         self.ready(Readiness::returning(self.clock.monotonic_ns(), Planted::default())).await
     }
 
-    /// A node that has just joined is ready when its copy of the catalog contains it, and the catalog's group has its
+    /// Waits until the catalog's copy of a node that has just joined contains the node, and the catalog's group has its
     /// wanted voters.
     pub(crate) async fn joined(&self, joined: &Joined) -> Result<(), StartError> {
         self.ready(Readiness::joined(joined.version(), self.clock.monotonic_ns())).await
@@ -274,7 +275,7 @@ impl Membership {
     }
 
     async fn get_ready(&self, mut readiness: Readiness) -> Result<(), StartError> {
-        // Usually changes nothing; the answer names the version that the catalog is at.
+        // The command usually changes nothing; its outcome names the catalog's current version.
         let command = returning(self.node(), &self.description);
         let mut versions = self.catalog.versions();
         loop {
@@ -291,7 +292,7 @@ impl Membership {
                     )));
                 }
                 Step::Ask => {
-                    // A leader that does not answer is waited for no longer than readiness waits for it.
+                    // Readiness waits no longer than this for the leader in any case.
                     let answer = timeout(READY_TIMEOUT, self.write(&command)).await;
                     let version = answer.ok().and_then(|written| {
                         written
@@ -321,8 +322,8 @@ impl Membership {
         Ok(())
     }
 
-    /// Keeps heartbeats and the transport in line with the members in the catalog. Runs as long as the node, and alone:
-    /// of two concurrent updates the one with the older snapshot might come last.
+    /// Keeps heartbeats and the transport in line with the members in the catalog, as long as the node runs. Only one
+    /// task may do this: of two concurrent updates the one with the older snapshot could come last.
     pub(crate) async fn follow(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         loop {
@@ -334,7 +335,8 @@ impl Membership {
         }
     }
 
-    /// Asks the nodes named by `--join` where the members are now, for a member whose own knowledge may be old.
+    /// Asks the nodes named by `--join` for the members' current addresses, as the addresses that this member knows may
+    /// be old.
     pub(crate) async fn look_around(&self, applicant: Applicant, seeds: &[NodeAddress]) -> Result<(), StartError> {
         for seed in seeds {
             let members = applicant.whereabouts(seed, self.identity.cluster, self.clock.as_ref()).await?;

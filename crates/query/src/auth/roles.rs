@@ -1,7 +1,8 @@
 //! `CREATE`, `ALTER`, `DROP` and `LIST ROLES`, `GRANT`, `REVOKE`, `LIST PERMISSIONS`.
 //!
-//! Always true: rules and messages are Cassandra's: superusers are changed by superusers alone, anybody may change their own password, nobody may drop themselves,
-//! and whoever grants a permission has it. Left out: network and CIDR restrictions, identities, passwords that the server makes up.
+//! Always true: rules and messages are Cassandra's: only superusers change superusers, every role may change its own
+//! password, no role may drop itself, and a role can grant only permissions that it has. Left out: network and CIDR
+//! restrictions, identities, passwords that the server generates.
 
 use super::password;
 use super::permissions::{
@@ -21,7 +22,7 @@ use diorite_model::value::collection;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether [`execute`] is what carries the statement out.
+/// Whether [`execute`] carries out the statement.
 pub fn handles(statement: &Statement) -> bool {
     matches!(
         statement,
@@ -49,7 +50,7 @@ pub async fn execute<K: Kv>(
     let change = match statement {
         Statement::ListRoles(list) => return asked.list_roles(list),
         Statement::ListPermissions(list) => return asked.list_permissions(list),
-        // Who may not change a role does not have a password hashed either.
+        // The permission is checked first, so that a role without it does not have a password hashed.
         Statement::CreateRole(create) => with_password(kv, asked.create(create)?, &create.options).await?,
         Statement::AlterRole(alter) => match asked.alter(alter)? {
             Some(change) => with_password(kv, change, &alter.options).await?,
@@ -66,7 +67,7 @@ pub async fn execute<K: Kv>(
     Ok(Response::Void)
 }
 
-/// Has the catalog carry out a change of roles.
+/// Proposes a change of roles to the catalog.
 pub async fn propose<K: Kv>(kv: &K, change: RoleCommand) -> Result<(), CqlError> {
     let reply = kv.change_catalog(&Command::Roles { change }).await;
     let reply = reply.map_err(|error| catalog_error(kv, &error))?;
@@ -79,7 +80,7 @@ pub async fn propose<K: Kv>(kv: &K, change: RoleCommand) -> Result<(), CqlError>
     }
 }
 
-/// Who asks, and of what.
+/// A statement's session, and the catalog that the statement is checked against.
 struct Asked<'a> {
     catalog: &'a Catalog,
     session: &'a Session,
@@ -112,14 +113,14 @@ fn refuse_options(options: &RoleOptions) -> Result<(), CqlError> {
     Ok(())
 }
 
-/// The change of a role with the password that the options give it.
+/// Adds the hash of the password that the options contain to a change of a role.
 async fn with_password<K: Kv>(kv: &K, mut change: RoleCommand, options: &RoleOptions) -> Result<RoleCommand, CqlError> {
     let hashed = match &options.password {
         None => return Ok(change),
         Some(Password::Clear(text)) => {
             let text = text.clone();
             let hashed = kv.hash(move || password::hash(&text)).await;
-            // Nothing was proposed yet.
+            // Nothing has been proposed yet.
             hashed.map_err(|error| kv_error(&error, None, kv.replicas(TabletId(GroupId::CATALOG.0))))??
         }
         Some(Password::Hashed(hash)) => {
@@ -225,7 +226,7 @@ impl Asked<'_> {
         })
     }
 
-    /// The name of a resource, which has to exist.
+    /// The name of a resource, which must exist.
     fn resource(&self, resource: &Resource) -> Result<String, CqlError> {
         let missing = |what: &str| Err(invalid(format!("Resource {what} doesn't exist")));
         let keyspace_exists =
@@ -370,7 +371,8 @@ impl Asked<'_> {
             PermissionSet::All => true,
             PermissionSet::Only(wanted) => wanted.iter().any(|wanted| wanted.name() == permission),
         };
-        // What is granted above a resource is a permission on it too, unless only its own are asked for.
+        // A permission on a resource above is a permission on this one too, unless only the resource's own permissions
+        // are asked for.
         let is_about = |held: &str| match &resource {
             None => true,
             Some(resource) if list.no_recursive => held == resource,
@@ -395,7 +397,7 @@ impl Asked<'_> {
     }
 }
 
-/// Grants the maker of an object all there is on it, as Cassandra does.
+/// Grants the creator of an object all permissions on it, as Cassandra does.
 pub async fn grant_to_maker<K: Kv>(kv: &K, session: &Session, resource: &str) -> Result<(), CqlError> {
     let Some(role) = session.role() else { return Ok(()) };
     let permissions = applicable(resource)?.iter().map(|permission| permission.name().to_owned()).collect();

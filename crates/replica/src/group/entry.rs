@@ -1,7 +1,8 @@
 //! A log entry's payload: the mutations of one turn of one tablet.
 //!
-//! Layout: version u8 (1), then per mutation a varint length and its bytes. An evaluated mutation has an entry of its own, so that
-//! an entry is always applied in one atomic batch. An empty payload is the entry that a new leader appends.
+//! Layout: version u8 (1), then per mutation a varint length and its bytes. An evaluated mutation has an entry of its
+//! own, so that an entry is always applied in one atomic batch. An empty payload is the entry that a new leader
+//! appends.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::mutation::{Mutation, MutationRef, time_passes};
@@ -38,7 +39,7 @@ impl Payload {
         self.bytes.len()
     }
 
-    /// Takes the payload; this is empty again.
+    /// Takes the payload, and leaves an empty one.
     pub(crate) fn take(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.bytes)
     }

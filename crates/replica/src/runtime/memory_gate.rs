@@ -1,4 +1,4 @@
-//! Where store threads wait for memory, and where upkeep waits for something to do.
+//! Waits of store threads for memory, and of upkeep for work.
 
 use crate::lifecycle::replicas::NodeReplicas;
 use crate::progress::{Falling, WorkProgress};
@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a thread that waits for memory looks again.
+/// How often a thread that waits for memory checks again.
 const PERIOD: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -15,7 +15,7 @@ struct GateState {
     waiting: bool,
 }
 
-/// Where workers wait for memory, and where upkeep waits for something to do.
+/// The condition on which store threads wait for memory, and the one on which upkeep waits for work.
 #[derive(Default)]
 pub(crate) struct MemoryGate {
     state: Mutex<GateState>,
@@ -24,7 +24,7 @@ pub(crate) struct MemoryGate {
 }
 
 impl MemoryGate {
-    /// Waits while `pressed`, which is asked again whenever upkeep has looked.
+    /// Waits while `pressed` returns true; it is called again after each round of upkeep.
     fn wait(&self, mut pressed: impl FnMut() -> bool) {
         let mut state = self.state.lock();
         while !state.closed && pressed() {
@@ -52,7 +52,7 @@ impl MemoryGate {
         }
     }
 
-    /// Lets those who wait look again.
+    /// Lets store threads that wait check again.
     pub(crate) fn notify_workers(&self) {
         self.workers.notify_all();
     }
@@ -64,7 +64,7 @@ impl MemoryGate {
         self.workers.notify_all();
     }
 
-    /// Upkeep's wait; false when the store is closing.
+    /// Waits for the next round of upkeep; false when the store is closing.
     pub(crate) fn next(&self, period: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.closed && !state.waiting {

@@ -1,7 +1,8 @@
-//! The sending end of one lane to one node: the socket, if there is one, and what waits for it.
+//! The sending end of one lane to one node: the socket, if there is one, and the bytes that wait for it.
 //!
-//! Always true: what waits is sent before anything newer, and nothing that was queued for one connection is sent on the next. Frames are refused only if not a
-//! byte of them was handed to the kernel: of those that were, in part, the first may arrive whole, so they count as sent and lost.
+//! Always true: waiting bytes are sent before newer ones, and bytes that were queued for one connection are never sent
+//! on the next. Frames are refused only if no byte of them was passed to the kernel. Of frames that were passed in
+//! part, the first may arrive complete, so they count as sent and lost.
 
 use super::options::LaneStatistics;
 use crate::SendError;
@@ -15,9 +16,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-/// What takes bytes without waiting: a socket, but for tests.
+/// A destination that accepts bytes without waiting: a socket, except in tests.
 pub(crate) trait TryWrite {
-    /// Takes some of the bytes, at least one.
+    /// Accepts some of the bytes, at least one.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
 }
 
@@ -27,11 +28,11 @@ impl TryWrite for TcpStream {
     }
 }
 
-/// At most so much is written with one system call while the lock is held.
+/// The most bytes of one system call while the lock is held.
 const WRITE_BYTES: usize = 256 << 10;
 
 thread_local! {
-    /// Frames on their way to the socket.
+    /// A reused buffer for frames that are being sent.
     static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -60,9 +61,9 @@ pub(crate) struct Pipe<S = TcpStream> {
     connected: AtomicBool,
     limit_bytes: usize,
     counters: Counters,
-    /// Something waits, or the socket failed.
+    /// Notified when bytes wait, or the socket has failed.
     attention: Notify,
-    /// The other node is there: dial at once.
+    /// Notified when the other node is known to be up: dial at once.
     pub(crate) dial_now: Notify,
 }
 
@@ -87,7 +88,7 @@ impl<S: TryWrite> Pipe<S> {
     pub(crate) fn send(&self, frames: &[&[u8]]) -> Result<(), SendError> {
         let sent = if self.is_connected() {
             OUTGOING.with_borrow_mut(|outgoing| {
-                // Checksums are made before the lock is taken.
+                // Checksums are computed before the lock is taken.
                 frames.iter().for_each(|frame| put_frame(outgoing, frame));
                 let sent = self.send_bytes(outgoing);
                 outgoing.clear();
@@ -115,7 +116,8 @@ impl<S: TryWrite> Pipe<S> {
         let State { socket, waiting } = &mut *state;
         let Some(connected) = socket else { return Err(SendError::Down) };
         if !waiting.is_empty() {
-            // The connection's task is at it already. A frame larger than the buffer passes when nothing else waits.
+            // The connection's task is writing the waiting bytes. A frame larger than the buffer is accepted when
+            // nothing waits.
             if waiting.len() + bytes.len() > self.limit_bytes {
                 return Err(SendError::Full);
             }
@@ -154,12 +156,12 @@ impl<S: TryWrite> Pipe<S> {
         self.connected.store(true, Ordering::Release);
     }
 
-    /// Sends nothing any more and forgets what waits.
+    /// Sends nothing from now on, and drops the waiting bytes.
     pub(crate) fn detach(&self) {
         self.fail(&mut self.state.lock());
     }
 
-    /// Writes once; whether nothing waits any more.
+    /// Writes once; returns whether no bytes wait any more.
     fn write_waiting(&self) -> io::Result<bool> {
         let mut state = self.state.lock();
         let State { socket, waiting } = &mut *state;
@@ -177,7 +179,7 @@ impl<S: TryWrite> Pipe<S> {
         Ok(waiting.is_empty())
     }
 
-    /// What it has carried.
+    /// The statistics of the lane, for frames sent.
     pub(crate) fn statistics(&self) -> LaneStatistics {
         LaneStatistics {
             connected: self.is_connected(),
@@ -192,7 +194,7 @@ impl<S: TryWrite> Pipe<S> {
 }
 
 impl Pipe {
-    /// Writes what waits, whenever something does; returns when the socket fails.
+    /// Writes waiting bytes whenever there are any; returns when the socket fails.
     pub(crate) async fn drain(&self, socket: &TcpStream) -> io::Error {
         loop {
             match self.write_waiting() {
@@ -214,7 +216,7 @@ mod tests {
     use crate::frame::{Incoming, MAX_FRAME_BYTES};
     use parking_lot::Mutex;
 
-    /// A socket that takes so many bytes with each write, and then fails.
+    /// A socket that accepts this many bytes with each write, and then fails.
     #[derive(Default)]
     struct Failing {
         takes: Mutex<Vec<usize>>,
@@ -229,7 +231,8 @@ mod tests {
         }
     }
 
-    /// What a pipe says of two frames, if the socket takes so many bytes and then fails; and the frames that arrive.
+    /// The outcome of sending two frames if the socket accepts these numbers of bytes and then fails, and the number of
+    /// frames that arrive.
     fn sent(takes: &[usize]) -> (Result<(), SendError>, usize) {
         let pipe: Pipe<Failing> = Pipe::new(1 << 20);
         let socket =
@@ -250,7 +253,7 @@ mod tests {
     fn what_the_kernel_has_a_part_of_counts_as_sent() {
         assert_eq!(sent(&[]), (Err(SendError::Down), 0), "it can be sent again");
         for bytes in 1..34 {
-            // A frame has 17 bytes with its header: from there on the request arrives, and is carried out.
+            // A frame has 17 bytes with its header: from there on the request arrives and is carried out.
             assert_eq!(sent(&[bytes]), (Ok(()), usize::from(bytes >= 17)), "{bytes} bytes");
         }
         assert_eq!(sent(&[10, 7, 3]), (Ok(()), 1));

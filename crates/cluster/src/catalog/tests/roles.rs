@@ -1,4 +1,4 @@
-//! Roles, what they belong to and what they may do.
+//! Roles, their memberships and their permissions.
 
 use super::*;
 use crate::catalog::roles::forget_permissions;
