@@ -18,7 +18,7 @@ import urllib.request
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-READY_WITHIN_S = 30
+READY_WITHIN_S = 120
 STOPPED_WITHIN_S = 10
 PORTS = (9042, 7100, 7000)
 

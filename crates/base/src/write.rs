@@ -81,9 +81,14 @@ fn how_it_ended(waited: &Waited) -> String {
 }
 
 impl Waited {
-    /// A wait of this duration; how far the request had got is unknown.
+    /// A wait of this duration; how far the request had got is unknown. At least 1 ms, as 0 means something else.
     pub fn in_vain(after_ms: u64) -> Self {
-        Self { after_ms, ..Self::default() }
+        Self { after_ms: after_ms.max(1), ..Self::default() }
+    }
+
+    /// No wait: the replica or the node has ended, so that no answer can come.
+    pub fn ended() -> Self {
+        Self::default()
     }
 }
 

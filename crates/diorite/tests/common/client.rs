@@ -22,7 +22,7 @@ const VERSION: Version = Version::V4;
 
 impl Client {
     pub fn connect(address: &str) -> io::Result<Self> {
-        Self::connect_within(address, Duration::from_secs(60))
+        Self::connect_within(address, Duration::from_secs(180))
     }
 
     /// Connects; neither this nor any later read or write waits longer than `timeout`.

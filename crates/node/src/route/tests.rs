@@ -288,7 +288,7 @@ fn put(key: &[u8], value: &[u8]) -> Mutation {
 
 /// Waits for a condition that must become true. The timeout is long and asserts nothing about speed.
 async fn wait_for(mut is_so: impl FnMut() -> bool) {
-    for _ in 0..3_000 {
+    for _ in 0..18_000 {
         if is_so() {
             return;
         }

@@ -213,7 +213,7 @@ impl<E: Engine> Replica<E> {
     pub(crate) fn end(&mut self, turn: &mut Turn<E>) -> Memory {
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         // These writes were proposed: other replicas decide their outcome.
-        turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Timeout(Waited::default()));
+        turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Timeout(Waited::ended()));
         turn.schedule.active.remove(&self.id());
         self.group.memory()
     }

@@ -13,6 +13,8 @@ const VERSION: u8 = 1;
 #[derive(Default)]
 pub(crate) struct Payload {
     bytes: Vec<u8>,
+    /// The `gc_grace_seconds` that it carries.
+    grace_s: Option<u32>,
 }
 
 impl Payload {
@@ -24,6 +26,12 @@ impl Payload {
     /// Adds the leader's own mutation that carries the time, which may share an entry with any other.
     pub(crate) fn push_time(&mut self, stamp_us: i64, gc_grace_s: u32) {
         self.push_bytes(&time_passes(stamp_us, gc_grace_s));
+        self.grace_s = Some(gc_grace_s);
+    }
+
+    /// The `gc_grace_seconds` that it carries, if any.
+    pub(crate) fn grace_s(&self) -> Option<u32> {
+        self.grace_s
     }
 
     fn push_bytes(&mut self, mutation: &[u8]) {
@@ -41,7 +49,7 @@ impl Payload {
 
     /// Takes the payload, and leaves an empty one.
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.bytes)
+        std::mem::take(self).bytes
     }
 }
 

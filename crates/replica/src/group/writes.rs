@@ -155,8 +155,12 @@ impl<E: Engine> Replica<E> {
         if waiters.is_empty() {
             return None;
         }
+        let grace_s = payload.grace_s();
         match self.group.propose(payload.take()) {
             Ok(index) => {
+                if let Some(grace_s) = grace_s {
+                    self.writes.logged_grace = (self.group.term(), grace_s);
+                }
                 let at = LogPosition::new(index, self.group.term().0);
                 let waiters = std::mem::take(waiters);
                 self.writes.proposed_ns = now_ns;
@@ -175,7 +179,7 @@ impl<E: Engine> Replica<E> {
     pub(crate) fn expire_waiting(&mut self, turn: &mut Turn<E>, now_ns: u64) {
         for (index, since_ns, waiter) in self.writes.waiting.take_due(now_ns) {
             let (received, required) = self.group.acknowledgements(index);
-            let waited = Waited { after_ms: now_ns.saturating_sub(since_ns) / 1_000_000, received, required };
+            let waited = Waited { received, required, ..Waited::in_vain(now_ns.saturating_sub(since_ns) / 1_000_000) };
             turn.outcomes.push(waiter, Err(KvError::Timeout(waited)));
         }
         let Some(since_ns) = now_ns.checked_sub(WRITE_TIMEOUT_NS) else { return };
@@ -192,7 +196,6 @@ impl<E: Engine> Replica<E> {
         let logged = (self.group.term(), wanted_s);
         if wanted_s != UNKNOWN_GRACE_S && wanted_s != self.applied.gc_grace_s && self.writes.logged_grace != logged {
             payload.push_time(self.writes.stamps.stamp(wall_us), wanted_s);
-            self.writes.logged_grace = logged;
         }
     }
 

@@ -216,7 +216,7 @@ impl Cluster {
 /// Waits for something that must come about. The bound is generous and asserts nothing about speed.
 pub(super) fn wait_for(mut is_so: impl FnMut() -> bool) {
     let (_never, wait) = sync_channel::<()>(1);
-    let come = (0..3_000).any(|_| is_so() || wait.recv_timeout(Duration::from_millis(10)).is_ok());
+    let come = (0..18_000).any(|_| is_so() || wait.recv_timeout(Duration::from_millis(10)).is_ok());
     assert!(come, "waited in vain");
 }
 

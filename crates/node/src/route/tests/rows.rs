@@ -64,7 +64,7 @@ fn set_by_index() -> Mutation {
 /// Writes through a node, and repeats the write while the row is being measured or the machine is slow. These writes
 /// may be repeated without another effect.
 async fn write(cluster: &Cluster, node: u64, tablet: TabletId, mutation: &Mutation) -> Result<(), KvError> {
-    for _ in 0..3_000 {
+    for _ in 0..18_000 {
         let router = cluster.router(node);
         match sent(router, router.write(tablet, mutation.clone())).await {
             Err(KvError::Overloaded(_) | KvError::Timeout(_)) => {}
@@ -119,7 +119,7 @@ async fn a_row_that_is_too_large_is_refused_by_name_and_can_be_emptied() {
 
 /// A row that lost single elements is measured again within a second.
 async fn wait_until_taken(cluster: &Cluster, tablet: TabletId, mutation: &Mutation) {
-    for _ in 0..3_000 {
+    for _ in 0..18_000 {
         match write(cluster, 1, tablet, mutation).await {
             Ok(()) => return,
             outcome => assert!(is_too_large(&outcome), "{outcome:?}"),
