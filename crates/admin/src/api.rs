@@ -5,9 +5,11 @@
 //! times end in their unit.
 
 mod detail;
+mod restart;
 mod status;
 
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
+pub use restart::{NodeTurn, RestartPlan};
 pub use status::{
     Activity, BalancerStatus, ClusterStatus, DiskStatus, Done, MoveStatus, NodeStatus, ReplicaStatus, TableStatus,
     TabletPage, TabletStatus,
@@ -49,6 +51,13 @@ pub enum Ask {
     SetAside,
     /// The replicas that are being moved: a list of [`MoveStatus`].
     Moves,
+    /// The plan of a restart of all nodes: a [`RestartPlan`].
+    RestartPlan {
+        /// The time since the restart began, milliseconds: a node whose process has run for less has been restarted.
+        elapsed_ms: u64,
+    },
+    /// The asked node's part in that plan.
+    Recovery,
     /// The last hour of the whole cluster: a [`History`].
     History,
     /// The asked node's part of the last hour: a [`History`].

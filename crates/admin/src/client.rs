@@ -34,6 +34,17 @@ pub enum AdminError {
     Output(#[from] std::io::Error),
 }
 
+impl AdminError {
+    /// Whether there is no answer at the moment: asked again, there may be one.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Refused(failure) => matches!(failure.kind, FailureKind::Unavailable | FailureKind::NotBegun),
+            _ => false,
+        }
+    }
+}
+
 /// Asks the first of `hosts` (`HOST[:PORT]`) that can be reached.
 pub(crate) struct Client {
     agent: ureq::Agent,

@@ -5,8 +5,8 @@
 //! is at risk.
 
 use crate::api::{
-    ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, TableStatus,
-    TabletFilter, TabletPage,
+    ClusterStatus, Done, Failure, FailureKind, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus,
+    RestartPlan, TableStatus, TabletFilter, TabletPage,
 };
 pub use crate::client::AdminError;
 use crate::client::Client;
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The HTTP port of a node.
 const HTTP_PORT: u16 = 7000;
@@ -28,6 +28,8 @@ const HTTP_PORT: u16 = 7000;
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 /// The exit code of `status` when data is at risk.
 const AT_RISK: u8 = 2;
+/// The exit code of `restart-plan --next` when all nodes have been restarted.
+const NONE_LEFT: u8 = 3;
 
 /// `diorite admin`.
 #[derive(Debug, Clone, clap::Args)]
@@ -78,6 +80,8 @@ pub enum AdminCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Show in which order to restart all nodes, and whether the next one may be restarted now.
+    RestartPlan(RestartArguments),
     /// Move all replicas off a node, which serves until they are moved.
     Drain {
         /// The node's id.
@@ -234,6 +238,21 @@ pub enum AdminCommand {
     },
 }
 
+/// Arguments of `restart-plan`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RestartArguments {
+    /// When the restart of the cluster began, in seconds since 1970 (`date +%s`), by this machine's clock. Nodes whose
+    /// process began later have been restarted. Not given: none has.
+    #[arg(long, value_name = "SECONDS")]
+    pub begun: Option<u64>,
+    /// Wait until the next node may be restarted, or until all have been and the last one has recovered.
+    #[arg(long)]
+    pub wait: bool,
+    /// Print only the id of the next node; ends with code 3 once all have been restarted.
+    #[arg(long, conflicts_with = "json")]
+    pub next: bool,
+}
+
 /// Arguments of `scrub`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScrubArguments {
@@ -297,6 +316,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             wait_until(*wait, || Ok(client.get::<Vec<MoveStatus>>("/api/v1/moves")?.is_empty()))?;
             look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
         }
+        AdminCommand::RestartPlan(arguments) => return restart_plan(&client, json, arguments),
         AdminCommand::Drain { node, wait } => {
             operate(*node, "drain")?;
             wait_until(*wait, || {
@@ -400,6 +420,36 @@ fn status(client: &Client, json: bool) -> Result<ExitCode, AdminError> {
     let status: ClusterStatus = client.get("/api/v1/status")?;
     show(json, &status, tables::status)?;
     Ok(if status.is_at_risk() { ExitCode::from(AT_RISK) } else { ExitCode::SUCCESS })
+}
+
+fn restart_plan(client: &Client, json: bool, arguments: &RestartArguments) -> Result<ExitCode, AdminError> {
+    // The nodes' clocks take no part: each says how long its process has run.
+    let ask = || -> Result<RestartPlan, AdminError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let elapsed =
+            arguments.begun.map_or(Duration::ZERO, |begun_s| now.saturating_sub(Duration::from_secs(begun_s)));
+        client.get(&format!("/api/v1/restart-plan?elapsed_ms={}", elapsed.as_millis()))
+    };
+    let plan = loop {
+        match ask() {
+            Ok(plan) if !arguments.wait || plan.may_go || plan.is_finished() => break plan,
+            Ok(_) => {}
+            // While the cluster elects a leader of its catalog there is no answer.
+            Err(error) if arguments.wait && error.is_temporary() => {}
+            Err(error) => return Err(error),
+        }
+        #[allow(clippy::disallowed_methods, reason = "a command that a person waits for")]
+        std::thread::sleep(LOOK_AGAIN);
+    };
+    if !arguments.next {
+        show(json, &plan, tables::restart_plan)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match plan.next {
+        Some(node) if plan.may_go => show(false, &node, |node| format!("{}\n", node.0)).map(|()| ExitCode::SUCCESS),
+        Some(_) => Err(Failure::new(FailureKind::Refused, plan.waits_for.join("; ")).into()),
+        None => Ok(ExitCode::from(NONE_LEFT)),
+    }
 }
 
 fn scrub(client: &Client, json: bool, arguments: &ScrubArguments) -> Result<ExitCode, AdminError> {

@@ -19,6 +19,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/nodes", get(|State(view): State<NodeView>| answer(view, Ask::Nodes)))
         .route("/api/v1/tables", get(|State(view): State<NodeView>| answer(view, Ask::Tables)))
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
+        .route("/api/v1/restart-plan", get(restart_plan))
         .route("/api/v1/tables/{keyspace}/{table}", get(table))
         .route("/api/v1/tablets", get(tablets))
         .route("/api/v1/tablets/{tablet}", get(tablet))
@@ -71,6 +72,23 @@ async fn tablets(
 ) -> Response {
     match filter {
         Ok(Query(filter)) => answer(view, Ask::Tablets(filter)).await,
+        Err(error) => failed(&Failure::new(FailureKind::Invalid, error.to_string())),
+    }
+}
+
+/// Without a time, no node counts as restarted.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Elapsed {
+    elapsed_ms: u64,
+}
+
+async fn restart_plan(
+    State(view): State<NodeView>,
+    elapsed: Result<Query<Elapsed>, impl std::fmt::Display + Send>,
+) -> Response {
+    match elapsed {
+        Ok(Query(Elapsed { elapsed_ms })) => answer(view, Ask::RestartPlan { elapsed_ms }).await,
         Err(error) => failed(&Failure::new(FailureKind::Invalid, error.to_string())),
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::api::{
     ClusterStatus, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, QueryActivity, ReplicaDetail,
-    TableDetail, TableStatus, TabletDetail, TabletEvent, TabletStatus,
+    RestartPlan, TableDetail, TableStatus, TabletDetail, TabletEvent, TabletStatus,
 };
 use crate::moment::moment;
 use diorite_base::NodeId;
@@ -82,6 +82,31 @@ pub(crate) fn scrubs(status: &ClusterStatus) -> String {
     let since = status.scrubbed_ms.map_or_else(String::new, |then_ms| format!(", each since {} UTC", moment(then_ms)));
     let (nodes, of) = (status.scrubbed_nodes, status.live_nodes);
     format!("{nodes} of {of} nodes have read all that they hold since they were started{since}; {found}")
+}
+
+pub(crate) fn restart_plan(plan: &RestartPlan) -> String {
+    let rows = plan.nodes.iter().map(|node| {
+        let uptime = or_dash(node.uptime_ms, |uptime_ms| duration(uptime_ms / 1_000));
+        [node.node.0.to_string(), node.address.clone(), node.zone.clone(), uptime, node.turn.clone()]
+    });
+    let mut text = table(["node", "address", "zone", "uptime", "turn"], rows);
+    text.push('\n');
+    for reason in &plan.waits_for {
+        text.push_str(&format!("wait: {reason}\n"));
+    }
+    match plan.next {
+        Some(node) if plan.may_go => text.push_str(&format!("node {} may be restarted now\n", node.0)),
+        Some(_) => {}
+        None if plan.is_finished() => text.push_str("all nodes have been restarted\n"),
+        None => text.push_str("all nodes have been restarted, and not all have recovered\n"),
+    }
+    if !plan.interrupted.is_empty() {
+        text.push_str(&format!(
+            "{} tablets have too few replicas to be read or written while that node is down\n",
+            plan.interrupted.len()
+        ));
+    }
+    text
 }
 
 pub(crate) fn scrub(nodes: &[NodeScrub]) -> String {

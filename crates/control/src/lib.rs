@@ -27,6 +27,7 @@ pub mod peers;
 pub mod planted;
 pub mod replicas;
 pub mod report;
+pub mod restart;
 pub mod routing;
 pub mod shrink;
 pub mod splitting;
