@@ -9,6 +9,7 @@ import time
 
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
+from cassandra.policies import RoundRobinPolicy
 
 from conftest import READY_WITHIN_S, binary, cluster_of
 
@@ -73,16 +74,16 @@ class Load:
 
 
 def test_all_nodes_are_restarted_in_the_order_of_the_plan_without_a_failed_request(servers):
-    profile = ExecutionProfile(request_timeout=30)
-    cluster = Cluster([server.address for server in servers], execution_profiles={EXEC_PROFILE_DEFAULT: profile})
+    profile = ExecutionProfile(request_timeout=30, load_balancing_policy=RoundRobinPolicy())
+    cluster = Cluster([server.address for server in servers], protocol_version=5, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
     try:
         session = cluster.connect()
         session.execute("CREATE KEYSPACE restarted WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}")
         session.execute("CREATE TABLE restarted.t (k text PRIMARY KEY, v int) WITH tablets = 12")
         load = Load(session)
-        begun = str(int(time.time()))
-        # Nodes that were started in the second before count as restarted otherwise.
+        # A node that was started in the same second would count as restarted.
         time.sleep(1)
+        begun = str(int(time.time()))
         nodes = {node["node"]: node["cql_address"].rsplit(":", 1)[0] for node in json.loads(admin(servers, "nodes", "--json").stdout)}
         leader = json.loads(admin(servers, "status", "--json").stdout)["leader"]
         order = [node["node"] for node in plan(servers, "--begun", begun, "--wait")["nodes"]]

@@ -192,7 +192,9 @@ mod tests {
         assert_eq!(waits_for(&|_| {}), "");
         let down = waits_for(&|answers| drop(answers.remove(&leader)));
         assert!(down.contains("does not answer") && down.contains("without a leader"), "{down}");
-        let recovering = waits_for(&|answers| drop(answers.get_mut(&other).unwrap().incomplete.insert(tablet)));
+        let recovering = waits_for(&|answers| {
+            answers.get_mut(&other).unwrap().incomplete.insert(tablet);
+        });
         assert!(recovering.contains("is still recovering its replicas of tablets"), "{recovering}");
         let away = waits_for(&|answers| {
             answers.get_mut(&leader).unwrap().leads.remove(&tablet);
