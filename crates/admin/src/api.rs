@@ -394,6 +394,11 @@ pub enum Change {
         /// The zones; none: anywhere.
         zones: Vec<String>,
     },
+    /// Decides whether clients have to log in.
+    RequireLogin {
+        /// Whether they have to.
+        required: bool,
+    },
 }
 
 /// Which tablets are wanted.

@@ -1,8 +1,8 @@
 //! Which requests the HTTP port takes, by what they say about themselves and by where they come from.
 //!
 //! Always true: a page of another site neither reads nor changes anything. A request names this node as its host, whatever the name resolves to; one that may
-//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends. Without passwords only this machine changes
-//! anything, unless the operator says otherwise. Health is answered under any name. Left out: who asks (roles and passwords), how much (the server).
+//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends. Health is answered under any name. Left out: who asks
+//! ([`crate::login`]), how much (the server).
 
 use crate::api::{Failure, FailureKind};
 use axum::body::HttpBody;
@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// From where changes are taken.
+/// From where changes are taken while nobody has to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangesFrom {
@@ -57,7 +57,6 @@ impl Ends {
 #[derive(Clone, Debug)]
 pub struct Gate {
     names: BTreeSet<String>,
-    changes_from: ChangesFrom,
 }
 
 /// Why a request is refused.
@@ -107,9 +106,8 @@ pub(crate) fn is_about_health(path: &str) -> bool {
 
 impl Gate {
     /// For a node that is called by these names, beside its addresses and `localhost`.
-    pub fn new(names: impl IntoIterator<Item = String>, changes_from: ChangesFrom) -> Self {
-        let names = names.into_iter().chain(["localhost".to_owned()]).map(|name| plain(&name)).collect();
-        Self { names, changes_from }
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        Self { names: names.into_iter().chain(["localhost".to_owned()]).map(|name| plain(&name)).collect() }
     }
 
     /// The routes behind the gate.
@@ -126,7 +124,6 @@ impl Gate {
             return Ok(());
         }
         check_origin(&head.headers, host.as_ref())?;
-        self.check_place(head.extensions.get::<Ends>())?;
         if has_body && !is_json(&head.headers) {
             let message = "the body must be JSON, and the request must say so: Content-Type: application/json";
             return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
@@ -153,14 +150,6 @@ impl Gate {
         Err(forbidden(format!(
             "this node does not know itself as '{name}': use an IP address, or start it with --http-host {name}"
         )))
-    }
-
-    fn check_place(&self, ends: Option<&Ends>) -> Result<(), Refusal> {
-        if self.changes_from == ChangesFrom::Anywhere || ends.is_some_and(Ends::are_one_machine) {
-            return Ok(());
-        }
-        let message = "changes are accepted from the node's own machine only: make them there, or start the node with --http-changes anywhere";
-        Err(forbidden(message))
     }
 }
 
@@ -219,7 +208,7 @@ mod tests {
     }
 
     fn gate() -> Gate {
-        Gate::new(["DB-1.example.".to_owned()], ChangesFrom::Loopback)
+        Gate::new(["DB-1.example.".to_owned()])
     }
 
     async fn reading(host: &str) -> u16 {
@@ -230,11 +219,6 @@ mod tests {
     async fn changing(host: &str, origin: &str) -> u16 {
         let request = Request::post("/").header("host", host).header("origin", origin);
         status_of(&gate(), request, "127.0.0.1:5", "").await
-    }
-
-    async fn changing_from(client: &str, changes_from: ChangesFrom) -> u16 {
-        let gate = Gate::new([], changes_from);
-        status_of(&gate, Request::post("/").header("host", "10.0.0.1"), client, "").await
     }
 
     async fn sending(kind: Option<&str>, body: &'static str) -> u16 {
@@ -290,15 +274,6 @@ mod tests {
         ] {
             assert_eq!(changing("localhost:7000", origin).await, 403, "{origin}");
         }
-    }
-
-    #[tokio::test]
-    async fn changes_come_from_this_machine_unless_told_otherwise() {
-        for here in ["127.0.0.1:5", "127.9.8.7:5", "[::1]:5", "[::ffff:127.0.0.1]:5", "10.0.0.1:5"] {
-            assert_eq!(changing_from(here, ChangesFrom::Loopback).await, 200, "{here}");
-        }
-        assert_eq!(changing_from(ELSEWHERE, ChangesFrom::Loopback).await, 403);
-        assert_eq!(changing_from(ELSEWHERE, ChangesFrom::Anywhere).await, 200);
     }
 
     #[tokio::test]

@@ -25,6 +25,7 @@ mod evaluator;
 mod identity;
 mod live;
 mod loadable;
+mod login;
 mod merge;
 mod node;
 mod operations;

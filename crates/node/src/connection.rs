@@ -98,13 +98,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, socket: Socket, client: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, session: Arc<Session>, socket: Socket, client: Option<SocketAddr>) -> Self {
         let account = shared.account.child("one connection", shared.connection_limit_bytes);
         let inbox = Arc::new(Inbox::new(&account));
         Self {
             buffers: Buffers::new(&account),
             account,
-            session: if shared.access.asks_passwords { Session::guarded() } else { Session::new() },
+            session,
             shared,
             socket,
             inbound: Inbound::new(Role::Server),

@@ -5,6 +5,7 @@
 //! request: a changed password, a dropped role and a revoked permission count at once. One source has only so many wrong passwords at a time. The
 //! password that everybody knows is taken on the node's own machine only. Left out: HTTP ([`diorite_admin::login`]).
 
+use crate::entrance::Entrance;
 use crate::kv::NodeKv;
 use crate::login;
 use crate::turns::Caller;
@@ -112,14 +113,15 @@ impl Memory {
 /// Logs in operators, and whoever looks at the pages.
 pub(crate) struct Logins {
     kv: Arc<NodeKv>,
+    entrance: Arc<Entrance>,
     memory: Mutex<Memory>,
     attempts: Mutex<Attempts>,
 }
 
 impl Logins {
-    pub(crate) fn new(kv: Arc<NodeKv>) -> Self {
+    pub(crate) fn new(kv: Arc<NodeKv>, entrance: Arc<Entrance>) -> Self {
         let memory = Mutex::new(Memory::new(random::secret()));
-        Self { kv, memory, attempts: Mutex::default() }
+        Self { kv, entrance, memory, attempts: Mutex::default() }
     }
 
     async fn admit(&self, given: Credentials, ends: Ends, wanted: Wanted) -> Result<(), Denied> {
@@ -162,6 +164,10 @@ impl Logins {
 }
 
 impl Login for Logins {
+    fn is_required(&self) -> bool {
+        self.entrance.requires_login()
+    }
+
     fn admit(
         self: Arc<Self>,
         given: Credentials,
@@ -186,6 +192,8 @@ fn permit(catalog: &Catalog, role: &Role, ends: Ends, wanted: Wanted) -> Result<
     let permission = match wanted {
         Wanted::Look => Permission::Describe,
         Wanted::Change => Permission::Alter,
+        Wanted::Administer if catalog.is_superuser(name) => return Ok(()),
+        Wanted::Administer => return Err(Denied::Forbidden(format!("{name} is not a superuser"))),
     };
     if catalog.may(name, permission.name(), ALL_KEYSPACES) {
         return Ok(());
@@ -281,6 +289,8 @@ mod tests {
             (false, &["DESCRIBE", "ALTER"], true, true),
             (true, &[], true, true),
         ] {
+            let administers = may(&with_role(role(is_superuser), granted), Wanted::Administer);
+            assert_eq!(administers, is_superuser, "who lets everybody in may do everything: {granted:?}");
             let catalog = with_role(role(is_superuser), granted);
             assert_eq!((may(&catalog, Wanted::Look), may(&catalog, Wanted::Change)), (looks, changes), "{granted:?}");
         }

@@ -11,7 +11,9 @@ mod buffers;
 mod catalog;
 mod config;
 mod connection;
+mod directories;
 mod disk_reads;
+mod entrance;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;

@@ -1,5 +1,6 @@
 //! State that the connections of a node share: the engine, counters, and common limits.
 
+use crate::entrance::Entrance;
 use crate::kv::NodeKv;
 use crate::logging::{Logging, SlowQuery};
 use crate::observe::Latencies;
@@ -49,10 +50,10 @@ pub(crate) struct ConnectionLimits {
 }
 
 /// How clients get in.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub(crate) struct Access {
-    /// They have to log in.
-    pub(crate) asks_passwords: bool,
+    /// Whether they have to log in, and which of them are there.
+    pub(crate) entrance: Arc<Entrance>,
     /// They have to speak TLS.
     pub(crate) tls: Option<Arc<Tls>>,
 }

@@ -63,6 +63,11 @@ impl Catalog {
         &self.identity.name
     }
 
+    /// Whether clients have to log in, if that is decided.
+    pub fn requires_login(&self) -> Option<bool> {
+        self.identity.requires_login
+    }
+
     /// Grows with every change.
     pub fn version(&self) -> u64 {
         self.identity.version
@@ -196,6 +201,11 @@ impl Catalog {
     pub(super) fn toggle_digest(&mut self, object: &impl Serialize) {
         let json = serde_json::to_vec(object).expect("schema objects have string keys and always serialise");
         self.schema_digest ^= u128::from_be_bytes(Md5::digest(&json).into());
+    }
+
+    /// Whether both snapshots have the same roles, as far as can be said without a look at them: `false` may be wrong.
+    pub fn shares_roles_with(&self, other: &Catalog) -> bool {
+        Arc::ptr_eq(&self.roles, &other.roles)
     }
 
     /// The role called `name`.
