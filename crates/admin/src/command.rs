@@ -9,7 +9,7 @@ use crate::api::{
 };
 pub use crate::client::AdminError;
 use crate::client::Client;
-use crate::login::AUTH;
+use crate::gate::AUTH;
 use crate::password;
 use crate::percent::encoded;
 use crate::tables;

@@ -1,7 +1,7 @@
 //! Which requests the HTTP port takes, by what they say about themselves and by where they come from.
 //!
 //! Always true: a page of another site neither reads nor changes anything. A request names this node as its host, whatever the name resolves to; one that may
-//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends. Health is answered under any name. Left out: who asks
+//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends, except that of the login. Health is answered under any name. Left out: who asks
 //! ([`crate::login`]), how much (the server).
 
 use crate::api::{Failure, FailureKind};
@@ -94,6 +94,13 @@ fn is_same(one: &Authority, other: &Authority, usual_port: u16) -> bool {
     plain(host_of(one)) == plain(host_of(other)) && port(one) == port(other)
 }
 
+/// The path under which it is decided whether clients have to log in.
+pub(crate) const AUTH: &str = "/api/v1/auth";
+/// Where a role logs in and out by a form of a page.
+pub(crate) const LOGIN: &str = "/login";
+pub(crate) const LOGOUT: &str = "/logout";
+const FORMS: [&str; 2] = [LOGIN, LOGOUT];
+
 /// Whether a request asks for nothing but an answer.
 pub(crate) fn only_reads(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
@@ -124,7 +131,8 @@ impl Gate {
             return Ok(());
         }
         check_origin(&head.headers, host.as_ref())?;
-        if has_body && !is_json(&head.headers) {
+        let is_form = FORMS.contains(&head.uri.path()) && has_kind(&head.headers, "application/x-www-form-urlencoded");
+        if has_body && !is_form && !has_kind(&head.headers, "application/json") {
             let message = "the body must be JSON, and the request must say so: Content-Type: application/json";
             return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
@@ -172,10 +180,10 @@ fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Ref
     Err(forbidden("pages of other sites (Origin) may not change anything"))
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+fn has_kind(headers: &HeaderMap, wanted: &str) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let essence = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case(wanted))
 }
 
 async fn judge(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
@@ -286,6 +294,9 @@ mod tests {
         {
             assert_eq!(sending(Some(kind), "{}").await, 415, "{kind}");
         }
+        let form =
+            Request::post("/").header("host", "[::1]:7000").header("content-type", "application/x-www-form-urlencoded");
+        assert_eq!(status_of(&gate(), form.uri(LOGIN), "[::1]:5", "user=ann").await, 404, "it may be sent there");
         assert_eq!(sending(None, "{}").await, 415);
         assert_eq!(sending(None, "").await, 200, "no body, no kind");
     }

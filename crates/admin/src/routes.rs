@@ -2,7 +2,7 @@
 
 use crate::NodeView;
 use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, ScrubOrder, TabletFilter};
-use crate::login::AUTH;
+use crate::gate::AUTH;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;

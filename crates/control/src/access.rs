@@ -35,10 +35,11 @@ pub fn decision<D>(catalog: &Catalog, known: &Known<D>) -> Option<Command> {
         return None;
     }
     let reported = |node| known.reports.get(&node).and_then(|report| report.requires_login);
-    let mut settings = catalog.nodes().map(|node| (node.state, reported(node.id)));
-    let required = settings.clone().any(|(_, setting)| setting == Some(true));
+    let settings: Vec<(NodeState, Option<bool>)> =
+        catalog.nodes().map(|node| (node.state, reported(node.id))).collect();
+    let required = settings.iter().any(|(_, setting)| *setting == Some(true));
     // A node that is given up has no say, and gets none when it returns: by then it is decided.
-    let all_are_open = settings.all(|(state, setting)| setting == Some(false) || state == NodeState::Dead);
+    let all_are_open = settings.iter().all(|(state, setting)| *setting == Some(false) || *state == NodeState::Dead);
     (required || all_are_open).then_some(Command::RequireLogin { required, if_undecided: true })
 }
 

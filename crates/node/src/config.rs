@@ -185,6 +185,8 @@ impl fmt::Display for LogFormat {
 pub enum MetricsAccess {
     /// Everyone who reaches the port.
     Open,
+    /// Whoever names the token of `--metrics-token-file`, and a role that may look at the cluster.
+    Token,
     /// A role that may look at the cluster.
     Role,
 }
@@ -193,6 +195,7 @@ impl fmt::Display for MetricsAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open => "open",
+            Self::Token => "token",
             Self::Role => "role",
         })
     }
@@ -249,9 +252,14 @@ pub struct StartOptions {
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = ChangesFrom::Loopback)]
     pub http_changes: ChangesFrom,
 
-    /// Who may read /metrics where clients have to log in: open (whoever reaches the port), or role (a role that has DESCRIBE on all keyspaces).
+    /// Who may read /metrics where clients have to log in: open (whoever reaches the port), token (whoever sends the token of --metrics-token-file, as
+    /// Authorization: Bearer TOKEN), or role (a role that has DESCRIBE on all keyspaces, which may always).
     #[arg(long, value_name = "WHO", value_enum, default_value_t = MetricsAccess::Open)]
     pub metrics_access: MetricsAccess,
+
+    /// File that holds the token for metrics on its first line: at least 16 characters.
+    #[arg(long, value_name = "FILE")]
+    pub metrics_token_file: Option<PathBuf>,
 
     /// Name of the cluster; decided when it is first started.
     #[arg(long, value_name = "NAME", default_value = "diorite")]

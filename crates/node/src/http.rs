@@ -5,6 +5,7 @@
 //! serves.
 
 use crate::config::{MetricsAccess, StartOptions};
+use crate::error::TokenError;
 use crate::http_login::Logins;
 use crate::machine;
 use crate::shared::Shared;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::ServiceExt;
+
+/// Characters of a token.
+const MIN_TOKEN: usize = 16;
 
 /// The routes of a node that serves; none while it starts.
 pub(crate) type Serving = watch::Receiver<Option<Router>>;
@@ -45,9 +49,30 @@ pub(crate) fn gate(options: &StartOptions) -> Gate {
     Gate::new(options.http_host.iter().cloned().chain(advertised).chain([machine::name()]))
 }
 
+/// The token for metrics, if there is one.
+pub(crate) fn metrics_token(options: &StartOptions) -> Result<Option<String>, TokenError> {
+    let path = match (&options.metrics_token_file, options.metrics_access) {
+        (Some(path), MetricsAccess::Token) => path,
+        (None, MetricsAccess::Token) => return Err(TokenError::Missing),
+        (_, MetricsAccess::Open | MetricsAccess::Role) => return Ok(None),
+    };
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|source| TokenError::Unreadable { path: path.clone(), source })?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    match token.chars().count() {
+        found if found < MIN_TOKEN => Err(TokenError::Short { path: path.clone(), found, least: MIN_TOKEN }),
+        _ => Ok(Some(token.to_owned())),
+    }
+}
+
 /// The routes of a node that serves.
-pub(crate) fn routes(options: &StartOptions, shared: &Arc<Shared>, view: NodeView) -> Router {
-    let login = Arc::new(Logins::new(Arc::clone(&shared.kv), Arc::clone(&shared.access.entrance)));
+pub(crate) fn routes(
+    options: &StartOptions,
+    shared: &Arc<Shared>,
+    metrics_token: Option<String>,
+    view: NodeView,
+) -> Router {
+    let login = Arc::new(Logins::new(Arc::clone(&shared.kv), shared.access.clone(), metrics_token));
     let guard = Guard {
         login,
         changes_from: options.http_changes,

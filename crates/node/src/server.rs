@@ -5,7 +5,7 @@ use crate::buffers::ALLOWANCE_BYTES;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::disk_reads::DiskReads;
-use crate::entrance::Entrance;
+use crate::entrance::{Entrance, Here};
 use crate::error::StartError;
 use crate::guard::Guard;
 use crate::kv::NodeKv;
@@ -21,6 +21,7 @@ use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
 use crate::operate::{AnyNode, Operations, ReportOptions};
+use crate::passwords::Passwords;
 use crate::program::Program;
 use crate::route::{CatalogSource, RouteOptions, Router, RouterParts};
 use crate::semantics::RowSemantics;
@@ -92,6 +93,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     // Before anything else: a signal that arrives during the start must stop the node in order as well, not kill it.
     let mut signals = StopSignals::listen()?;
     let tls = Tls::open(&options)?;
+    let metrics_token = http::metrics_token(&options)?;
     let cql_address = SocketAddr::new(options.listen, options.cql_port);
     let http_address = SocketAddr::new(options.listen, options.http_port);
     // Ports first: a second node on the same address must not touch any data.
@@ -121,12 +123,13 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let (engine, limits) = engine(&options, &kv);
     let account = Arc::clone(kv.router.account());
     let setting = Setting { requires_login: options.auth, was_current };
-    let entrance = Entrance::open(Arc::clone(&kv.catalog) as Arc<dyn CatalogSource>, setting, options.listen);
+    let here = Here { address: options.listen, data_center: options.data_center.clone() };
+    let entrance = Entrance::open(Arc::clone(&kv.catalog) as Arc<dyn CatalogSource>, setting, here);
     if entrance.may_need_first_role() {
         tokio::spawn(login::found_roles(Arc::clone(&kv)));
     }
     tokio::spawn(Arc::clone(&entrance).follow(kv.catalog.versions()));
-    let access = Access { entrance, tls: tls.clone() };
+    let access = Access { entrance, passwords: Passwords::new(Arc::clone(&kv)), tls: tls.clone() };
     let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
     if let Some(file) = program.configuration {
@@ -137,7 +140,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
         tokio::spawn(tls.follow(stopped.clone()));
     }
     let view = show(&options, &connections, &membership, program.allocator);
-    serves.send_replace(Some(http::routes(&options, &connections, view)));
+    serves.send_replace(Some(http::routes(&options, &connections, metrics_token, view)));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
     let reason = tokio::select! {

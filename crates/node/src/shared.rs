@@ -5,6 +5,7 @@ use crate::kv::NodeKv;
 use crate::logging::{Logging, SlowQuery};
 use crate::observe::Latencies;
 use crate::observe::history::History;
+use crate::passwords::Passwords;
 use crate::tls::Tls;
 use diorite_base::account::Account;
 use diorite_base::measure::Counter;
@@ -54,6 +55,8 @@ pub(crate) struct ConnectionLimits {
 pub(crate) struct Access {
     /// Whether they have to log in, and which of them are there.
     pub(crate) entrance: Arc<Entrance>,
+    /// Checks their passwords.
+    pub(crate) passwords: Arc<Passwords>,
     /// They have to speak TLS.
     pub(crate) tls: Option<Arc<Tls>>,
 }

@@ -384,6 +384,7 @@ impl Command {
     fn format(&self) -> u32 {
         match self {
             Command::RequireLogin { .. } | Command::Bootstrap { requires_login: Some(_), .. } => COMMAND_FORMAT,
+            Command::Roles { change } if change.is_about_reach() => COMMAND_FORMAT,
             _ => FIRST_FORMAT,
         }
     }

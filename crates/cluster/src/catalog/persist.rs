@@ -70,7 +70,8 @@ impl Catalog {
 
     /// The oldest format that has everything in it: a program that ignored who may enter would let everybody in.
     fn stored_format(&self) -> u32 {
-        if self.identity.requires_login.is_some() { STORED_FORMAT } else { FIRST_FORMAT }
+        let is_restricted = || self.roles.values().any(|role| role.is_restricted());
+        if self.identity.requires_login.is_some() || is_restricted() { STORED_FORMAT } else { FIRST_FORMAT }
     }
 
     /// Reads a stored catalog. No entries at all make the empty catalog of a cluster that has no identity yet.

@@ -47,9 +47,15 @@ pub struct Catalog {
     schema_digest: u128,
 }
 
-/// A resource and all above it, nearest first.
-fn chain(resource: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(resource), |resource| resource.rsplit_once('/').map(|(above, _)| above))
+/// All roles, as a resource.
+const ALL_ROLES: &str = "roles";
+
+/// A resource and all above it, nearest first. The name of a role may contain anything; those of keyspaces and tables contain no `/`.
+pub fn resource_and_above(resource: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(resource), |resource| match resource.split_once('/') {
+        Some((ALL_ROLES, _)) => Some(ALL_ROLES),
+        _ => resource.rsplit_once('/').map(|(above, _)| above),
+    })
 }
 
 impl Catalog {
@@ -243,7 +249,7 @@ impl Catalog {
     pub fn may(&self, name: &str, permission: &str, resource: &str) -> bool {
         self.roles_of(name).iter().any(|role| {
             role.is_superuser
-                || chain(resource)
+                || resource_and_above(resource)
                     .any(|resource| role.permissions.get(resource).is_some_and(|held| held.contains(permission)))
         })
     }

@@ -10,6 +10,7 @@
 
 pub mod password;
 mod permissions;
+mod reach;
 mod roles;
 
 pub use permissions::{
