@@ -11,17 +11,13 @@ import pytest
 from cassandra import AuthenticationFailed
 from cassandra.cluster import NoHostAvailable
 from conftest import Server, binary, cluster_of, free_address
-from test_access import cluster_at
+from test_access import cluster_at, ready
 
 
 def admin(server, *arguments, login=None):
     environment = {**os.environ, "DIORITE_USER": login[0], "DIORITE_PASSWORD": login[1]} if login else os.environ
     command = [str(binary()), "admin", "--host", server.address, *arguments]
     return subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, start_new_session=True)
-
-
-def ready(server):
-    urllib.request.urlopen(f"http://{server.address}:7000/health/ready", timeout=60).close()
 
 
 def eventually(what, within_s=30):
