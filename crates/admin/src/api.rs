@@ -406,6 +406,11 @@ pub enum Change {
         /// The zones; none: all zones.
         zones: Vec<String>,
     },
+    /// Decides whether clients have to log in.
+    RequireLogin {
+        /// Whether they have to.
+        required: bool,
+    },
 }
 
 /// The wanted tablets.

@@ -10,6 +10,7 @@ use crate::api::{
 };
 pub use crate::client::AdminError;
 use crate::client::Client;
+use crate::gate::AUTH;
 use crate::password;
 use crate::percent::encoded;
 use crate::tables;
@@ -37,7 +38,7 @@ pub struct AdminArguments {
     /// A node to ask; every node gives the same answers. Give several in case one is down.
     #[arg(long, global = true, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
     pub host: Vec<String>,
-    /// The role to log in as, where nodes are started with --auth. Its password is in the file that --password-file names, or in the
+    /// The role to log in as, where clients have to log in. Its password is in the file that --password-file names, or in the
     /// environment (DIORITE_PASSWORD), or is asked for.
     #[arg(long, global = true, value_name = "ROLE", env = "DIORITE_USER")]
     pub user: Option<String>,
@@ -200,6 +201,11 @@ pub enum AdminCommand {
         #[arg(value_name = "ZONE")]
         zones: Vec<String>,
     },
+    /// Show whether clients have to log in, or decide it for the whole cluster. Needs a superuser, where they have to.
+    Auth {
+        /// Whether they have to; their connections end, and they connect anew.
+        setting: Option<Switch>,
+    },
     /// Show what a node logs, or change it until the node is started again.
     Logging {
         /// The node's id; the node that is asked if not given.
@@ -270,7 +276,16 @@ pub struct ScrubArguments {
     pub wait: bool,
 }
 
-/// Activities that can be paused.
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
+/// What can be paused.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum Pausable {
     /// Moves of replicas and leaders for balance; lost replicas are still rebuilt.
@@ -350,6 +365,10 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         }
         AdminCommand::SetMergeSize { size } => set(&client, json, &json!({ "merge_bytes": size.0 }))?,
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
+        AdminCommand::Auth { setting: None } => auth(&client, json)?,
+        AdminCommand::Auth { setting: Some(setting) } => {
+            change(&client, json, AUTH, &json!({ "required": *setting == Switch::On }))?;
+        }
         AdminCommand::Logging { node, levels, slow_query } => {
             let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
             logging(&client, json, *node, &change)?;
@@ -364,6 +383,13 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows whether clients have to log in.
+fn auth(client: &Client, json: bool) -> Result<(), AdminError> {
+    let status: ClusterStatus = client.get("/api/v1/status")?;
+    let required = status.requires_login;
+    show(json, &json!({ "required": required }), |_| format!("{:<12}{}\n", "logins", tables::logins(required)))
 }
 
 fn cancel(client: &Client, json: bool, node: Option<u64>, request: u64) -> Result<(), AdminError> {

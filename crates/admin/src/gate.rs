@@ -1,10 +1,8 @@
 //! The requests that the HTTP port accepts, by their headers and by the addresses of the connection.
 //!
-//! Always true: a page of another site neither reads nor changes anything. A request names this node as its host,
-//! whatever the name resolves to. A request that may change something comes from a page of this node or from no page,
-//! and its body is JSON, which no HTML form sends. Without passwords only clients on the node's own machine change
-//! anything, unless the operator decides otherwise. Health is answered under any name. Left out: roles and passwords
-//! (the login), and limits (the server).
+//! Always true: a page of another site neither reads nor changes anything. A request names this node as its host, whatever the name resolves to; one that may
+//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends, except that of the login. Health is answered under any name. Left out: who asks
+//! ([`crate::login`]), how much (the server).
 
 use crate::api::{Failure, FailureKind};
 use axum::body::HttpBody;
@@ -19,7 +17,7 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// The clients from which changes are accepted.
+/// From where changes are taken while nobody has to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangesFrom {
@@ -60,7 +58,6 @@ impl Ends {
 #[derive(Clone, Debug)]
 pub struct Gate {
     names: BTreeSet<String>,
-    changes_from: ChangesFrom,
 }
 
 /// Why a request is refused.
@@ -98,7 +95,14 @@ fn is_same(one: &Authority, other: &Authority, usual_port: u16) -> bool {
     plain(host_of(one)) == plain(host_of(other)) && port(one) == port(other)
 }
 
-/// Whether a request only reads.
+/// The path under which it is decided whether clients have to log in.
+pub(crate) const AUTH: &str = "/api/v1/auth";
+/// Where a role logs in and out by a form of a page.
+pub(crate) const LOGIN: &str = "/login";
+pub(crate) const LOGOUT: &str = "/logout";
+const FORMS: [&str; 2] = [LOGIN, LOGOUT];
+
+/// Whether a request asks for nothing but an answer.
 pub(crate) fn only_reads(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
@@ -109,10 +113,9 @@ pub(crate) fn is_about_health(path: &str) -> bool {
 }
 
 impl Gate {
-    /// For a node with these names, beside its addresses and `localhost`.
-    pub fn new(names: impl IntoIterator<Item = String>, changes_from: ChangesFrom) -> Self {
-        let names = names.into_iter().chain(["localhost".to_owned()]).map(|name| plain(&name)).collect();
-        Self { names, changes_from }
+    /// For a node that is called by these names, beside its addresses and `localhost`.
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        Self { names: names.into_iter().chain(["localhost".to_owned()]).map(|name| plain(&name)).collect() }
     }
 
     /// Puts the routes behind the gate.
@@ -129,8 +132,8 @@ impl Gate {
             return Ok(());
         }
         check_origin(&head.headers, host.as_ref())?;
-        self.check_place(head.extensions.get::<Ends>())?;
-        if has_body && !is_json(&head.headers) {
+        let is_form = FORMS.contains(&head.uri.path()) && has_kind(&head.headers, "application/x-www-form-urlencoded");
+        if has_body && !is_form && !has_kind(&head.headers, "application/json") {
             let message = "the body must be JSON, and the request must say so: Content-Type: application/json";
             return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
@@ -158,14 +161,6 @@ impl Gate {
             "this node does not know itself as '{name}': use an IP address, or start it with --http-host {name}"
         )))
     }
-
-    fn check_place(&self, ends: Option<&Ends>) -> Result<(), Refusal> {
-        if self.changes_from == ChangesFrom::Anywhere || ends.is_some_and(Ends::are_one_machine) {
-            return Ok(());
-        }
-        let message = "changes are accepted from the node's own machine only: make them there, or start the node with --http-changes anywhere";
-        Err(forbidden(message))
-    }
 }
 
 /// Refuses changes by pages of other sites: browsers name the page of a request.
@@ -187,10 +182,10 @@ fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Ref
     Err(forbidden("pages of other sites (Origin) may not change anything"))
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+fn has_kind(headers: &HeaderMap, wanted: &str) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let essence = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case(wanted))
 }
 
 async fn judge(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
@@ -223,7 +218,7 @@ mod tests {
     }
 
     fn gate() -> Gate {
-        Gate::new(["DB-1.example.".to_owned()], ChangesFrom::Loopback)
+        Gate::new(["DB-1.example.".to_owned()])
     }
 
     async fn reading(host: &str) -> u16 {
@@ -234,11 +229,6 @@ mod tests {
     async fn changing(host: &str, origin: &str) -> u16 {
         let request = Request::post("/").header("host", host).header("origin", origin);
         status_of(&gate(), request, "127.0.0.1:5", "").await
-    }
-
-    async fn changing_from(client: &str, changes_from: ChangesFrom) -> u16 {
-        let gate = Gate::new([], changes_from);
-        status_of(&gate, Request::post("/").header("host", "10.0.0.1"), client, "").await
     }
 
     async fn sending(kind: Option<&str>, body: &'static str) -> u16 {
@@ -297,15 +287,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_come_from_this_machine_unless_told_otherwise() {
-        for here in ["127.0.0.1:5", "127.9.8.7:5", "[::1]:5", "[::ffff:127.0.0.1]:5", "10.0.0.1:5"] {
-            assert_eq!(changing_from(here, ChangesFrom::Loopback).await, 200, "{here}");
-        }
-        assert_eq!(changing_from(ELSEWHERE, ChangesFrom::Loopback).await, 403);
-        assert_eq!(changing_from(ELSEWHERE, ChangesFrom::Anywhere).await, 200);
-    }
-
-    #[tokio::test]
     async fn bodies_are_json() {
         for kind in ["application/json", "Application/JSON; charset=utf-8"] {
             assert_eq!(sending(Some(kind), "{}").await, 200, "{kind}");
@@ -315,6 +296,9 @@ mod tests {
         {
             assert_eq!(sending(Some(kind), "{}").await, 415, "{kind}");
         }
+        let form =
+            Request::post("/").header("host", "[::1]:7000").header("content-type", "application/x-www-form-urlencoded");
+        assert_eq!(status_of(&gate(), form.uri(LOGIN), "[::1]:5", "user=ann").await, 404, "it may be sent there");
         assert_eq!(sending(None, "{}").await, 415);
         assert_eq!(sending(None, "").await, 200, "no body, no kind");
     }

@@ -23,8 +23,10 @@ mod routes;
 pub mod server;
 mod tables;
 mod view;
+mod visitor;
 
 pub use view::{Metrics, NodeView, Operator};
+pub use visitor::Visitor;
 
 use axum::Router;
 use axum::extract::State;

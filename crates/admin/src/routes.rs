@@ -2,6 +2,7 @@
 
 use crate::NodeView;
 use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, ScrubOrder, TabletFilter};
+use crate::gate::AUTH;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -30,6 +31,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/tablets/{tablet}/cancel-split", post(cancel_split))
         .route("/api/v1/tablets/{tablet}/cancel-merge", post(cancel_merge))
         .route("/api/v1/settings", post(settings))
+        .route(AUTH, post(auth))
         .route(
             "/api/v1/scrub",
             get(|State(view): State<NodeView>| answer(view, Ask::Scrub(ScrubOrder::Look))).post(scrub),
@@ -171,6 +173,19 @@ async fn compaction_rate(State(view): State<NodeView>, body: Bytes) -> Response 
     match parsed::<Rate>(&body) {
         Ok(Rate { rate_bytes }) => answer(view, Ask::Compaction(CompactionOrder::Limit { rate_bytes })).await,
         Err(failure) => failed(&failure),
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Auth {
+    required: bool,
+}
+
+async fn auth(State(view): State<NodeView>, body: Bytes) -> Response {
+    match serde_json::from_slice(&body) {
+        Ok(Auth { required }) => answer(view, Ask::Change(Change::RequireLogin { required })).await,
+        Err(error) => failed(&Failure::new(FailureKind::Invalid, format!("the body: {error}"))),
     }
 }
 

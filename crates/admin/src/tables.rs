@@ -22,6 +22,7 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
     let lines = [
         ("cluster", format!("{} ({})", status.name, status.cluster_id)),
         ("replication", format!("factor {} at least", status.replication_factor)),
+        ("logins", logins(status.requires_login).to_owned()),
         ("nodes", format!("{} of {} up, {} leads the catalog", status.live_nodes, status.nodes, status.leader)),
         ("data", format!("{} tables in {} tablets", status.tables, status.tablets)),
         (
@@ -66,6 +67,15 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         text.push_str(&format!("warning     {warning}\n"));
     }
     text
+}
+
+/// Whether clients have to log in.
+pub(crate) fn logins(required: Option<bool>) -> &'static str {
+    match required {
+        Some(true) => "required",
+        Some(false) => "not required: whoever reaches a port may read and change everything",
+        None => "not decided: each node does as its own --auth says",
+    }
 }
 
 pub(crate) fn logging(status: &LogStatus) -> String {

@@ -185,6 +185,8 @@ impl fmt::Display for LogFormat {
 pub enum MetricsAccess {
     /// Everyone who reaches the port.
     Open,
+    /// Whoever names the token of `--metrics-token-file`, and a role that may look at the cluster.
+    Token,
     /// A role that may look at the cluster.
     Role,
 }
@@ -193,6 +195,7 @@ impl fmt::Display for MetricsAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open => "open",
+            Self::Token => "token",
             Self::Role => "role",
         })
     }
@@ -247,15 +250,18 @@ pub struct StartOptions {
     #[arg(long, value_name = "NAME")]
     pub http_host: Vec<String>,
 
-    /// From where the HTTP port accepts changes without --auth: loopback (this machine), or anywhere. With --auth it
-    /// accepts them from roles with the permission.
+    /// From where the HTTP port accepts changes while clients need not log in: loopback (this machine), or anywhere. Otherwise it accepts them from roles with the permission.
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = ChangesFrom::Loopback)]
     pub http_changes: ChangesFrom,
 
-    /// Who may read /metrics with --auth: open (all clients of the port), or role (a role that has DESCRIBE on all
-    /// keyspaces).
+    /// Who may read /metrics where clients have to log in: open (whoever reaches the port), token (whoever sends the token of --metrics-token-file, as
+    /// Authorization: Bearer TOKEN), or role (a role that has DESCRIBE on all keyspaces, which may always).
     #[arg(long, value_name = "WHO", value_enum, default_value_t = MetricsAccess::Open)]
     pub metrics_access: MetricsAccess,
+
+    /// File that holds the token for metrics on its first line: at least 16 characters.
+    #[arg(long, value_name = "FILE")]
+    pub metrics_token_file: Option<PathBuf>,
 
     /// Name of the cluster; decided when it is first started.
     #[arg(long, value_name = "NAME", default_value = "diorite")]
@@ -365,10 +371,10 @@ pub struct StartOptions {
     #[arg(long)]
     pub client_timestamps: bool,
 
-    /// Clients have to log in with the name and password of a role, and have its permissions. A new cluster has the
-    /// role "cassandra" with the password "cassandra"; until that password is changed, only clients on this machine are
-    /// accepted. The HTTP port asks for roles, too: those that have DESCRIBE on all keyspaces read, those that have
-    /// ALTER on all keyspaces change. Give the option to all nodes.
+    /// Create a cluster whose clients have to log in with the name and password of a role, and have its permissions. It has the role "cassandra" with the
+    /// password "cassandra"; until that password is changed, only clients on this machine are accepted. The HTTP port asks for roles, too: those that
+    /// have DESCRIBE on all keyspaces read, those that have ALTER on all keyspaces change. The option counts for the first node of a new cluster only; the
+    /// cluster then decides for all nodes, and `diorite admin auth on|off` changes that.
     #[arg(long)]
     pub auth: bool,
 

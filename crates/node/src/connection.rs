@@ -10,7 +10,7 @@ use crate::answer::{Answer, Next, Outcome, Running};
 use crate::buffers::{ALLOWANCE_BYTES, Buffers};
 use crate::inbox::Inbox;
 use crate::login;
-use crate::requests::{Requests, take_turn};
+use crate::requests::{Requests, Standing, take_turn};
 use crate::shared::Shared;
 use crate::socket::{Socket, TLS_RECORD_BYTES};
 use crate::timing::{ReadsOfStatement, Taken, age_us, consistency_of};
@@ -86,7 +86,9 @@ pub(crate) struct Connection {
     stalled_since_ns: Option<u64>,
     /// How often the client tried to log in.
     logins: u32,
-    /// When the requests in the input buffer were read, on the monotonic clock.
+    /// Its password is being checked.
+    is_logging_in: bool,
+    /// When the requests that are in the input buffer were read, on the monotonic clock.
     arrived_ns: u64,
     /// Statistics of the requests that are being read.
     taken: Taken,
@@ -99,13 +101,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, socket: Socket, client: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, session: Arc<Session>, socket: Socket, client: Option<SocketAddr>) -> Self {
         let account = shared.account.child("one connection", shared.connection_limit_bytes);
         let inbox = Arc::new(Inbox::new(&account));
         Self {
             buffers: Buffers::new(&account),
             account,
-            session: if shared.access.asks_passwords { Session::guarded() } else { Session::new() },
+            session,
             shared,
             socket,
             inbound: Inbound::new(Role::Server),
@@ -122,6 +124,7 @@ impl Connection {
             events: None,
             stalled_since_ns: None,
             logins: 0,
+            is_logging_in: false,
             arrived_ns: 0,
             taken: Taken::default(),
             client,
@@ -179,7 +182,7 @@ impl Connection {
 
     /// Whether the client has completed the handshake, including the login.
     fn is_served(&self) -> bool {
-        self.started && (self.session.is_open() || self.session.role().is_some())
+        standing(self.started, self.is_logging_in, &self.session) == Standing::Served
     }
 
     /// Whether more requests may be read.
@@ -320,6 +323,7 @@ impl Connection {
             let next = match self.inbound.next() {
                 Ok(None) => break,
                 Ok(Some(envelope)) => {
+                    let standing = standing(self.started, self.is_logging_in, &self.session);
                     let mut requests = Requests {
                         shared: &self.shared,
                         session: &self.session,
@@ -330,8 +334,7 @@ impl Connection {
                         taken: &mut taken,
                         client: self.client,
                         arrived_ns: self.arrived_ns,
-                        started: self.started,
-                        is_served: self.started && (self.session.is_open() || self.session.role().is_some()),
+                        standing,
                         account: &self.account,
                     };
                     let before = *requests.submitted;
@@ -348,6 +351,7 @@ impl Connection {
                 Next::Register(events) => self.register(events),
                 Next::Run(running) => self.running.push(running),
                 Next::LogIn(running) => {
+                    self.is_logging_in = true;
                     self.logins += 1;
                     // A client that sends more attempts before it has the answers is disconnected.
                     self.closing |= self.logins > MAX_LOGINS;
@@ -493,11 +497,14 @@ impl Connection {
                 reply.encode(out, &head);
             }
             Ok(Outcome::LoggedIn) => {
+                self.is_logging_in = false;
                 response::encode_auth_success(out, &head, None);
                 self.inbound.set_max_body_bytes(MAX_FRAME_BYTES);
             }
             Err(error) => {
                 response::encode_error(out, &head, error);
+                // Before the login nothing else runs.
+                self.is_logging_in = false;
                 self.closing |= self.logins >= MAX_LOGINS && !self.session.is_open() && self.session.role().is_none();
             }
         }
@@ -549,8 +556,18 @@ impl Connection {
     }
 }
 
-/// Collects answers of finished requests that ran as futures: answers that another node has sent in one frame reach the
-/// client in one write. Waits for the first answer only if `waits`.
+/// How far the client has got.
+fn standing(started: bool, is_logging_in: bool, session: &Session) -> Standing {
+    match (started, session.is_open() || session.role().is_some()) {
+        (false, _) => Standing::New,
+        (true, true) if !is_logging_in => Standing::Served,
+        (true, _) if is_logging_in => Standing::LoggingIn,
+        (true, _) => Standing::Guest,
+    }
+}
+
+/// Takes the answers of requests that run as futures and are done: answers that another node has sent in one frame
+/// reach the client in one write. Ready when there is one, or, unless it `waits`, at once.
 async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>, waits: bool) {
     std::future::poll_fn(|context| {
         while answers.len() < ANSWERS_AT_ONCE

@@ -44,9 +44,38 @@ pub enum TlsError {
     Versions(rustls::Error),
 }
 
+/// Why the token for metrics cannot be used.
+#[derive(Debug, Error)]
+pub enum TokenError {
+    /// There is none.
+    #[error("--metrics-access token needs a token: --metrics-token-file")]
+    Missing,
+    /// The file cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It could be guessed.
+    #[error("{}: the token for metrics has {found} characters, at least {least} are needed", .path.display())]
+    Short {
+        /// In which file.
+        path: PathBuf,
+        /// How many it has.
+        found: usize,
+        /// How many it needs.
+        least: usize,
+    },
+}
+
 /// Why a node does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
+    /// The token for metrics cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// A data directory or the log cannot be used.
     #[error("{0}")]
     Storage(#[from] StorageError),

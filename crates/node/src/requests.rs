@@ -19,7 +19,7 @@ use diorite_query::activity::Note;
 use diorite_query::budget::Budget;
 use diorite_query::engine::{ExecuteNow, OwnedRequest, ReplyTo};
 use diorite_query::{Operation, Session};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -27,6 +27,19 @@ use std::sync::atomic::Ordering;
 const REQUEST_BYTES: usize = 2 << 10;
 /// Longer requests take the general path, which lets other tasks run in between.
 const MAX_SHORT_BYTES: usize = 64 << 10;
+
+/// How far a client has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has not sent STARTUP.
+    New,
+    /// It has to log in.
+    Guest,
+    /// Its password is being checked.
+    LoggingIn,
+    /// Its requests are carried out.
+    Served,
+}
 
 /// The parts of a connection that taking a request needs while the request borrows from the input.
 pub(crate) struct Requests<'c> {
@@ -41,9 +54,7 @@ pub(crate) struct Requests<'c> {
     pub(crate) client: Option<SocketAddr>,
     /// When the requests were read, on the monotonic clock.
     pub(crate) arrived_ns: u64,
-    pub(crate) started: bool,
-    /// Whether the handshake is complete, including the login where one is required.
-    pub(crate) is_served: bool,
+    pub(crate) standing: Standing,
     /// The account for requests.
     pub(crate) account: &'c Arc<Account>,
 }
@@ -57,7 +68,9 @@ impl Requests<'_> {
         };
         match &message.request {
             Request::Execute(execute)
-                if self.is_served && !message.wants_tracing && envelope.body.len() <= MAX_SHORT_BYTES =>
+                if self.standing == Standing::Served
+                    && !message.wants_tracing
+                    && envelope.body.len() <= MAX_SHORT_BYTES =>
             {
                 self.taken.executes += 1;
                 let reply = ReplyTo {
@@ -80,30 +93,33 @@ impl Requests<'_> {
                 }
                 Next::Nothing
             }
-            Request::Startup(startup) if !self.started => self.startup(envelope, startup),
+            Request::Startup(startup) if self.standing == Standing::New => self.startup(envelope, startup),
             Request::Options => {
                 let head = ReplyHead::new(envelope.version, envelope.stream);
                 response::encode_supported(self.outbound.buffer(), &head, response::SUPPORTED_OPTIONS);
                 self.outbound.commit();
                 Next::Nothing
             }
-            Request::AuthResponse(token) if self.started && !self.session.is_open() => {
+            Request::AuthResponse(token) if self.standing == Standing::Guest => {
                 self.log_in(envelope, token.unwrap_or_default())
             }
-            Request::Register(events) if self.is_served => {
+            Request::Register(events) if self.standing == Standing::Served => {
                 response::encode_ready(self.outbound.buffer(), &ReplyHead::new(envelope.version, envelope.stream));
                 self.outbound.commit();
                 Next::Register(*events)
             }
-            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_) if self.is_served => {
+            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_)
+                if self.standing == Standing::Served =>
+            {
                 self.run(envelope, &message, false)
             }
             _ => {
                 let name = envelope.opcode.name();
-                let order = match (self.started, self.is_served) {
-                    (false, _) => "before STARTUP",
-                    (true, false) => "before the client has logged in",
-                    (true, true) => "after STARTUP",
+                let order = match self.standing {
+                    Standing::New => "before STARTUP",
+                    Standing::Guest => "before the client has logged in",
+                    Standing::LoggingIn => "while the client logs in",
+                    Standing::Served => "after STARTUP",
                 };
                 self.fail(envelope, &CqlError::protocol(format!("unexpected {name} message {order}")))
             }
@@ -140,7 +156,8 @@ impl Requests<'_> {
             self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
             return self.fail(envelope, &error);
         }
-        let checking = login::log_in(Arc::clone(self.shared), session, token.to_vec());
+        let client = self.client.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.ip());
+        let checking = login::log_in(self.shared.access.clone(), session, client, token.to_vec());
         Next::LogIn(Box::pin(async move {
             let outcome = checking.await.map(|()| Outcome::LoggedIn);
             let note = Note { operation: Operation::Access, statement: None };

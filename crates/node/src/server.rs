@@ -5,6 +5,7 @@ use crate::buffers::ALLOWANCE_BYTES;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::disk_reads::DiskReads;
+use crate::entrance::{Entrance, Here};
 use crate::error::StartError;
 use crate::guard::Guard;
 use crate::kv::NodeKv;
@@ -20,20 +21,21 @@ use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
 use crate::operate::{AnyNode, Operations, ReportOptions};
+use crate::passwords::Passwords;
 use crate::program::Program;
 use crate::route::{CatalogSource, RouteOptions, Router, RouterParts};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections, SharedParts};
 use crate::stop::StopSignals;
 use crate::tls::Tls;
-use crate::{http, login, machine, reload};
+use crate::{directories, http, login, machine, reload};
 use diorite_admin::NodeView;
 use diorite_base::account::Account;
 use diorite_base::random::{self, Random, SplitMix64};
 use diorite_base::{Clock, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
-use diorite_control::membership::FIRST_NODE;
-use diorite_control::membership::check_replication_factor;
+use diorite_control::access::Setting;
+use diorite_control::membership::{FIRST_NODE, Ready, check_replication_factor};
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{
@@ -41,9 +43,8 @@ use diorite_replica::{
 };
 use diorite_rpc::Transport;
 use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
-use diorite_storage::{DataDirectory, Identity, Shared, StorageError, StorageOptions, companions};
+use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions, companions};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,10 +93,11 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     // Signals come before all else: one that arrives during the start must stop the node in order, and not kill it.
     let mut signals = StopSignals::listen()?;
     let tls = Tls::open(&options)?;
+    let metrics_token = http::metrics_token(&options)?;
     let cql_address = SocketAddr::new(options.listen, options.cql_port);
     let http_address = SocketAddr::new(options.listen, options.http_port);
-    // Ports come first: a second node on the same address must not touch any data.
-    let cql = Door::take(cql_address, options.auth).await;
+    // Ports first: a second node on the same address must not touch any data.
+    let cql = Door::take(cql_address).await;
     let cql = cql.map_err(|source| StartError::Listen { what: "CQL", address: cql_address, source })?;
     let http = listen("HTTP", http_address).await?;
     let (stop, stopped) = watch::channel(false);
@@ -104,7 +106,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let serving_http =
         tokio::spawn(http::run(http, serving, http::gate(&options), Arc::clone(&clock), stopped.clone()));
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
-    let (mut directories, lost) = open_directories(&options)?;
+    let (mut directories, lost) = directories::open(&options)?;
     let belonging = tokio::select! {
         belonging = belong(&options, &mut directories, clock.as_ref()) => belonging?,
         // Nothing has been started yet.
@@ -115,15 +117,19 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
         node = start_node(&options, directories, belonging, nodes, &clock, program.guard) => node?,
         () = signals.arrived() => end(),
     };
-    let Running { kv, membership } = node;
+    let Running { kv, membership, was_current } = node;
     let store = Arc::clone(&kv.store);
     store.set_missing_disks(lost);
     let (engine, limits) = engine(&options, &kv);
     let account = Arc::clone(kv.router.account());
-    if options.auth {
+    let setting = Setting { requires_login: options.auth, was_current };
+    let here = Here { address: options.listen, data_center: options.data_center.clone() };
+    let entrance = Entrance::open(Arc::clone(&kv.catalog) as Arc<dyn CatalogSource>, setting, here);
+    if entrance.may_need_first_role() {
         tokio::spawn(login::found_roles(Arc::clone(&kv)));
     }
-    let access = Access { asks_passwords: options.auth, tls: tls.clone() };
+    tokio::spawn(Arc::clone(&entrance).follow(kv.catalog.versions()));
+    let access = Access { entrance, passwords: Passwords::new(Arc::clone(&kv)), tls: tls.clone() };
     let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
     if let Some(file) = program.configuration {
@@ -134,7 +140,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
         tokio::spawn(tls.follow(stopped.clone()));
     }
     let view = show(&options, &connections, &membership, program.allocator);
-    serves.send_replace(Some(http::routes(&options, &connections.kv, view)));
+    serves.send_replace(Some(http::routes(&options, &connections, metrics_token, view)));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
     let reason = tokio::select! {
@@ -260,57 +266,7 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { what, address, source })
 }
 
-/// Opens the data directories, which must belong to one node and be all of its directories. An unreadable directory may
-/// be left out if the others record that its disk had failed and that its replicas were rebuilt elsewhere. Returns also
-/// the paths of the directories left out.
-fn open_directories(options: &StartOptions) -> Result<(Vec<DataDirectory>, Vec<String>), StartError> {
-    let (mut directories, mut unreadable) = (Vec::new(), Vec::new());
-    for path in &options.data_dir {
-        match DataDirectory::open(path) {
-            Ok(directory) => directories.push(directory),
-            Err(error @ StorageError::Io { .. }) => unreadable.push((path, error)),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let mut claimed = directories.iter().filter_map(|directory| Some((directory, directory.identity()?)));
-    if let Some((_, Identity { cluster, host, .. })) = claimed.next()
-        && let Some((directory, found)) = claimed.find(|(_, found)| (found.cluster, found.host) != (*cluster, *host))
-    {
-        return Err(StartError::Directories(format!(
-            "data directory {} belongs to host {} of cluster {}, the first one to host {host} of cluster {cluster}",
-            directory.path().display(),
-            found.host,
-            found.cluster
-        )));
-    }
-    check_complete(&directories, &mut unreadable)?;
-    let lost = unreadable.into_iter().map(|(path, error)| {
-        let path = path.display().to_string();
-        tracing::warn!(event = "disk", path, %error, "a disk that had failed is left out: what was on it is on others");
-        path
-    });
-    Ok((directories, lost.collect()))
-}
-
-/// Fails if a directory is missing that the others know of, or if a directory is unreadable that they do not record.
-fn check_complete(
-    directories: &[DataDirectory],
-    unreadable: &mut Vec<(&PathBuf, StorageError)>,
-) -> Result<(), StartError> {
-    let Some(missing) = companions::missing(&directories.iter().collect::<Vec<_>>()) else {
-        return unreadable.pop().map_or(Ok(()), |(_, error)| Err(error.into()));
-    };
-    let Some(first) = missing.first() else { return Ok(()) };
-    let why = unreadable.iter().find(|(path, _)| **path == first.path).map(|(_, error)| format!(" ({error})"));
-    Err(StartError::Directories(format!(
-        "data directory {} of this node is missing{}: without it the votes and acknowledgements of its replicas are not known; start the node with it, or \
-         start a new node with empty directories and use `diorite admin replace`",
-        first.path.display(),
-        why.unwrap_or_default()
-    )))
-}
-
-/// The identity of this node, and how it was found.
+/// Whose node this is.
 struct Belonging {
     identity: Identity,
     description: NodeDescription,
@@ -359,6 +315,8 @@ async fn belong(
 struct Running {
     kv: Arc<NodeKv>,
     membership: Arc<Membership>,
+    /// Whether its copy of the catalog is known to have been current.
+    was_current: bool,
 }
 
 /// The clock of the whole node. Logs the clock and the assumptions about it.
@@ -403,7 +361,11 @@ async fn start_node(
         Arc::clone(&catalog),
         Arc::clone(&transport) as Arc<dyn Transport>,
         Arc::clone(clock),
-        ReportOptions { move_reserve_percent: options.move_reserve, memory_limit_bytes: options.memory_limit_bytes() },
+        ReportOptions {
+            move_reserve_percent: options.move_reserve,
+            memory_limit_bytes: options.memory_limit_bytes(),
+            requires_login: options.auth,
+        },
     );
     let membership = Arc::new(Membership {
         transport,
@@ -425,7 +387,7 @@ async fn start_node(
         membership.admitted().await?;
         membership.whole().await?;
         if catalog.current().identity().cluster_id.is_none() && identity.node == FIRST_NODE.0 {
-            membership.found(&options.cluster_name, options.rf).await?;
+            membership.found(&options.cluster_name, options.rf, options.auth).await?;
         }
         membership.register().await?;
     }
@@ -434,13 +396,13 @@ async fn start_node(
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
     tokio::spawn(operations.run());
-    match &joined {
+    let ready = match &joined {
         Some(joined) => membership.joined(joined).await?,
         None => membership.caught_up().await?,
-    }
+    };
     let (node, clock, tablets_per_node) = (node_info(options, &identity), Arc::clone(clock), options.tablets_per_node);
     let kv = Arc::new(NodeKv { store, router, catalog, clock, node, tablets_per_node, aside });
-    Ok(Running { kv, membership })
+    Ok(Running { kv, membership, was_current: ready != Ready::LeaderUnreachable })
 }
 
 /// Starts the router of a node, to which the store passes requests that it refuses.

@@ -1,9 +1,11 @@
 //! State that the connections of a node share: the engine, counters, and common limits.
 
+use crate::entrance::Entrance;
 use crate::kv::NodeKv;
 use crate::logging::{Logging, SlowQuery};
 use crate::observe::Latencies;
 use crate::observe::history::History;
+use crate::passwords::Passwords;
 use crate::tls::Tls;
 use diorite_base::account::Account;
 use diorite_base::measure::Counter;
@@ -48,12 +50,14 @@ pub(crate) struct ConnectionLimits {
     pub(crate) request_timeout_ns: u64,
 }
 
-/// What clients have to do before they are served.
-#[derive(Clone, Debug, Default)]
+/// How clients get in.
+#[derive(Clone)]
 pub(crate) struct Access {
-    /// Clients have to log in.
-    pub(crate) asks_passwords: bool,
-    /// Clients have to speak TLS.
+    /// Whether they have to log in, and which of them are there.
+    pub(crate) entrance: Arc<Entrance>,
+    /// Checks their passwords.
+    pub(crate) passwords: Arc<Passwords>,
+    /// They have to speak TLS.
     pub(crate) tls: Option<Arc<Tls>>,
 }
 

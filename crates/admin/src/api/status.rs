@@ -13,6 +13,9 @@ pub struct ClusterStatus {
     pub cluster_id: String,
     /// The smallest replication factor of a keyspace.
     pub replication_factor: u32,
+    /// Whether clients have to log in; absent: not decided yet.
+    #[serde(default)]
+    pub requires_login: Option<bool>,
     /// The version of the catalog.
     pub catalog_version: u64,
     /// The node that leads the catalog. It gives this answer, and runs the balancer.

@@ -6,6 +6,7 @@
 use crate::NodeView;
 use crate::api::Failure;
 use crate::routes::status_of;
+use crate::visitor::{self, Visitor};
 use axum::extract::Path;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{Html, IntoResponse, Response};
@@ -61,41 +62,24 @@ impl<'v> Frame<'v> {
     }
 
     fn page(&self, content: &Markup) -> Response {
-        let page = html! {
-            (DOCTYPE)
-            html lang="en" {
-                head {
-                    meta charset="utf-8";
-                    meta name="viewport" content="width=device-width, initial-scale=1";
-                    meta name="color-scheme" content="light dark";
-                    title { (self.title) " · Diorite" }
-                    link rel="icon" href=(ICON);
-                    link rel="stylesheet" href=(address_of("ui.css", STYLE));
-                    script src=(address_of("ui.js", SCRIPT)) defer {}
-                    noscript { meta http-equiv="refresh" content=(RELOAD_S); }
-                }
-                body {
-                    a.skip href="#main" { "Skip to content" }
-                    (self.navigation())
-                    main id="main" {
-                        header {
-                            h1 {
-                                @if let Some(above) = self.above { a href=(self.path) { (above) } span.dim { " / " } }
-                                (self.title)
-                            }
-                        }
-                        (content)
+        let updates = html! {
+            script src=(address_of("ui.js", SCRIPT)) defer {}
+            noscript { meta http-equiv="refresh" content=(RELOAD_S); }
+        };
+        let body = html! {
+            a.skip href="#main" { "Skip to content" }
+            (self.navigation())
+            main id="main" {
+                header {
+                    h1 {
+                        @if let Some(above) = self.above { a href=(self.path) { (above) } span.dim { " / " } }
+                        (self.title)
                     }
                 }
+                (content)
             }
         };
-        let headers = [
-            (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
-            (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
-            (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
-            (header::REFERRER_POLICY, HeaderValue::from_static("same-origin")),
-        ];
-        (headers, Html(page.into_string())).into_response()
+        whole(&self.title, &updates, &body)
     }
 
     fn navigation(&self) -> Markup {
@@ -111,6 +95,13 @@ impl<'v> Frame<'v> {
                 a.brand href="/" { (PreEscaped(MARK)) "Diorite" }
                 div.group { (links(&CLUSTER)) }
                 div.group { (links(&NODE)) }
+                @if let Some(Visitor { user, token }) = visitor::current() {
+                    form.asked method="post" action="/logout" {
+                        input type="hidden" name="token" value=(token);
+                        span { "logged in as " (user) }
+                        button type="submit" { "Log out" }
+                    }
+                }
                 p.asked { "shown by node " (self.view.node) br; "version " (env!("CARGO_PKG_VERSION")) }
                 p.live hidden aria-live="off" { button type="button" {} }
             }
@@ -118,7 +109,37 @@ impl<'v> Frame<'v> {
     }
 }
 
-/// The path of an asset, with a digest of its content.
+/// A page without navigation, which does not change by itself.
+pub(super) fn bare(title: &str, body: &Markup) -> Response {
+    whole(title, &html! {}, body)
+}
+
+fn whole(title: &str, updates: &Markup, body: &Markup) -> Response {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { (title) " · Diorite" }
+                link rel="icon" href=(ICON);
+                link rel="stylesheet" href=(address_of("ui.css", STYLE));
+                (updates)
+            }
+            body { (body) }
+        }
+    };
+    let headers = [
+        (header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY)),
+        (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
+        (HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff")),
+        (header::REFERRER_POLICY, HeaderValue::from_static("same-origin")),
+    ];
+    (headers, Html(page.into_string())).into_response()
+}
+
+/// Where an asset is, with a digest of its content.
 fn address_of(name: &str, content: &str) -> String {
     // FNV-1a suffices to distinguish versions.
     let digest = content

@@ -8,7 +8,7 @@ use super::question::{Asked, ask, parameters};
 use super::show::{Tone, badge, byte_rate, count, decimal, facts, section, size, text, tile};
 use crate::NodeView;
 use crate::api::{Ask, ClusterStatus, Failure, History, NodeStatus};
-use crate::tables::scrubs;
+use crate::tables::{logins, scrubs};
 use axum::extract::State;
 use axum::response::Response;
 use diorite_base::text::{duration, or_dash};
@@ -162,6 +162,7 @@ fn cluster(status: &ClusterStatus) -> Markup {
         ("Id", html! { span.mono { (status.cluster_id) } }),
         ("Version", text(status.programs.join(", "))),
         ("Replication factor", html! { (status.replication_factor) span.dim { " at least" } }),
+        ("Logins", html! { (logins(status.requires_login)) }),
         ("Catalog", html! { "version " (status.catalog_version) }),
         ("Catalog led by", html! { a href=(format!("/nodes/{}", status.leader.0)) { "node " (status.leader) } }),
         ("Keyspaces and tables", html! { a href="/tables" { (count(status.tables as u64)) " tables" } }),

@@ -9,7 +9,7 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use super::{merge, operations, roles, schema, split};
+use super::{login, merge, operations, roles, schema, split};
 use diorite_base::program::LoggedProgram;
 
 impl Catalog {
@@ -45,9 +45,10 @@ impl Catalog {
             command.check()?;
         }
         match command {
-            Command::Bootstrap { cluster_id, name, replication_factor } => {
-                self.bootstrap(*cluster_id, name, *replication_factor)
+            Command::Bootstrap { cluster_id, name, replication_factor, requires_login } => {
+                self.bootstrap(*cluster_id, name, *replication_factor, *requires_login)
             }
+            Command::RequireLogin { required, if_undecided } => login::require_login(self, *required, *if_undecided),
             Command::RegisterNode { node } => operations::register_node(self, node),
             Command::UpdateNode { node, description } => operations::update_node(self, *node, description),
             Command::ForgetDropped { node, tablets } => operations::forget_dropped(self, *node, tablets),
@@ -88,7 +89,13 @@ impl Catalog {
         }
     }
 
-    fn bootstrap(&mut self, cluster_id: uuid::Uuid, name: &str, replication_factor: u32) -> Step {
+    fn bootstrap(
+        &mut self,
+        cluster_id: uuid::Uuid,
+        name: &str,
+        replication_factor: u32,
+        requires_login: Option<bool>,
+    ) -> Step {
         match self.identity.cluster_id {
             Some(existing) if existing == cluster_id => return Ok(Done::Nothing),
             Some(existing) => {
@@ -103,6 +110,7 @@ impl Catalog {
         self.identity.cluster_id = Some(cluster_id);
         self.identity.name = name.to_owned();
         self.identity.replication_factor = replication_factor;
+        self.identity.requires_login = requires_login;
         Ok(Done::Changed)
     }
 }

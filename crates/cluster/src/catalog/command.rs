@@ -1,7 +1,7 @@
 //! The commands of the catalog.
 //!
-//! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that
-//! receives a newer number stops and does not guess, as its state could diverge from that of the other replicas.
+//! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
+//! stops instead of guessing, as its state would part from its peers'. A command is written in the oldest format that has it.
 
 use super::bounds::{self, Rules};
 use super::node::{NodeDescription, NodeState};
@@ -18,7 +18,9 @@ use thiserror::Error;
 use uuid::Uuid;
 
 /// The envelope's newest format.
-const COMMAND_FORMAT: u32 = 1;
+const COMMAND_FORMAT: u32 = 2;
+/// The format of commands that every version knows.
+const FIRST_FORMAT: u32 = 1;
 
 /// A tablet whose group has committed the wanted voters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,6 +104,16 @@ pub enum Command {
         name: String,
         /// The smallest replication factor of a keyspace, and that of a keyspace that names none.
         replication_factor: u32,
+        /// Whether clients have to log in; not given by earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requires_login: Option<bool>,
+    },
+    /// Decides whether clients have to log in.
+    RequireLogin {
+        /// Whether they have to.
+        required: bool,
+        /// A decision that was made before stays.
+        if_undecided: bool,
     },
     /// Makes a node a member, unless another member has its address; or updates the record of a member with the same
     /// host id.
@@ -349,7 +361,7 @@ pub enum EncodedCommandError {
 impl Command {
     /// The command as bytes for the log.
     pub fn encode(&self) -> Vec<u8> {
-        let envelope = Envelope { v: COMMAND_FORMAT, limited: true, command: self };
+        let envelope = Envelope { v: self.format(), limited: true, command: self };
         serde_json::to_vec(&envelope).expect("commands have string keys")
     }
 
@@ -372,7 +384,16 @@ impl Command {
 }
 
 impl Command {
-    /// Whether the command stores a definition by a client.
+    /// The oldest format that has the command: a program that does not know the format stops, as it would lose what it does not know.
+    fn format(&self) -> u32 {
+        match self {
+            Command::RequireLogin { .. } | Command::Bootstrap { requires_login: Some(_), .. } => COMMAND_FORMAT,
+            Command::Roles { change } if change.is_about_reach() => COMMAND_FORMAT,
+            _ => FIRST_FORMAT,
+        }
+    }
+
+    /// Whether it stores what a client wrote.
     pub(super) fn is_definition(&self) -> bool {
         matches!(
             self,

@@ -23,6 +23,9 @@ pub struct Identity {
     /// What operators have set for the whole cluster.
     #[serde(default)]
     pub settings: Settings,
+    /// Whether clients have to log in; `None`: not decided yet, as in catalogs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) requires_login: Option<bool>,
     pub(super) next_node: u64,
     pub(super) next_table: u64,
     pub(super) next_tablet: u64,
@@ -92,6 +95,7 @@ impl Default for Identity {
             replication_factor: 1,
             version: 0,
             settings: Settings::default(),
+            requires_login: None,
             next_node: 1,
             next_table: 1,
             next_tablet: FIRST_TABLET_ID,

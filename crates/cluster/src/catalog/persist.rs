@@ -1,9 +1,9 @@
 //! The catalog as keys and values: one key per object, JSON values.
 //!
 //! Keys are text: `cluster`, `keyspace/<name>`, `table/<id>`, `type/<keyspace>/<name>`, `node/<id>`, `tablet/<id>`,
-//! `dropped/<id>`, `role/<name>`; ids are 16 hexadecimal digits. `cluster` holds the format number and is written with
-//! every change. An unknown key or a newer format is an error that names it: to serve a part of a catalog would drop
-//! the rest.
+//! `dropped/<id>`, `role/<name>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
+//! a newer format is an error that names it: serving half a catalog would drop what it does not see. A catalog is written in the oldest format that has
+//! everything in it.
 
 use super::deep::made_shallow;
 use super::identity::Identity;
@@ -16,7 +16,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// The newest format of the stored catalog.
-const STORED_FORMAT: u32 = 1;
+const STORED_FORMAT: u32 = 2;
+/// The format of a catalog that every version can load.
+const FIRST_FORMAT: u32 = 1;
 const CLUSTER_KEY: &str = "cluster";
 
 /// A key with its new value, or `None` if it is to be removed.
@@ -53,7 +55,7 @@ impl Catalog {
     pub fn puts_since(&self, older: &Catalog) -> Vec<Put> {
         let mut puts = Vec::new();
         if self.identity != older.identity {
-            let stored = StoredIdentity { format: STORED_FORMAT, identity: self.identity.clone() };
+            let stored = StoredIdentity { format: self.stored_format(), identity: self.identity.clone() };
             puts.push((CLUSTER_KEY.as_bytes().to_vec(), Some(json(&stored))));
         }
         differences(&older.keyspaces, &self.keyspaces, |name| format!("keyspace/{name}"), &mut puts);
@@ -66,7 +68,13 @@ impl Catalog {
         puts
     }
 
-    /// Loads a stored catalog. Without any entries, this is the empty catalog of a cluster that has no identity yet.
+    /// The oldest format that has everything in it: a program that ignored who may enter would let everybody in.
+    fn stored_format(&self) -> u32 {
+        let is_restricted = || self.roles.values().any(|role| role.is_restricted());
+        if self.identity.requires_login.is_some() || is_restricted() { STORED_FORMAT } else { FIRST_FORMAT }
+    }
+
+    /// Reads a stored catalog. No entries at all make the empty catalog of a cluster that has no identity yet.
     pub fn load<K: AsRef<[u8]>, V: AsRef<[u8]>>(entries: impl IntoIterator<Item = (K, V)>) -> Result<Self, LoadError> {
         let mut catalog = Catalog::default();
         let (mut has_identity, mut first_key) = (false, None);

@@ -3,6 +3,7 @@
 //! Always true: a role holds permissions by Cassandra's names of resources: `data`, `data/<keyspace>`,
 //! `data/<keyspace>/<table>`, `roles`, `roles/<role>`, and so on.
 
+use super::reach::Permitted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,6 +25,12 @@ pub struct Role {
     /// Whether its password is the one that every new cluster has.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_initial_password: bool,
+    /// The data centres to whose nodes it may connect.
+    #[serde(default, skip_serializing_if = "Permitted::is_all")]
+    pub datacenters: Permitted,
+    /// The networks from which it may connect ([`super::Network`]).
+    #[serde(default, skip_serializing_if = "Permitted::is_all")]
+    pub cidrs: Permitted,
     /// The roles that it is a direct member of.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub member_of: BTreeSet<String>,
@@ -32,7 +39,14 @@ pub struct Role {
     pub permissions: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// A change of roles.
+impl Role {
+    /// Whether it may not connect from everywhere to everywhere, which versions before format 2 do not know.
+    pub(super) fn is_restricted(&self) -> bool {
+        !self.datacenters.is_all() || !self.cidrs.is_all()
+    }
+}
+
+/// A change of roles that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum RoleCommand {
@@ -53,6 +67,12 @@ pub enum RoleCommand {
         can_login: Option<bool>,
         /// The hash of the new password.
         password_hash: Option<String>,
+        /// The new value.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        datacenters: Option<Permitted>,
+        /// The new value.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cidrs: Option<Permitted>,
         /// Its absence is no error.
         if_exists: bool,
     },
@@ -95,4 +115,15 @@ pub enum RoleCommand {
         /// The permissions.
         permissions: BTreeSet<String>,
     },
+}
+
+impl RoleCommand {
+    /// Whether versions before format 2 do not know a part of it.
+    pub(super) fn is_about_reach(&self) -> bool {
+        match self {
+            Self::Create { role, .. } => role.is_restricted(),
+            Self::Alter { datacenters, cidrs, .. } => datacenters.is_some() || cidrs.is_some(),
+            _ => false,
+        }
+    }
 }

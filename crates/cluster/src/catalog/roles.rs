@@ -25,13 +25,15 @@ pub(super) fn change_roles(catalog: &mut Catalog, command: &RoleCommand) -> Step
             true => Err(Rejected(Rejection::AlreadyExists, format!("{} already exists", role.name))),
             false => put_role(catalog, role.clone()),
         },
-        RoleCommand::Alter { name, is_superuser, can_login, password_hash, if_exists } => {
+        RoleCommand::Alter { name, is_superuser, can_login, password_hash, datacenters, cidrs, if_exists } => {
             let Some(role) = catalog.roles.get(name) else {
                 return if *if_exists { Ok(Done::Nothing) } else { Err(no_such_role(name)) };
             };
             let mut role = Role::clone(role);
             role.is_superuser = is_superuser.unwrap_or(role.is_superuser);
             role.can_login = can_login.unwrap_or(role.can_login);
+            role.datacenters = datacenters.clone().unwrap_or(role.datacenters);
+            role.cidrs = cidrs.clone().unwrap_or(role.cidrs);
             if let Some(hash) = password_hash {
                 role.password_hash = Some(hash.clone());
                 role.has_initial_password = false;

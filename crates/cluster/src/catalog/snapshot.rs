@@ -47,9 +47,15 @@ pub struct Catalog {
     schema_digest: u128,
 }
 
-/// A resource and all resources above it, the nearest first.
-fn chain(resource: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(resource), |resource| resource.rsplit_once('/').map(|(above, _)| above))
+/// All roles, as a resource.
+const ALL_ROLES: &str = "roles";
+
+/// A resource and all above it, nearest first. The name of a role may contain anything; those of keyspaces and tables contain no `/`.
+pub fn resource_and_above(resource: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(resource), |resource| match resource.split_once('/') {
+        Some((ALL_ROLES, _)) => Some(ALL_ROLES),
+        _ => resource.rsplit_once('/').map(|(above, _)| above),
+    })
 }
 
 impl Catalog {
@@ -63,7 +69,12 @@ impl Catalog {
         &self.identity.name
     }
 
-    /// The version, which grows with every change.
+    /// Whether clients have to log in, if that is decided.
+    pub fn requires_login(&self) -> Option<bool> {
+        self.identity.requires_login
+    }
+
+    /// Grows with every change.
     pub fn version(&self) -> u64 {
         self.identity.version
     }
@@ -200,6 +211,11 @@ impl Catalog {
         self.schema_digest ^= u128::from_be_bytes(Md5::digest(&json).into());
     }
 
+    /// Whether both snapshots have the same roles, as far as can be said without a look at them: `false` may be wrong.
+    pub fn shares_roles_with(&self, other: &Catalog) -> bool {
+        Arc::ptr_eq(&self.roles, &other.roles)
+    }
+
     /// The role called `name`.
     pub fn role(&self, name: &str) -> Option<&Arc<Role>> {
         self.roles.get(name)
@@ -235,7 +251,7 @@ impl Catalog {
     pub fn may(&self, name: &str, permission: &str, resource: &str) -> bool {
         self.roles_of(name).iter().any(|role| {
             role.is_superuser
-                || chain(resource)
+                || resource_and_above(resource)
                     .any(|resource| role.permissions.get(resource).is_some_and(|held| held.contains(permission)))
         })
     }

@@ -7,6 +7,7 @@
 
 mod evaluator;
 mod limits;
+mod login;
 mod properties;
 mod roles;
 
@@ -143,6 +144,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
         "zone" => Command::AssignZone { node: node(), zone: words.get(1).map(|z| (*z).to_owned()) },
         "leading" => Command::SetLeading { node: node(), leads_nothing: words[1] == "false" },
         "remove" => Command::RemoveNode { node: node() },
+        "login" => Command::RequireLogin { required: words[0] == "on", if_undecided: words.contains(&"if-undecided") },
         "set" => {
             let setting = match words[0] {
                 "rate" => Setting::CopyRate { bytes_per_second: words[1].parse().unwrap() },
@@ -173,7 +175,8 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
     match verb {
         "bootstrap" => {
             let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
-            Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor }
+            let requires_login = option("login").map(|value| value.parse().unwrap());
+            Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor, requires_login }
         }
         "register" => Command::RegisterNode { node: described(&name, &option) },
         "update" => Command::UpdateNode {
@@ -302,10 +305,10 @@ fn golden_scripts() {
 fn a_newer_stored_format_is_refused_by_name() {
     let (catalog, ..) = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo"));
     let mut puts = catalog.puts_since(&Catalog::default());
-    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":2");
+    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":3");
     let error = Catalog::load([(b"cluster".as_slice(), newer.as_bytes())]).unwrap_err();
-    assert_eq!(error, LoadError::NewerFormat { found: 2 });
-    assert_eq!(error.to_string(), "the stored catalog has format 2, this program knows up to 1: upgrade it");
+    assert_eq!(error, LoadError::NewerFormat { found: 3 });
+    assert_eq!(error.to_string(), "the stored catalog has format 3, this program knows up to 2: upgrade it");
 }
 
 #[test]
@@ -424,6 +427,7 @@ fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
         cluster_id: Uuid::from_u128(1),
         name: "c".to_owned(),
         replication_factor: 1,
+        requires_login: None,
     });
     let mut stored: BTreeMap<Vec<u8>, Vec<u8>> =
         first.puts_since(&Catalog::default()).into_iter().map(|(key, value)| (key, value.unwrap())).collect();
@@ -449,7 +453,7 @@ fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
 fn commands_of_a_newer_format_are_told_apart_from_garbage() {
     let command = Command::DropKeyspace { name: "a".to_owned(), if_exists: true };
     assert_eq!(Command::decode(&command.encode()).unwrap(), command);
-    let newer = br#"{"v":2,"command":{"kind":"balance"}}"#;
-    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 2 }));
+    let newer = br#"{"v":3,"command":{"kind":"balance"}}"#;
+    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 3 }));
     assert!(matches!(Command::decode(b"rubbish"), Err(EncodedCommandError::Malformed(_))));
 }

@@ -20,6 +20,7 @@ mod hostile;
 mod http;
 mod joining;
 mod kill;
+mod logins;
 mod meddler;
 mod memory;
 mod metrics;

@@ -195,11 +195,17 @@ impl Membership {
     }
 
     /// Founds the cluster, if this node is its first one and has not done so yet.
-    pub(crate) async fn found(&self, name: &str, replication_factor: Option<u32>) -> Result<(), StartError> {
+    pub(crate) async fn found(
+        &self,
+        name: &str,
+        replication_factor: Option<u32>,
+        requires_login: bool,
+    ) -> Result<(), StartError> {
         let command = Command::Bootstrap {
             cluster_id: self.identity.cluster,
             name: name.to_owned(),
             replication_factor: replication_factor.unwrap_or(1),
+            requires_login: Some(requires_login),
         };
         let writing = async {
             loop {
@@ -256,26 +262,26 @@ impl Membership {
         }
     }
 
-    /// Waits until this member's copy of the catalog includes everything that was acknowledged before the node started.
-    pub(crate) async fn caught_up(&self) -> Result<(), StartError> {
+    /// A member that comes back is ready when its copy of the catalog includes everything that was acknowledged before.
+    pub(crate) async fn caught_up(&self) -> Result<Ready, StartError> {
         self.ready(Readiness::returning(self.clock.monotonic_ns(), Planted::default())).await
     }
 
     /// Waits until the catalog's copy of a node that has just joined contains the node, and the catalog's group has its
     /// wanted voters.
-    pub(crate) async fn joined(&self, joined: &Joined) -> Result<(), StartError> {
+    pub(crate) async fn joined(&self, joined: &Joined) -> Result<Ready, StartError> {
         self.ready(Readiness::joined(joined.version(), self.clock.monotonic_ns())).await
     }
 
-    async fn ready(&self, readiness: Readiness) -> Result<(), StartError> {
+    async fn ready(&self, readiness: Readiness) -> Result<Ready, StartError> {
         tokio::select! {
             ready = self.get_ready(readiness) => ready,
             refused = self.admission.refused() => Err(refused),
         }
     }
 
-    async fn get_ready(&self, mut readiness: Readiness) -> Result<(), StartError> {
-        // The command usually changes nothing; its outcome names the catalog's current version.
+    async fn get_ready(&self, mut readiness: Readiness) -> Result<Ready, StartError> {
+        // Usually changes nothing; the answer names the version that the catalog is at.
         let command = returning(self.node(), &self.description);
         let mut versions = self.catalog.versions();
         loop {
@@ -283,7 +289,10 @@ impl Membership {
             let voters = self.store.voters(CATALOG_TABLET);
             let facts = Facts { now_ns: self.clock.monotonic_ns(), served: &served, newest: &newest, voters };
             match readiness.look(&facts) {
-                Step::Ready(how) => return self.is_ready(how),
+                Step::Ready(how) => {
+                    self.log_ready(how);
+                    return Ok(how);
+                }
                 Step::NoCopy => {
                     return Err(StartError::Join(format!(
                         "joined the cluster as node {}, but its catalog has not arrived within {} s: start again when the members are up",
@@ -308,7 +317,7 @@ impl Membership {
         }
     }
 
-    fn is_ready(&self, how: Ready) -> Result<(), StartError> {
+    fn log_ready(&self, how: Ready) {
         match how {
             Ready::Current => {}
             Ready::LeaderUnreachable => {
@@ -319,7 +328,6 @@ impl Membership {
                 tracing::warn!("not all nodes that are to vote in the catalog's group do so yet: serving nevertheless");
             }
         }
-        Ok(())
     }
 
     /// Keeps heartbeats and the transport in line with the members in the catalog, as long as the node runs. Only one

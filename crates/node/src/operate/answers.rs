@@ -93,6 +93,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         name: identity.name.clone(),
         cluster_id: identity.cluster_id.map(|id| id.to_string()).unwrap_or_default(),
         replication_factor: identity.replication_factor,
+        requires_login: catalog.requires_login(),
         catalog_version: catalog.version(),
         leader: sight.me,
         nodes: catalog.nodes().count(),
@@ -145,6 +146,10 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
     let mut warnings = Vec::new();
     if unavailable > 0 {
         warnings.push(format!("{unavailable} tablets have no quorum: they can be neither read nor written"));
+    }
+    if sight.catalog.requires_login().is_none() {
+        let message = "it is not decided whether clients have to log in: start all members, or use diorite admin auth";
+        warnings.push(message.to_owned());
     }
     for node in sight.catalog.nodes() {
         if !sight.is_up(node.id) {

@@ -86,7 +86,15 @@ fn request_of(change: Change) -> Result<Request, Change> {
     })
 }
 
+/// The command for a change that does not depend on the state of the cluster.
 fn setting_of(change: Change) -> Result<(Command, String), Failure> {
+    if let Change::RequireLogin { required } = change {
+        let message = match required {
+            true => "clients have to log in; those that have not are disconnected",
+            false => "clients need not log in: whoever reaches a port may read and change everything",
+        };
+        return Ok((Command::RequireLogin { required, if_undecided: false }, message.to_owned()));
+    }
     let (setting, message) = match change {
         Change::SetRate { bytes_per_second: 0 } => {
             let message = "copies need some bytes per second; to stop them, pause balancing";

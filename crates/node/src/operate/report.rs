@@ -25,6 +25,8 @@ pub(crate) struct ReportOptions {
     pub(crate) move_reserve_percent: u64,
     /// Memory that the process was given.
     pub(crate) memory_limit_bytes: u64,
+    /// `--auth`.
+    pub(crate) requires_login: bool,
 }
 
 /// A node's report.
@@ -158,6 +160,7 @@ pub(super) fn make(
         copies,
         incomplete: incomplete.into_iter().collect(),
         next_tablet: Some(catalog.identity().next_tablet().0),
+        requires_login: Some(options.requires_login),
         details: Details {
             uptime_s,
             program: env!("CARGO_PKG_VERSION").to_owned(),

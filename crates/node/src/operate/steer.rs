@@ -66,6 +66,11 @@ impl Operations {
             Because::Balance(action) => {
                 tracing::info!(event = "move", tablet = %action.tablet(), reason = %action.reason(), ?action, "balancing");
             }
+            Because::Undecided => tracing::info!(
+                event = "login",
+                ?command,
+                "the nodes' --auth becomes a property of the cluster; diorite admin auth changes it from now on"
+            ),
             Because::Small => tracing::info!(event = "merge", ?command, "two tablets have become small"),
         }
         match self.catalog.propose(command).await {

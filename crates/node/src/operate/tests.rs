@@ -76,7 +76,12 @@ fn catalog() -> Catalog {
         catalog = next;
     };
     let name = "large".to_owned();
-    apply(Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 3 });
+    apply(Command::Bootstrap {
+        cluster_id: Uuid::from_u128(1),
+        name,
+        replication_factor: 3,
+        requires_login: Some(false),
+    });
     (1..=NODES).for_each(|number| apply(Command::RegisterNode { node: description(number) }));
     apply(Command::CreateKeyspace { keyspace, if_not_exists: false });
     for number in 0..TABLES {

@@ -11,6 +11,7 @@
 
 pub mod password;
 mod permissions;
+mod reach;
 mod roles;
 
 pub use permissions::{

@@ -1,21 +1,22 @@
 //! `CREATE`, `ALTER`, `DROP` and `LIST ROLES`, `GRANT`, `REVOKE`, `LIST PERMISSIONS`.
 //!
-//! Always true: rules and messages are Cassandra's: only superusers change superusers, every role may change its own
-//! password, no role may drop itself, and a role can grant only permissions that it has. Left out: network and CIDR
-//! restrictions, identities, passwords that the server generates.
+//! Always true: rules and messages are Cassandra's: superusers are changed by superusers alone, anybody may change their own password, nobody may drop themselves,
+//! and whoever grants a permission has it. Left out: `OPTIONS`, groups of networks, identities, passwords that the server
+//! makes up.
 
 use super::password;
 use super::permissions::{
     ALL_KEYSPACES, ALL_ROLES, Needed, applicable, keyspace_resource, may, require, role_resource, shown, table_resource,
 };
+use super::reach;
 use crate::error::{catalog_error, invalid, kv_error, not_supported, unreadable_outcome};
 use crate::kv::Kv;
 use crate::session::Session;
 use diorite_base::{GroupId, TabletId};
-use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection, Role, RoleCommand};
+use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection, Role, RoleCommand, resource_and_above};
 use diorite_cql::language::ast::{
-    AccessList, AlterRole, CreateRole, DropRole, ListPermissions, ListRoles, ListedRoles, Password, Permission,
-    PermissionChange, PermissionSet, Resource, RoleMembership, RoleOptions, Statement,
+    AlterRole, CreateRole, DropRole, ListPermissions, ListRoles, ListedRoles, Password, Permission, PermissionChange,
+    PermissionSet, Resource, RoleMembership, RoleOptions, Statement,
 };
 use diorite_cql::protocol::{ColumnSpec, CqlError, NativeType, Response, ResultMetadata, Rows, TypeOption};
 use diorite_model::value::collection;
@@ -104,12 +105,6 @@ fn refuse_options(options: &RoleOptions) -> Result<(), CqlError> {
     if options.custom.is_some() {
         return Err(not_supported("OPTIONS of a role"));
     }
-    if matches!(options.datacenters, Some(AccessList::Only(_))) {
-        return Err(not_supported("ACCESS TO DATACENTERS"));
-    }
-    if matches!(options.cidrs, Some(AccessList::Only(_))) {
-        return Err(not_supported("ACCESS FROM CIDRS"));
-    }
     Ok(())
 }
 
@@ -168,6 +163,8 @@ impl Asked<'_> {
             name: create.name.clone(),
             is_superuser: options.superuser.unwrap_or(false),
             can_login: options.login.unwrap_or(false),
+            datacenters: reach::datacenters(self.catalog, options)?.unwrap_or_default(),
+            cidrs: reach::cidrs(options)?.unwrap_or_default(),
             ..Role::default()
         };
         Ok(RoleCommand::Create { role, if_not_exists: create.if_not_exists })
@@ -182,6 +179,12 @@ impl Asked<'_> {
         let is_superuser = self.is_superuser();
         if options.superuser.is_some() && !is_superuser {
             return Err(CqlError::unauthorized("Only superusers are allowed to alter superuser status"));
+        }
+        if options.datacenters.is_some() && !is_superuser {
+            return Err(CqlError::unauthorized("Only superusers are allowed to alter access to datacenters."));
+        }
+        if options.cidrs.is_some() && !is_superuser {
+            return Err(CqlError::unauthorized("Only superusers are allowed to alter access from CIDRs."));
         }
         let belongs =
             self.session.role().is_some_and(|own| self.catalog.roles_of(&own).iter().any(|known| known.name == *name));
@@ -202,6 +205,8 @@ impl Asked<'_> {
             is_superuser: options.superuser,
             can_login: options.login,
             password_hash: None,
+            datacenters: reach::datacenters(self.catalog, options)?,
+            cidrs: reach::cidrs(options)?,
             if_exists: alter.if_exists,
         }))
     }
@@ -343,10 +348,11 @@ impl Asked<'_> {
         for role in found {
             let flag = |is_set: bool| Some(if is_set { &[1u8][..] } else { &[0u8][..] });
             let superuser = flag(self.catalog.is_superuser(&role.name));
-            let (name, all) = (Some(role.name.as_bytes()), Some(&b"ALL"[..]));
+            let datacenters = reach::shown(&role.datacenters);
+            let (name, datacenters) = (Some(role.name.as_bytes()), Some(datacenters.as_bytes()));
             match is_roles {
-                true => rows.push_row([name, superuser, flag(role.can_login), Some(&empty_map[..]), all]),
-                false => rows.push_row([name, superuser, all]),
+                true => rows.push_row([name, superuser, flag(role.can_login), Some(&empty_map[..]), datacenters]),
+                false => rows.push_row([name, superuser, datacenters]),
             }
         }
         Ok(Response::Rows(rows))
@@ -376,7 +382,7 @@ impl Asked<'_> {
         let is_about = |held: &str| match &resource {
             None => true,
             Some(resource) if list.no_recursive => held == resource,
-            Some(resource) => held == resource || resource.starts_with(&format!("{held}/")),
+            Some(resource) => resource_and_above(resource).any(|above| above == held),
         };
         let roles: Vec<&Arc<Role>> = match &list.of {
             Some(of) if list.no_recursive => self.catalog.role(of).into_iter().collect(),

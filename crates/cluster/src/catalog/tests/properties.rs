@@ -44,6 +44,8 @@ fn any_line() -> impl Strategy<Value = String> {
         1 => (1..4u64).prop_map(|node| format!("remove {node}")),
         1 => (1..4u64, "[ab]").prop_map(|(node, zone)| format!("zone {node} {zone}")),
         1 => (1..3u64).prop_map(|rate| format!("set rate {rate}")),
+        1 => prop::sample::select(vec!["login on", "login off", "login on if-undecided", "login off if-undecided"])
+            .prop_map(str::to_owned),
     ]
 }
 
