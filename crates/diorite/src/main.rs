@@ -7,6 +7,7 @@ mod plan;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use config::{ConfigError, StartArguments};
 use diorite_admin::command::AdminArguments;
+use diorite_certs::command::CertsArguments;
 use diorite_local::LocalArguments;
 use diorite_node::{ConfigurationFile, Program};
 use diorite_workload::{BenchArguments, WorkloadArguments, WorkloadError};
@@ -33,6 +34,8 @@ enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Make, renew and show the certificates of a cluster's nodes and clients.
+    Certs(CertsArguments),
     /// Run a cluster of several nodes on this machine.
     Local(LocalArguments),
     /// Observe and change a running cluster.
@@ -74,6 +77,10 @@ fn main() -> ExitCode {
     match parsed.command {
         Command::Start(arguments) => start(arguments),
         Command::Config { command: ConfigCommand::Check { config, json } } => check(&config, json),
+        Command::Certs(arguments) => match diorite_certs::command::run(arguments) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => fail(&error, 1),
+        },
         Command::Local(arguments) => with_executable(|executable| match diorite_local::run(arguments, executable) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&error, 1),

@@ -18,6 +18,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cluster", &["base", "model"]),
     ("control", &["base", "model", "cluster"]),
     ("storage", &["base", "raft"]),
+    ("certs", &["base"]),
     ("rpc", &["base"]),
     ("query", &["base", "cql", "model", "cluster"]),
     ("replica", &["base", "raft", "storage", "rpc"]),
@@ -25,7 +26,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("node", &["base", "cql", "model", "raft", "cluster", "control", "storage", "rpc", "query", "replica", "admin"]),
     ("local", &["base"]),
     ("workload", &["base", "local"]),
-    ("diorite", &["admin", "cluster", "node", "local", "workload"]),
+    ("diorite", &["admin", "certs", "cluster", "node", "local", "workload"]),
     ("sim", &["base", "history", "cql", "model", "cluster", "control", "query", "raft", "storage", "rpc", "replica"]),
 ];
 
@@ -51,6 +52,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("raft", &["raft", "storage", "replica"]),
     ("scylla", &["workload"]),
     ("maud", &["admin", "workload"]),
+    ("rcgen", &["certs"]),
+    ("rustls-webpki", &["certs"]),
+    ("x509-cert", &["certs"]),
 ];
 
 /// Crates that do no input or output, and the external crates that would bring it in.
