@@ -365,10 +365,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         }
         AdminCommand::SetMergeSize { size } => set(&client, json, &json!({ "merge_bytes": size.0 }))?,
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
-        AdminCommand::Auth { setting: None } => auth(&client, json)?,
-        AdminCommand::Auth { setting: Some(setting) } => {
-            change(&client, json, AUTH, &json!({ "required": *setting == Switch::On }))?;
-        }
+        AdminCommand::Auth { setting } => auth(&client, json, *setting)?,
         AdminCommand::Logging { node, levels, slow_query } => {
             let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
             logging(&client, json, *node, &change)?;
@@ -385,8 +382,11 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Shows whether clients have to log in.
-fn auth(client: &Client, json: bool) -> Result<(), AdminError> {
+/// Shows whether clients have to log in, or decides it.
+fn auth(client: &Client, json: bool, setting: Option<Switch>) -> Result<(), AdminError> {
+    if let Some(setting) = setting {
+        return change(client, json, AUTH, &json!({ "required": setting == Switch::On }));
+    }
     let status: ClusterStatus = client.get("/api/v1/status")?;
     let required = status.requires_login;
     show(json, &json!({ "required": required }), |_| format!("{:<12}{}\n", "logins", tables::logins(required)))

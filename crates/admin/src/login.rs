@@ -76,21 +76,29 @@ pub enum Proof {
     },
 }
 
+/// Somebody who may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admitted {
+    /// The role.
+    pub user: String,
+    /// The same, if it is known by a session.
+    pub visitor: Option<Visitor>,
+}
+
 /// Says who may.
 pub trait Login: Send + Sync + 'static {
     /// Whether clients have to log in at the moment.
     fn is_required(&self) -> bool;
 
-    /// Whether somebody is known by this, and may do that from there; who it is, if by a session. A change by a session needs its token.
-    fn admit(
-        self: Arc<Self>,
-        proof: Proof,
-        ends: Ends,
-        wanted: Wanted,
-    ) -> BoxFuture<'static, Result<Option<Visitor>, Denied>>;
+    /// Whether somebody is known by this, and may do that from there; who it is. A change by a session needs its token.
+    fn admit(self: Arc<Self>, proof: Proof, ends: Ends, wanted: Wanted)
+    -> BoxFuture<'static, Result<Admitted, Denied>>;
 
     /// Begins a session; returns its secret name.
     fn begin(self: Arc<Self>, given: Credentials, ends: Ends) -> BoxFuture<'static, Result<String, Denied>>;
+
+    /// A request that may change something has ended with this status; `None`: whoever asked did not wait. For the audit log.
+    fn changed(&self, role: Option<&str>, ends: Option<Ends>, what: &str, status: Option<u16>);
 
     /// Ends a session, if the token is its own.
     fn end(&self, id: &str, token: &str);
@@ -138,12 +146,14 @@ impl Guard {
             return to("/");
         }
         let ends = request.extensions().get::<Ends>().copied();
+        let change = Changing::new(&self.login, &request, None);
         if only_reads(request.method()) || self.accepts_from(ends) {
-            return next.run(request).await;
+            return Changing::ended(change, next.run(request).await);
         }
-        forbidden(
+        let refused = forbidden(
             "changes are accepted from the node's own machine only: make them there, or start the node with --http-changes anywhere",
-        )
+        );
+        Changing::ended(change, refused)
     }
 
     /// Begins a session with what was typed.
@@ -284,8 +294,19 @@ async fn judge(State(guard): State<Guard>, request: Request, next: Next) -> Resp
     let Some(proof) = proof(request.headers(), ends) else {
         return unknown(path.as_deref(), "this node asks for a role and its password");
     };
-    match Arc::clone(&guard.login).admit(proof, ends, wanted(&request)).await {
-        Ok(visitor) => visitor::answering(visitor, next.run(request)).await,
+    let named = match &proof {
+        Proof::Password(given) => Some(given.user.clone()),
+        Proof::Session { .. } => None,
+    };
+    let mut change = Changing::new(&guard.login, &request, named);
+    let admitted = Arc::clone(&guard.login).admit(proof, ends, wanted(&request)).await;
+    let answer = match admitted {
+        Ok(Admitted { user, visitor }) => {
+            if let Some(change) = &mut change {
+                change.role = Some(user);
+            }
+            visitor::answering(visitor, next.run(request)).await
+        }
         Err(Denied::Unknown) => unknown(path.as_deref(), "the role or its password is wrong"),
         Err(Denied::Forbidden(why)) => forbidden(why),
         Err(Denied::Busy(why)) => {
@@ -293,6 +314,43 @@ async fn judge(State(guard): State<Guard>, request: Request, next: Next) -> Resp
             (StatusCode::TOO_MANY_REQUESTS, [(header::RETRY_AFTER, HeaderValue::from_static("2"))], failure)
                 .into_response()
         }
+    };
+    Changing::ended(change, answer)
+}
+
+/// A request that may change something: the audit log is told of it when this is dropped at the latest.
+struct Changing {
+    login: Arc<dyn Login>,
+    role: Option<String>,
+    ends: Option<Ends>,
+    what: String,
+    status: Option<u16>,
+}
+
+impl Changing {
+    fn new(login: &Arc<dyn Login>, request: &Request, role: Option<String>) -> Option<Self> {
+        let ends = request.extensions().get::<Ends>().copied();
+        let what = || format!("{} {}", request.method(), request.uri().path());
+        (!only_reads(request.method())).then(|| Self {
+            login: Arc::clone(login),
+            role,
+            ends,
+            what: what(),
+            status: None,
+        })
+    }
+
+    fn ended(change: Option<Self>, answer: Response) -> Response {
+        if let Some(mut change) = change {
+            change.status = Some(answer.status().as_u16());
+        }
+        answer
+    }
+}
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.login.changed(self.role.as_deref(), self.ends, &self.what, self.status);
     }
 }
 

@@ -201,6 +201,59 @@ impl fmt::Display for MetricsAccess {
     }
 }
 
+/// Where the audit log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditOption {
+    /// There is none.
+    None,
+    /// The journal of the system.
+    Journal,
+    /// A file.
+    File(PathBuf),
+}
+
+impl FromStr for AuditOption {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "none" => Self::None,
+            "journal" => Self::Journal,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for AuditOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Journal => f.write_str("journal"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Serialize for AuditOption {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What is kept in the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AuditCategory {
+    /// Logins, those that fail included.
+    Logins,
+    /// Changes of roles, memberships and permissions.
+    Roles,
+    /// Changes of the schema.
+    Schema,
+    /// Settings, and operations on nodes and tablets.
+    Operations,
+}
+
 /// Options of `diorite start`.
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Args, Clone, Debug, Serialize)]
@@ -377,6 +430,24 @@ pub struct StartOptions {
     /// cluster then decides for all nodes, and `diorite admin auth on|off` changes that.
     #[arg(long)]
     pub auth: bool,
+
+    /// Where to keep an audit log: a file, or journal (of systemd), or none.
+    #[arg(long, value_name = "FILE|journal|none", default_value = "none")]
+    pub audit: AuditOption,
+
+    /// What to keep in the audit log.
+    #[arg(
+        long,
+        value_name = "CATEGORY",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "logins,roles,schema,operations"
+    )]
+    pub audit_categories: Vec<AuditCategory>,
+
+    /// Size at which the file of the audit log is renamed to FILE.1; eight files are kept.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub audit_size: Size,
 
     /// Certificate chain (PEM) for TLS with clients. It is read again when the file changes.
     #[arg(long, value_name = "FILE", requires = "tls_key")]

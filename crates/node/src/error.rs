@@ -73,6 +73,14 @@ pub enum TokenError {
 /// Why a node does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
+    /// The audit log cannot be written.
+    #[error("cannot write the audit log to {to}: {source}")]
+    Audit {
+        /// The file, or the journal.
+        to: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// The token for metrics cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),

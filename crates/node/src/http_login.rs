@@ -4,14 +4,15 @@
 //! is looked up in the catalog at each request, in a session as well: a changed password, a dropped role and a revoked permission count at once. Left out: HTTP
 //! ([`diorite_admin::login`]).
 
+use crate::audit::LoginOutcome;
 use crate::http_sessions::{self, Sessions};
 use crate::kv::NodeKv;
-use crate::passwords::Wrong;
+use crate::passwords::{Origin, Wrong};
 use crate::shared::Access;
 use crate::turns::Caller;
 use diorite_admin::Visitor;
 use diorite_admin::gate::Ends;
-use diorite_admin::login::{Credentials, Denied, Login, Proof, Wanted};
+use diorite_admin::login::{Admitted, Credentials, Denied, Login, Proof, Wanted};
 use diorite_cluster::catalog::{Catalog, Role};
 use diorite_cql::language::ast::Permission;
 use diorite_query::auth::{ALL_KEYSPACES, shown};
@@ -34,17 +35,24 @@ impl Logins {
         Self { kv, access, sessions: Mutex::default(), metrics_token }
     }
 
-    async fn admit(&self, proof: Proof, ends: Ends, wanted: Wanted) -> Result<Option<Visitor>, Denied> {
+    async fn admit(&self, proof: Proof, ends: Ends, wanted: Wanted) -> Result<Admitted, Denied> {
         match proof {
-            Proof::Password(given) => self.admit_role(given, ends, wanted).await.map(|_| None),
-            Proof::Session { id, token } => self.admit_session(&id, token.as_deref(), ends, wanted).map(Some),
+            Proof::Password(given) => {
+                let role = self.admit_role(given, ends, wanted).await?;
+                Ok(Admitted { user: role.name.clone(), visitor: None })
+            }
+            Proof::Session { id, token } => {
+                let visitor = self.admit_session(&id, token.as_deref(), ends, wanted)?;
+                Ok(Admitted { user: visitor.user.clone(), visitor: Some(visitor) })
+            }
         }
     }
 
     /// Checks a password, and what the role may do; returns the role.
     async fn admit_role(&self, given: Credentials, ends: Ends, wanted: Wanted) -> Result<Arc<Role>, Denied> {
         let (user, client) = (given.user.clone(), ends.client);
-        let checked = Caller::from(client).scope(self.access.passwords.check(given, client.ip())).await;
+        let from = Origin { client: client.ip(), port: "http" };
+        let checked = Caller::from(client).scope(self.access.passwords.check(given, from)).await;
         let checked = checked.map_err(|wrong| match wrong {
             Wrong::Unknown => Denied::Unknown,
             Wrong::Busy(why) => Denied::Busy(why),
@@ -83,7 +91,13 @@ impl Logins {
     }
 
     async fn begin(&self, given: Credentials, ends: Ends) -> Result<String, Denied> {
-        let role = self.admit_role(given, ends, Wanted::Look).await?;
+        let (user, from) = (given.user.clone(), Origin { client: ends.client.ip(), port: "http" });
+        let role = self.admit_role(given, ends, Wanted::Look).await.inspect_err(|denied| {
+            if matches!(denied, Denied::Forbidden(_)) {
+                self.access.passwords.audit(&user, from, LoginOutcome::Forbidden);
+            }
+        })?;
+        self.access.passwords.audit(&user, from, LoginOutcome::Accepted);
         let hash = role.password_hash.clone().ok_or(Denied::Unknown)?;
         Ok(self.sessions.lock().begin(&role.name, hash, self.kv.clock.monotonic_ns()))
     }
@@ -99,12 +113,17 @@ impl Login for Logins {
         proof: Proof,
         ends: Ends,
         wanted: Wanted,
-    ) -> BoxFuture<'static, Result<Option<Visitor>, Denied>> {
+    ) -> BoxFuture<'static, Result<Admitted, Denied>> {
         Box::pin(async move { Logins::admit(&self, proof, ends, wanted).await })
     }
 
     fn begin(self: Arc<Self>, given: Credentials, ends: Ends) -> BoxFuture<'static, Result<String, Denied>> {
         Box::pin(async move { Logins::begin(&self, given, ends).await })
+    }
+
+    fn changed(&self, role: Option<&str>, ends: Option<Ends>, what: &str, status: Option<u16>) {
+        let (Some(audit), Some(ends)) = (&self.access.passwords.audit, ends) else { return };
+        audit.operation(role, ends.client, what, status);
     }
 
     fn end(&self, id: &str, token: &str) {

@@ -6,6 +6,7 @@
 
 mod answer;
 mod aside;
+mod audit;
 mod awaited;
 mod buffers;
 mod catalog;

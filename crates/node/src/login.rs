@@ -3,9 +3,10 @@
 //! Always true: a session gets its role only as the newest catalog of this node has it. Left out: the check of passwords
 //! ([`crate::passwords`]), who may connect ([`crate::entrance`]), permissions (`diorite_query::auth`).
 
+use crate::audit::LoginOutcome;
 use crate::entrance::NoEntry;
 use crate::kv::NodeKv;
-use crate::passwords::Wrong;
+use crate::passwords::{Origin, Wrong};
 use crate::shared::Access;
 use diorite_base::basic::Credentials;
 use diorite_cluster::catalog::{FIRST_SUPERUSER, Role, RoleCommand};
@@ -50,8 +51,8 @@ pub(crate) async fn log_in(
     let (user, password) = credentials(&token)?;
     let wrong = || refused(format!("Provided username {user} and/or password are incorrect"));
     let given = Credentials { user: user.clone(), password };
-    let counters = &access.passwords.counters;
-    let role = match access.passwords.check(given, client).await {
+    let (counters, from) = (&access.passwords.counters, Origin { client, port: "cql" });
+    let role = match access.passwords.check(given, from).await {
         Ok(role) => role,
         Err(Wrong::Unknown) => return Err(wrong()),
         Err(Wrong::Busy(why)) => return Err(CqlError::overloaded(why)),
@@ -59,11 +60,13 @@ pub(crate) async fn log_in(
     match access.entrance.enter(&session, &role, client) {
         Ok(()) => {
             counters.accepted.add(1);
+            access.passwords.audit(&user, from, LoginOutcome::Accepted);
             Ok(())
         }
         Err(NoEntry::Changed) => Err(wrong()),
         Err(why) => {
             counters.forbidden.add(1);
+            access.passwords.audit(&user, from, LoginOutcome::Forbidden);
             Err(refused(why.to_string()))
         }
     }

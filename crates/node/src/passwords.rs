@@ -6,6 +6,7 @@
 //! hash that it was checked against: so a changed password and a dropped role count at once, and whoever knows the password is not held back by
 //! wrong ones from the same address. Left out: what the role may do.
 
+use crate::audit::{AuditLog, LoginOutcome};
 use crate::kv::NodeKv;
 use diorite_base::basic::Credentials;
 use diorite_base::connections::Source;
@@ -101,6 +102,14 @@ impl Memory {
     }
 }
 
+/// From where somebody logs in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Origin {
+    pub(crate) client: IpAddr,
+    /// `cql` or `http`.
+    pub(crate) port: &'static str,
+}
+
 /// Why a password does not count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
@@ -136,6 +145,7 @@ pub(crate) struct Passwords {
     memory: Mutex<Memory>,
     attempts: Mutex<Attempts>,
     pub(crate) counters: LoginCounters,
+    pub(crate) audit: Option<Arc<AuditLog>>,
 }
 
 /// The hash that a password for a role that does not exist is checked against.
@@ -145,14 +155,21 @@ fn nobodys_hash() -> &'static str {
 }
 
 impl Passwords {
-    pub(crate) fn new(kv: Arc<NodeKv>) -> Arc<Self> {
+    pub(crate) fn new(kv: Arc<NodeKv>, audit: Option<Arc<AuditLog>>) -> Arc<Self> {
         let memory = Mutex::new(Memory::new(random::secret()));
-        Arc::new(Self { kv, memory, attempts: Mutex::default(), counters: LoginCounters::default() })
+        Arc::new(Self { kv, memory, attempts: Mutex::default(), counters: LoginCounters::default(), audit })
+    }
+
+    /// Tells the audit log how a login has ended.
+    pub(crate) fn audit(&self, role: &str, from: Origin, ended: LoginOutcome) {
+        if let Some(audit) = &self.audit {
+            audit.login(role, from.client, from.port, ended);
+        }
     }
 
     /// Checks the password of a role; returns the role as it was when the check began.
-    pub(crate) async fn check(self: &Arc<Self>, given: Credentials, client: IpAddr) -> Result<Arc<Role>, Wrong> {
-        let source = Source::from(client);
+    pub(crate) async fn check(self: &Arc<Self>, given: Credentials, from: Origin) -> Result<Arc<Role>, Wrong> {
+        let source = Source::from(from.client);
         let role = self.kv.catalog().role(&given.user).cloned();
         let hash = role.as_ref().and_then(|role| role.password_hash.clone());
         if self.is_remembered(&given, hash.as_deref()) {
@@ -161,7 +178,7 @@ impl Passwords {
         let may_try = self.attempts.lock().may_try(source, self.kv.clock.monotonic_ns());
         let passwords = Arc::clone(self);
         let verdict = match may_try {
-            true => self.kv.hash(move || passwords.verify(&given, hash.as_deref(), source)).await,
+            true => self.kv.hash(move || passwords.verify(&given, hash.as_deref(), from)).await,
             false => Ok(Verdict::TooMany),
         };
         match verdict {
@@ -189,7 +206,8 @@ impl Passwords {
     }
 
     /// Takes its time. Others from the same source may have been checked while this one waited for its turn.
-    fn verify(&self, given: &Credentials, hash: Option<&str>, source: Source) -> Verdict {
+    fn verify(&self, given: &Credentials, hash: Option<&str>, from: Origin) -> Verdict {
+        let source = Source::from(from.client);
         if self.is_remembered(given, hash) {
             return Verdict::Right;
         }
@@ -205,6 +223,8 @@ impl Passwords {
             }
             None => {
                 self.attempts.lock().count(source, now_ns);
+                // Here, as whoever guesses may not wait for the answer.
+                self.audit(&given.user, from, LoginOutcome::Wrong);
                 Verdict::Wrong
             }
         }

@@ -1,6 +1,7 @@
 //! Starts a node, runs it until a signal or an error stops it, and stops it.
 
 use crate::aside::Aside;
+use crate::audit::AuditLog;
 use crate::buffers::ALLOWANCE_BYTES;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
@@ -36,6 +37,7 @@ use diorite_base::{Clock, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_control::access::Setting;
 use diorite_control::membership::{FIRST_NODE, Ready, check_replication_factor};
+use diorite_query::audit::{Audit, Auditor};
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{
@@ -80,6 +82,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs a node until SIGTERM or SIGINT; then ends the process.
 pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
+    machine::keep_files_private();
     let logging = Logging::install(&options);
     machine::raise_file_limit();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -103,6 +106,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let (stop, stopped) = watch::channel(false);
     let (serves, serving) = watch::channel(None);
     let clock = trusted_clock();
+    let audit = AuditLog::open(&options, &clock)?;
     let serving_http =
         tokio::spawn(http::run(http, serving, http::gate(&options), Arc::clone(&clock), stopped.clone()));
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
@@ -120,16 +124,9 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let Running { kv, membership, was_current } = node;
     let store = Arc::clone(&kv.store);
     store.set_missing_disks(lost);
-    let (engine, limits) = engine(&options, &kv);
+    let (engine, limits) = engine(&options, &kv, audit.clone());
     let account = Arc::clone(kv.router.account());
-    let setting = Setting { requires_login: options.auth, was_current };
-    let here = Here { address: options.listen, data_center: options.data_center.clone() };
-    let entrance = Entrance::open(Arc::clone(&kv.catalog) as Arc<dyn CatalogSource>, setting, here);
-    if entrance.may_need_first_role() {
-        tokio::spawn(login::found_roles(Arc::clone(&kv)));
-    }
-    tokio::spawn(Arc::clone(&entrance).follow(kv.catalog.versions()));
-    let access = Access { entrance, passwords: Passwords::new(Arc::clone(&kv)), tls: tls.clone() };
+    let access = access(&options, &kv, was_current, audit.clone(), tls.clone());
     let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
     if let Some(file) = program.configuration {
@@ -156,6 +153,9 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let _ = serving_cql.await;
     let _ = serving_http.await;
     let _ = tokio::task::spawn_blocking(move || close(&store)).await;
+    if let Some(audit) = audit {
+        audit.close();
+    }
     tracing::info!("stopped");
     // A node that was removed reports that as its error.
     reason?;
@@ -192,13 +192,36 @@ fn show(
     NodeView { node: connections.kv.node.node, metrics: Arc::new(metrics), operator }
 }
 
-/// The query engine, and the limits of connections.
-fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>, ConnectionLimits) {
+/// How clients get in, from now on.
+fn access(
+    options: &StartOptions,
+    kv: &Arc<NodeKv>,
+    was_current: bool,
+    audit: Option<Arc<AuditLog>>,
+    tls: Option<Arc<Tls>>,
+) -> Access {
+    let setting = Setting { requires_login: options.auth, was_current };
+    let here = Here { address: options.listen, data_center: options.data_center.clone() };
+    let entrance = Entrance::open(Arc::clone(&kv.catalog) as Arc<dyn CatalogSource>, setting, here);
+    if entrance.may_need_first_role() {
+        tokio::spawn(login::found_roles(Arc::clone(kv)));
+    }
+    tokio::spawn(Arc::clone(&entrance).follow(kv.catalog.versions()));
+    Access { entrance, passwords: Passwords::new(Arc::clone(kv), audit), tls }
+}
+
+/// What answers statements, and how much of it at a time.
+fn engine(
+    options: &StartOptions,
+    kv: &Arc<NodeKv>,
+    audit: Option<Arc<AuditLog>>,
+) -> (Arc<QueryEngine<NodeKv>>, ConnectionLimits) {
     let memory_bytes = options.memory_limit_bytes() as usize;
     let config = EngineConfig {
         tablets_per_node: options.tablets_per_node,
         client_timestamps: options.client_timestamps,
         page_bytes: PAGE_BYTES,
+        auditor: Auditor(audit.map(|audit| audit as Arc<dyn Audit>)),
         prepared_cache_bytes: (memory_bytes / 16).clamp(8 << 20, 64 << 20),
         ..EngineConfig::default()
     };

@@ -3,6 +3,8 @@
 //! Layout: `DIORITE` (the [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `RUNNING`
 //! (present while the end of the log may not be durable: the machine's boot id), `log/` (the Raft log), `tablets/<id>/`
 //! (one RocksDB each), `tablets/<id>.<purpose>/` (copies under way, and data that was set aside).
+//!
+//! Always true: nobody but its owner may enter it.
 
 use crate::disks_file::{self, Companions};
 use crate::error::StorageError;
@@ -11,6 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -51,6 +54,16 @@ pub struct Identity {
     pub disk: Uuid,
 }
 
+/// Lets nobody but its owner into a directory, which earlier versions, or whoever made it, may have left open.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let mut permissions = fs::metadata(path)?.permissions();
+    if permissions.mode() & 0o777 == 0o700 {
+        return Ok(());
+    }
+    permissions.set_mode(0o700);
+    fs::set_permissions(path, permissions)
+}
+
 /// A data directory held by this process.
 #[derive(Debug)]
 pub struct DataDirectory {
@@ -79,6 +92,8 @@ impl DataDirectory {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
         let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
         let companions = Mutex::new(disks_file::read(path)?);
+        // Only once it is certain whose it is: nothing of somebody else's is changed.
+        make_private(path).map_err(io("cannot keep others out of data directory"))?;
         Ok(Self { path: path.to_owned(), identity, companions, _lock: lock })
     }
 

@@ -7,10 +7,11 @@ use axum::routing::get;
 use tower::ServiceExt as _;
 
 /// A session of `ann`.
-fn of_session(id: &str, token: Option<String>, wanted: Wanted) -> Result<Option<Visitor>, Denied> {
+fn of_session(id: &str, token: Option<String>, wanted: Wanted) -> Result<Admitted, Denied> {
     match (id, token.as_deref(), wanted) {
         ("s1", _, Wanted::Look) | ("s1", Some("t1"), _) => {
-            Ok(Some(Visitor { user: "ann".to_owned(), token: "t1".to_owned() }))
+            let user = "ann".to_owned();
+            Ok(Admitted { user: user.clone(), visitor: Some(Visitor { user, token: "t1".to_owned() }) })
         }
         ("s1", ..) => Err(Denied::Forbidden("the token".to_owned())),
         _ => Err(Denied::Unknown),
@@ -25,18 +26,15 @@ impl Login for Two {
         true
     }
 
-    fn admit(
-        self: Arc<Self>,
-        proof: Proof,
-        _: Ends,
-        wanted: Wanted,
-    ) -> BoxFuture<'static, Result<Option<Visitor>, Denied>> {
+    fn admit(self: Arc<Self>, proof: Proof, _: Ends, wanted: Wanted) -> BoxFuture<'static, Result<Admitted, Denied>> {
         let given = match proof {
             Proof::Password(given) => given,
             Proof::Session { id, token } => return Box::pin(std::future::ready(of_session(&id, token, wanted))),
         };
         let answer = match (given.user.as_str(), given.password.as_str(), wanted) {
-            ("ann", "sesame", _) | ("ben", "sesame", Wanted::Look) | ("cay", "sesame", Wanted::Change) => Ok(None),
+            ("ann", "sesame", _) | ("ben", "sesame", Wanted::Look) | ("cay", "sesame", Wanted::Change) => {
+                Ok(Admitted { user: given.user.clone(), visitor: None })
+            }
             ("ben" | "cay", "sesame", _) => Err(Denied::Forbidden("ben may not".to_owned())),
             ("eve", ..) => Err(Denied::Busy("too many".to_owned())),
             _ => Err(Denied::Unknown),
@@ -51,6 +49,10 @@ impl Login for Two {
             _ => Err(Denied::Unknown),
         };
         Box::pin(std::future::ready(answer))
+    }
+
+    fn changed(&self, role: Option<&str>, _: Option<Ends>, what: &str, status: Option<u16>) {
+        assert!(status.is_some() && what.starts_with("POST /"), "{role:?} {what}");
     }
 
     fn end(&self, id: &str, token: &str) {
@@ -126,13 +128,15 @@ impl Login for Nobody {
         false
     }
 
-    fn admit(self: Arc<Self>, _: Proof, _: Ends, _: Wanted) -> BoxFuture<'static, Result<Option<Visitor>, Denied>> {
+    fn admit(self: Arc<Self>, _: Proof, _: Ends, _: Wanted) -> BoxFuture<'static, Result<Admitted, Denied>> {
         Box::pin(std::future::ready(Err(Denied::Unknown)))
     }
 
     fn begin(self: Arc<Self>, _: Credentials, _: Ends) -> BoxFuture<'static, Result<String, Denied>> {
         Box::pin(std::future::ready(Err(Denied::Unknown)))
     }
+
+    fn changed(&self, _: Option<&str>, _: Option<Ends>, _: &str, _: Option<u16>) {}
 
     fn end(&self, _: &str, _: &str) {}
 

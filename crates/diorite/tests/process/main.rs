@@ -15,6 +15,7 @@ mod disk_moves;
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod disks;
 mod failing_disk;
+mod files;
 mod filled_disk;
 mod guard;
 mod hostile;

@@ -57,6 +57,13 @@ impl Source {
         ];
         let help = "Logins by outcome: accepted (CQL only), wrong password or role, role that may not connect, and not checked because too many were wrong or wait";
         out.counters("logins", help, None, "outcome", &outcomes)?;
+        if let Some(audit) = &access.passwords.audit {
+            let counters = audit.counters();
+            out.counter("audit_entries", "Entries of the audit log that were written", None, read(&counters.written))?;
+            let dropped = [("other", read(&counters.dropped)), ("refused", read(&counters.dropped_refused))];
+            let help = "Entries of the audit log that were dropped: failed logins and refused operations beyond their rate, others for want of space or because the log cannot be written";
+            out.counters("audit_dropped", help, None, "kind", &dropped)?;
+        }
         let help =
             "CQL connections that were ended because their role may not connect any more, or logins are required now";
         out.counter("cql_connections_ended", help, None, access.entrance.ended())
