@@ -372,12 +372,8 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         }
         AdminCommand::Requests { node } => look(&client, json, &of_node(*node, "queries"), tables::requests)?,
         AdminCommand::Cancel { request, node } => cancel(&client, json, *node, *request)?,
-        AdminCommand::Pause { what: Pausable::Balancing } => {
-            set(&client, json, &json!({ "balancing_is_paused": true }))?
-        }
-        AdminCommand::Resume { what: Pausable::Balancing } => {
-            set(&client, json, &json!({ "balancing_is_paused": false }))?;
-        }
+        AdminCommand::Pause { what } => pause(&client, json, *what, true)?,
+        AdminCommand::Resume { what } => pause(&client, json, *what, false)?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -390,6 +386,12 @@ fn auth(client: &Client, json: bool, setting: Option<Switch>) -> Result<(), Admi
     let status: ClusterStatus = client.get("/api/v1/status")?;
     let required = status.requires_login;
     show(json, &json!({ "required": required }), |_| format!("{:<12}{}\n", "logins", tables::logins(required)))
+}
+
+fn pause(client: &Client, json: bool, what: Pausable, is_paused: bool) -> Result<(), AdminError> {
+    match what {
+        Pausable::Balancing => set(client, json, &json!({ "balancing_is_paused": is_paused })),
+    }
 }
 
 fn cancel(client: &Client, json: bool, node: Option<u64>, request: u64) -> Result<(), AdminError> {

@@ -92,6 +92,13 @@ pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
     runtime.block_on(serve(options, logging, program))
 }
 
+/// Lets other nodes and clients know that the node is about to end: no node waits for it, and clients use others.
+fn leave(store: &Store, stop: &watch::Sender<bool>) {
+    tracing::info!("stopping: no new connections, flushing");
+    store.liveness().announce(LEAVING);
+    stop.send_replace(true);
+}
+
 async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -> Result<(), StartError> {
     // Signals come before all else: one that arrives during the start must stop the node in order, and not kill it.
     let mut signals = StopSignals::listen()?;
@@ -107,8 +114,8 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let (serves, serving) = watch::channel(None);
     let clock = trusted_clock();
     let audit = AuditLog::open(&options, &clock)?;
-    let serving_http =
-        tokio::spawn(http::run(http, serving, http::gate(&options), Arc::clone(&clock), stopped.clone()));
+    let serving_http = http::run(http, serving, http::gate(&options), Arc::clone(&clock), stopped.clone());
+    let serving_http = tokio::spawn(serving_http);
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let (mut directories, lost) = directories::open(&options)?;
     let belonging = tokio::select! {
@@ -145,10 +152,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
         refused = membership.admission.refused() => return Err(refused),
         removed = membership.catalog.removed() => Err(removed),
     };
-    tracing::info!("stopping: no new connections, flushing");
-    // From now on no node waits for this one, and clients use others.
-    store.liveness().announce(LEAVING);
-    stop.send_replace(true);
+    leave(&store, &stop);
     // Both servers end by themselves after the notice. A panic in one of them has been reported already.
     let _ = serving_cql.await;
     let _ = serving_http.await;
