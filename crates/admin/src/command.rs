@@ -453,6 +453,7 @@ fn status(client: &Client, json: bool) -> Result<ExitCode, AdminError> {
 fn restart_plan(client: &Client, json: bool, arguments: &RestartArguments) -> Result<ExitCode, AdminError> {
     // The nodes' clocks take no part: each says how long its process has run.
     let ask = || -> Result<RestartPlan, AdminError> {
+        #[allow(clippy::disallowed_methods, reason = "a command that a person runs")]
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let elapsed =
             arguments.begun.map_or(Duration::ZERO, |begun_s| now.saturating_sub(Duration::from_secs(begun_s)));

@@ -81,7 +81,12 @@ impl AuditLog {
         };
         let output = output.map_err(|source| StartError::Audit { to: options.audit.to_string(), source })?;
         let (queue, counters) = (Arc::new(Queue::default()), Arc::new(AuditCounters::default()));
-        let writing = output::Writing { queue: Arc::clone(&queue), output, counters: Arc::clone(&counters) };
+        let writing = output::Writing {
+            queue: Arc::clone(&queue),
+            output,
+            counters: Arc::clone(&counters),
+            clock: Arc::clone(clock),
+        };
         #[allow(clippy::disallowed_methods, reason = "the log's thread; it ends when the queue is closed")]
         std::thread::Builder::new()
             .name("audit".to_owned())

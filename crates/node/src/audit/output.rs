@@ -5,6 +5,7 @@
 
 use super::counters::AuditCounters;
 use super::queue::Queue;
+use diorite_base::Clock;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -12,14 +13,13 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
 
 /// Files that are kept, the current one included.
 const FILES: u32 = 8;
 /// The journal of the system.
 const JOURNAL: &str = "/run/systemd/journal/socket";
 /// How often the log says that the audit log cannot be written.
-const SAY_AGAIN: Duration = Duration::from_secs(60);
+const SAY_AGAIN_NS: u64 = 60_000_000_000;
 
 /// A file and its size.
 pub(super) struct Rotated {
@@ -100,12 +100,13 @@ pub(super) struct Writing {
     pub(super) queue: Arc<Queue>,
     pub(super) output: Output,
     pub(super) counters: Arc<AuditCounters>,
+    pub(super) clock: Arc<dyn Clock>,
 }
 
 impl Writing {
     /// Writes until the queue is closed.
     pub(super) fn run(mut self) {
-        let mut said: Option<Instant> = None;
+        let mut said_ns: Option<u64> = None;
         loop {
             let lines = self.queue.take();
             if lines.is_empty() {
@@ -115,8 +116,9 @@ impl Writing {
                 match self.output.write(&line) {
                     Ok(()) => self.counters.written.fetch_add(1, Ordering::Relaxed),
                     Err(error) => {
-                        if said.is_none_or(|said| said.elapsed() >= SAY_AGAIN) {
-                            said = Some(Instant::now());
+                        let now_ns = self.clock.monotonic_ns();
+                        if said_ns.is_none_or(|said_ns| now_ns >= said_ns + SAY_AGAIN_NS) {
+                            said_ns = Some(now_ns);
                             tracing::error!(event = "audit", %error, "the audit log cannot be written: entries are lost");
                         }
                         self.counters.dropped.fetch_add(1, Ordering::Relaxed)
