@@ -3,6 +3,7 @@
 import base64
 import concurrent.futures
 import contextlib
+import http.client
 import json
 import os
 import re
@@ -11,6 +12,8 @@ import socket
 import ssl
 import subprocess
 import time
+import urllib.error
+import urllib.parse
 import urllib.request
 
 import pytest
@@ -131,6 +134,17 @@ def test_what_a_role_makes_is_its_own_and_nothing_else(superuser, ann):
         ann.execute("ALTER ROLE cassandra WITH PASSWORD = 'mine'")
 
 
+def ready(server):
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            urllib.request.urlopen(f"http://{server.address}:7000/health/ready", timeout=60).close()
+            return
+        except urllib.error.HTTPError:
+            assert time.monotonic() < deadline, server.log_tail()
+            time.sleep(0.05)
+
+
 def over_http(server, path, login=None, body=None):
     """The status of an answer of the HTTP port."""
     headers = {} if body is None else {"content-type": "application/json"}
@@ -169,12 +183,78 @@ def test_the_http_port_asks_for_the_same_roles(guarded, superuser):
     assert over_http(guarded, settings, bob, change) == 403 and over_http(guarded, status, bob) == 200
     superuser.execute("DROP ROLE bob")
     assert over_http(guarded, status, bob) == 401
-    # Many wrong passwords are not even checked; a right one that is remembered is.
-    assert over_http(guarded, status, ("cassandra", "changed")) == 200
-    with concurrent.futures.ThreadPoolExecutor(40) as pool:
-        wrong = list(pool.map(lambda number: over_http(guarded, status, ("cassandra", str(number))), range(40)))
-    assert set(wrong) == {401, 429}
-    assert over_http(guarded, status, ("cassandra", "changed")) == 200
+
+
+def test_a_browser_logs_in_on_a_page(guarded, superuser):
+    superuser.execute("CREATE ROLE dan WITH PASSWORD = 'secret & more' AND LOGIN = true")
+    superuser.execute("GRANT DESCRIBE ON ALL KEYSPACES TO dan")
+    superuser.execute("GRANT ALTER ON ALL KEYSPACES TO dan")
+    base = f"http://{guarded.address}:7000"
+
+    def ask(path, cookie=None, body=None, **headers):
+        connection = http.client.HTTPConnection(guarded.address, 7000, timeout=30)
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        if cookie:
+            headers["cookie"] = cookie
+        connection.request("GET" if body is None else "POST", path, body, headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+        connection.close()
+        return answer, text
+
+    def log_in(password, **headers):
+        form = urllib.parse.urlencode({"user": "dan", "password": password, "next": "/nodes"})
+        return ask("/login", body=form, content_type="application/x-www-form-urlencoded", **headers)
+
+    answer, _ = ask("/nodes", accept="text/html")
+    assert (answer.status, answer.headers["location"]) == (303, "/login?next=%2Fnodes")
+    answer, page = ask("/login?next=/nodes")
+    assert answer.status == 200 and "password" in page
+    style = re.search(r'href="(/assets/ui.css[^"]*)"', page).group(1)
+    assert ask(style)[0].status == 200
+    assert log_in("secret")[0].status == 401
+    assert log_in("secret & more", origin="http://evil.example")[0].status == 403, "another site logs nobody in"
+    answer, _ = log_in("secret & more", origin=base)
+    assert (answer.status, answer.headers["location"]) == (303, "/nodes")
+    given = answer.headers["set-cookie"]
+    assert "HttpOnly" in given and "SameSite=Strict" in given
+    cookie = given.split(";")[0]
+    answer, page = ask("/nodes", cookie, accept="text/html")
+    assert answer.status == 200 and "logged in as dan" in page
+    token = re.search(r'name="token" value="([0-9a-f]+)"', page).group(1)
+    change = json.dumps({"balancing_is_paused": False})
+    settings = lambda **headers: ask("/api/v1/settings", cookie, change, content_type="application/json", **headers)[0].status
+    assert settings() == 403 and settings(x_diorite_token="0" * 64) == 403, "the cookie alone changes nothing"
+    assert settings(x_diorite_token=token) == 200
+    superuser.execute("REVOKE ALTER ON ALL KEYSPACES FROM dan")
+    assert settings(x_diorite_token=token) == 403
+    # The session ends with its password, and by logging out with the token.
+    ask("/logout", cookie, "token=0", content_type="application/x-www-form-urlencoded")
+    assert ask("/nodes", cookie)[0].status == 200
+    ask("/logout", cookie, f"token={token}", content_type="application/x-www-form-urlencoded")
+    assert ask("/nodes", cookie)[0].status == 401
+    cookie = log_in("secret & more")[0].headers["set-cookie"].split(";")[0]
+    assert ask("/nodes", cookie)[0].status == 200
+    superuser.execute("ALTER ROLE dan WITH PASSWORD = 'other'")
+    assert ask("/nodes", cookie)[0].status == 401
+    superuser.execute("DROP ROLE dan")
+
+
+def test_metrics_for_a_token(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("short\n")
+    server = Server(tmp_path, options=["--auth", "--metrics-access", "token", "--metrics-token-file", str(token)])
+    with pytest.raises(AssertionError, match="at least 16 are needed"):
+        server.start()
+    token.write_text("a-long-and-secret-token\n")
+    server.start()
+    ready(server)
+    ask = lambda path, token: urllib.request.urlopen(urllib.request.Request(f"http://{server.address}:7000{path}", headers={"authorization": f"Bearer {token}"}), timeout=30)
+    assert b"diorite_ready" in ask("/metrics", "a-long-and-secret-token").read()
+    for path, given in [("/metrics", "a-long-and-secret-toke"), ("/metrics", ""), ("/api/v1/status", "a-long-and-secret-token")]:
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            ask(path, given)
+    assert server.stop() == 0
 
 
 def test_admin_logs_in(guarded, superuser, tmp_path):
@@ -208,6 +288,16 @@ def test_listings(superuser):
     superuser.execute("GRANT SELECT ON ks.t TO reader")
     permissions = [(row.role, row.resource, row.permission) for row in superuser.execute("LIST ALL PERMISSIONS OF reader")]
     assert ("reader", "<table ks.t>", "SELECT") in permissions
+
+
+def test_of_many_wrong_passwords_most_are_not_even_checked(guarded, superuser):
+    status = "/api/v1/status"
+    # One that was right within the last minute is not held back.
+    assert over_http(guarded, status, ("cassandra", "changed")) == 200
+    with concurrent.futures.ThreadPoolExecutor(40) as pool:
+        wrong = list(pool.map(lambda number: over_http(guarded, status, ("cassandra", str(number))), range(40)))
+    assert set(wrong) == {401, 429}
+    assert over_http(guarded, status, ("cassandra", "changed")) == 200
 
 
 def outer_address():

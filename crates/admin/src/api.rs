@@ -1,12 +1,15 @@
-//! What operators ask of a cluster, and what it answers: the JSON of the HTTP interface, of `diorite admin --json`, and of the question from the node
-//! that was asked to the one that knows.
+//! The questions and changes of operators, and their answers: the JSON of the HTTP interface, of `diorite admin
+//! --json`, and of the messages between the asked node and the node that has the answer.
 //!
-//! Always true: every answer is about the whole cluster, whichever node was asked. Sizes are bytes, times what their names say.
+//! Always true: every answer is about the whole cluster, whichever node was asked. Sizes are in bytes; the names of
+//! times end in their unit.
 
 mod detail;
+mod restart;
 mod status;
 
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
+pub use restart::{NodeTurn, RestartPlan};
 pub use status::{
     Activity, BalancerStatus, ClusterStatus, DiskStatus, Done, MoveStatus, NodeStatus, ReplicaStatus, TableStatus,
     TabletPage, TabletStatus,
@@ -15,11 +18,11 @@ pub use status::{
 use diorite_base::{NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 
-/// The questions and changes that operators ask for.
+/// The questions and changes of operators.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Ask {
-    /// How the cluster is: [`ClusterStatus`].
+    /// The state of the cluster: [`ClusterStatus`].
     Status,
     /// The nodes: a list of [`NodeStatus`].
     Nodes,
@@ -34,115 +37,124 @@ pub enum Ask {
         /// Its name.
         name: String,
     },
-    /// A tablet, as each of its replicas sees it: a [`TabletDetail`].
+    /// A tablet, as described by each of its replicas: a [`TabletDetail`].
     Tablet {
         /// Its id.
         tablet: TabletId,
     },
-    /// The replica of a tablet on the node that is asked: a [`ReplicaDetail`].
+    /// The asked node's replica of a tablet: a [`ReplicaDetail`].
     Replica {
         /// The tablet's id.
         tablet: TabletId,
     },
-    /// The replicas that the node that is asked has set aside: a list of pairs of tablet and reason.
+    /// The replicas that the asked node has set aside: a list of pairs of tablet and reason.
     SetAside,
-    /// The replicas that are on their way: a list of [`MoveStatus`].
+    /// The replicas that are being moved: a list of [`MoveStatus`].
     Moves,
+    /// The plan of a restart of all nodes: a [`RestartPlan`].
+    RestartPlan {
+        /// The time since the restart began, milliseconds: a node whose process has run for less has been restarted.
+        elapsed_ms: u64,
+    },
+    /// The asked node's part in that plan.
+    Recovery,
     /// The last hour of the whole cluster: a [`History`].
     History,
-    /// The asked node's part of that: a [`History`].
+    /// The asked node's part of the last hour: a [`History`].
     Outline,
-    /// How reading everything once gets on, on all nodes, after this was done: a list of [`NodeScrub`].
+    /// Carries out an order about scrubs on all nodes. The answer is the state of the scrub on each node: a list of
+    /// [`NodeScrub`].
     Scrub(ScrubOrder),
-    /// The same on the node that is asked: a [`NodeScrub`].
+    /// The same on the asked node alone: a [`NodeScrub`].
     ScrubHere(ScrubOrder),
-    /// How compactions get on, on all nodes, after this was done: a list of [`NodeCompaction`].
+    /// Carries out an order about compactions on all nodes. The answer is their state on each node: a list of
+    /// [`NodeCompaction`].
     Compaction(CompactionOrder),
-    /// The same on the node that is asked: a [`NodeCompaction`].
+    /// The same on the asked node alone: a [`NodeCompaction`].
     CompactionHere(CompactionOrder),
-    /// Something that one node knows about itself.
+    /// A question that one node answers about itself.
     Node {
-        /// Which; none: the node that is asked.
+        /// The node; `None`: the asked node.
         node: Option<NodeId>,
-        /// What.
+        /// The question.
         question: NodeQuestion,
     },
-    /// Changes something: [`Done`].
+    /// A change: [`Done`].
     Change(Change),
 }
 
-/// The commands of the scrub.
+/// The orders about scrubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum ScrubOrder {
-    /// Nothing.
+    /// Changes nothing.
     Look,
-    /// It begins, from the beginning.
+    /// Begins a scrub of everything.
     Begin {
-        /// Bytes per second and node; 0: as fast as it can.
+        /// Bytes per second and node; 0: no limit.
         rate_bytes: u64,
     },
-    /// It ends.
+    /// Ends the scrub that is under way.
     Stop,
 }
 
-/// The commands for compactions.
+/// The orders about compactions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub enum CompactionOrder {
-    /// Nothing.
+    /// Changes nothing.
     Look,
-    /// Everything is compacted.
+    /// Compacts everything.
     Begin,
-    /// Flushes and compactions write at most this much from now on, until the node is started again.
+    /// Limits what flushes and compactions write, until the node is started again.
     Limit {
         /// Bytes per second and node; 0: no limit.
         rate_bytes: u64,
     },
 }
 
-/// How compactions get on on a node.
+/// The state of a node's compactions.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeCompaction {
     /// The node.
     pub node: NodeId,
-    /// Everything is being compacted.
+    /// Whether everything is being compacted.
     pub is_running: bool,
-    /// Tablets that are done, of the last time that everything was to be compacted.
+    /// The number of tablets compacted by the last order.
     pub tablets_done: usize,
-    /// How many there were when that began.
+    /// The number of tablets when that order began.
     pub tablets: usize,
-    /// What flushes and compactions may write, bytes per second; 0: no limit.
+    /// The rate limit of flushes and compactions, bytes per second; 0: no limit.
     pub rate_bytes: u64,
-    /// Why nothing is known of the node, if so.
+    /// Why the node's state is unknown, if it is.
     pub failure: Option<String>,
 }
 
-/// How reading everything once gets on on a node.
+/// The state of a node's scrub.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeScrub {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
-    /// It is under way.
+    /// Whether a scrub is under way.
     pub is_running: bool,
-    /// It was asked for; otherwise the node has begun it by itself.
+    /// Whether an operator asked for it; otherwise the node began it by itself.
     pub is_asked_for: bool,
-    /// Bytes per second at most; 0: as fast as it can.
+    /// The rate limit, bytes per second; 0: no limit.
     pub rate_bytes: u64,
     /// Bytes read so far.
     pub bytes_read: u64,
     /// Tablets read to their end.
     pub tablets_read: usize,
-    /// Tablets that there are.
+    /// The number of tablets when it began.
     pub tablets: usize,
-    /// Those in which something was damaged.
+    /// The tablets in which damage was found.
     pub damaged: Vec<TabletId>,
-    /// Why it ended before all was read, or why the node does not say, if so.
+    /// Why the scrub ended before everything was read, or why the node's state is unknown.
     pub stopped: Option<String>,
-    /// When it had read everything for the last time since it was started, milliseconds since 1970.
+    /// The end of the last complete scrub since the node was started, milliseconds since 1970.
     #[serde(default)]
     pub finished_ms: Option<i64>,
-    /// How often it has found damage since it was started.
+    /// How often scrubs have found damage since the node was started.
     #[serde(default)]
     pub damage_found: u64,
 }
@@ -151,105 +163,105 @@ pub struct NodeScrub {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "about", rename_all = "snake_case")]
 pub enum NodeQuestion {
-    /// How it was in the last hour: see `docs/operate.md`.
+    /// The values of the last hour: see `docs/operate.md`.
     History,
-    /// What its statements cost and which run: [`QueryActivity`].
+    /// The costs of its statements, and the running requests: [`QueryActivity`].
     Queries,
-    /// What its memory is used for: [`MemoryStatus`].
+    /// The use of its memory: [`MemoryStatus`].
     Memory,
     /// The newest lines of its log: a list of objects, oldest first.
     Logs(LogFilter),
     /// The options in force.
     Configuration,
-    /// How it logs, and how it is to from now on: [`LogStatus`].
+    /// Changes what it logs, if a field is given. The answer is the setting in force: [`LogStatus`].
     Logging(LogChange),
-    /// End a request, by its number: whether it ran.
+    /// Ends a request, by its number. The answer says whether it was running.
     Cancel(u64),
 }
 
-/// Which lines of a log are wanted.
+/// The wanted lines of a log.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LogFilter {
-    /// At least as grave as this: `error`, `warn`, `info` (if not given), `debug` or `trace`.
+    /// Lines of this level and more severe ones: `error`, `warn`, `info` (if not given), `debug` or `trace`.
     pub level: Option<String>,
-    /// At most so many, the newest; 500 if not given.
+    /// The most lines, the newest ones; 500 if not given.
     pub limit: Option<usize>,
 }
 
-/// Changes of a log's settings; absent fields stay as they are.
+/// Changes of a log's settings; absent fields leave them unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LogChange {
     /// Levels, as for `--log-level`.
     pub levels: Option<String>,
-    /// From how long on requests are logged as slow, as for `--slow-query`: milliseconds, or `off`.
+    /// The duration from which on requests are logged as slow, as for `--slow-query`: milliseconds, or `off`.
     pub slow_query: Option<String>,
 }
 
-/// How a node logs.
+/// The settings of a node's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogStatus {
     /// Levels, as for `--log-level`.
     pub levels: String,
-    /// From how long on requests are logged as slow: milliseconds, or `off`.
+    /// The duration from which on requests are logged as slow: milliseconds, or `off`.
     pub slow_query: String,
     /// `text` or `json`.
     pub format: String,
 }
 
-/// The costs of a node's statements since they were first seen, and the requests that run.
+/// The costs of a node's statements since they were first seen, and the running requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueryActivity {
-    /// By statement, those first that took most time together.
+    /// The statements; those with the greatest total time come first.
     pub queries: Vec<QueryStatus>,
-    /// The requests that run, longest first, 100 at most.
+    /// The running requests, the longest first, 100 at most.
     pub running: Vec<RunningQuery>,
-    /// How many run.
+    /// The number of running requests.
     pub running_count: usize,
 }
 
 /// The costs of a statement.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct QueryStatus {
-    /// Its text without constants; none: all statements together that are not told apart.
+    /// Its text without constants; `None` for all statements together that are not listed separately.
     pub statement: Option<String>,
     /// The keyspace of unqualified names in it.
     pub keyspace: Option<String>,
-    /// Requests.
+    /// The number of its requests.
     pub count: u64,
-    /// How long they took on average.
+    /// The mean duration of a request.
     pub mean_seconds: f64,
-    /// How long 99 of 100 took at most.
+    /// The 99th percentile of the durations.
     pub p99_seconds: f64,
-    /// How long the longest took.
+    /// The longest duration.
     pub max_seconds: f64,
-    /// How long they took together.
+    /// The sum of the durations.
     pub total_seconds: f64,
-    /// Rows that they returned.
+    /// The rows that the requests returned.
     pub rows: u64,
-    /// How many failed.
+    /// The number of failed requests.
     pub errors: u64,
-    /// When the last was answered.
+    /// The time of the last answer.
     pub last_unix_seconds: u64,
 }
 
-/// A request that runs.
+/// A running request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunningQuery {
-    /// Its number on the node that carries it out, by which it is ended.
+    /// Its number on the node that carries it out, which [`NodeQuestion::Cancel`] takes.
     #[serde(default)]
     pub number: u64,
-    /// The memory that it holds.
+    /// The memory that it holds, bytes.
     #[serde(default)]
     pub memory_bytes: u64,
     /// Its text without constants.
     pub statement: String,
     /// The keyspace of unqualified names in it.
     pub keyspace: Option<String>,
-    /// For how long.
+    /// How long it has run.
     pub seconds_running: f64,
-    /// Who sent it.
+    /// The address of the client.
     pub client: Option<String>,
 }
 
@@ -260,7 +272,7 @@ pub struct MemoryStatus {
     pub resident_bytes: Option<u64>,
     /// The memory limit of the node (`--memory-limit`).
     pub limit_bytes: u64,
-    /// By component; together what the process uses, as far as that is known.
+    /// The components, which add up to the resident memory, as far as it is known.
     pub components: Vec<MemoryComponent>,
     /// The allocator's figures.
     pub allocator: Option<AllocatorStatus>,
@@ -271,14 +283,14 @@ pub struct MemoryStatus {
 pub struct MemoryComponent {
     /// Its name.
     pub name: String,
-    /// How much.
+    /// The memory in use, bytes.
     pub bytes: u64,
     /// The most that it may use, if there is a limit.
     pub limit_bytes: Option<u64>,
 }
 
 impl MemoryComponent {
-    /// One.
+    /// The memory of a component.
     pub fn new(name: &str, bytes: u64, limit_bytes: Option<u64>) -> Self {
         Self { name: name.to_owned(), bytes, limit_bytes }
     }
@@ -287,15 +299,15 @@ impl MemoryComponent {
 /// The allocator's figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AllocatorStatus {
-    /// Bytes in use by the program.
+    /// Bytes that the program uses.
     pub allocated: u64,
-    /// Bytes in pages of which something is in use.
+    /// Bytes of pages that are partly in use.
     pub active: u64,
     /// Bytes of the allocator's own bookkeeping.
     pub metadata: u64,
-    /// Bytes that are in the machine's memory.
+    /// Bytes in physical memory.
     pub resident: u64,
-    /// Bytes that were given back and kept as address space.
+    /// Bytes returned to the system whose address space is kept.
     pub retained: u64,
 }
 
@@ -303,130 +315,135 @@ pub struct AllocatorStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
-    /// Moves everything off a node, which goes on serving until then.
+    /// Moves all replicas off a node, which serves until they are moved.
     Drain {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// A node that was drained, or is being drained, is to hold replicas again.
+    /// Lets a node hold replicas again that was drained or is being drained.
     Undrain {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
     /// Ends the membership of a node that holds no replicas.
     Remove {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// Makes the replicas of a node that is down anew elsewhere, now.
+    /// Rebuilds the replicas of a node that is down on other nodes, now.
     Replace {
-        /// Which.
+        /// The node.
         node: NodeId,
     },
-    /// Lets other nodes lead what a node leads, as before it is stopped for a while.
+    /// Transfers the leaderships of a node to other nodes, for instance before it is stopped.
     MoveLeaders {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// Lets it lead again.
+        /// Whether the node may lead again instead.
         back: bool,
     },
-    /// Puts a node into a zone, whatever it says itself.
+    /// Puts a node into a zone, whatever the node's own description says.
     SetZone {
-        /// Which.
+        /// The node.
         node: NodeId,
-        /// The zone; none: what the node says.
+        /// The zone; `None`: that of the node's description.
         zone: Option<String>,
     },
     /// Splits a tablet in two.
     Split {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
     },
     /// Merges a tablet into a neighbour.
     Merge {
-        /// The one that goes.
+        /// The tablet that is dropped.
         tablet: TabletId,
-        /// The one that stays; none: the next.
+        /// The tablet that stays; `None`: the next one.
         into: Option<TabletId>,
     },
-    /// Ends a split that has not stopped the tablet yet: it stays whole.
+    /// Cancels a split that is not committed: the tablet stays whole.
     CancelSplit {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
     },
-    /// Ends a merge: both tablets stay, each with its data.
+    /// Cancels a merge: both tablets stay, each with its rows.
     CancelMerge {
-        /// One of the two.
+        /// One of the two tablets.
         tablet: TabletId,
     },
-    /// Sets what copies of replicas may take.
+    /// Sets the rate limit of copies of replicas.
     SetRate {
         /// Bytes per second and node.
         bytes_per_second: u64,
     },
-    /// Lets the balancer work, or not.
+    /// Pauses or resumes the balancer.
     SetBalancing {
-        /// Whether it leaves everything where it is.
+        /// Whether the balancer moves nothing.
         is_paused: bool,
     },
-    /// Sets how long a node may be silent before its replicas are made anew elsewhere.
+    /// Sets how long a node may be silent before its replicas are rebuilt on other nodes.
     SetReplaceAfter {
-        /// How long.
+        /// The time.
         milliseconds: u64,
     },
-    /// Sets from which size on tablets are split.
+    /// Sets the size from which on tablets are split.
     SetSplitSize {
         /// Bytes in files; 0: never.
         bytes: u64,
     },
-    /// Sets from which load on tablets are split.
+    /// Sets the load from which on tablets are split.
     SetSplitLoad {
-        /// Reads and writes of one tablet; 0: never.
+        /// Reads and writes of one tablet per second; 0: never.
         operations_per_second: u64,
     },
-    /// Sets up to which size neighbours are merged.
+    /// Sets the size up to which neighbours are merged.
     SetMergeSize {
         /// Bytes in files of both together; 0: never.
         bytes: u64,
     },
     /// Sets the zones in which leaders are to be.
     SetLeaderZones {
-        /// The zones; none: anywhere.
+        /// The zones; none: all zones.
         zones: Vec<String>,
+    },
+    /// Decides whether clients have to log in.
+    RequireLogin {
+        /// Whether they have to.
+        required: bool,
     },
 }
 
-/// Which tablets are wanted.
+/// The wanted tablets.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TabletFilter {
-    /// Of this keyspace.
+    /// Tablets of this keyspace.
     pub keyspace: Option<String>,
-    /// Of tables of this name.
+    /// Tablets of tables with this name.
     pub table: Option<String>,
-    /// With a replica on this node.
+    /// Tablets with a replica on this node.
     pub node: Option<u64>,
-    /// Only this one.
+    /// Only this tablet.
     pub tablet: Option<u64>,
-    /// Led by this node.
+    /// Tablets that this node leads.
     pub leader: Option<u64>,
-    /// In whose id, or in the name of whose table (`keyspace.table`), this stands.
+    /// Tablets whose id, or the name of whose table (`keyspace.table`), contains this.
     pub search: Option<String>,
-    /// In this state.
+    /// Tablets in this state.
     pub state: Option<TabletState>,
-    /// After this one, in the order of their ids.
+    /// Tablets with greater ids than this one, in the order of their ids.
     pub after: Option<u64>,
-    /// Without the first so many of those that are left, in the order that is wanted.
+    /// The number of matching tablets that are skipped, in the wanted order.
     pub skip: Option<usize>,
-    /// At most so many; 1,000 if not given, and at most 10,000.
+    /// The most tablets; 1,000 if not given, and at most 10,000.
     pub limit: Option<usize>,
-    /// In which order.
+    /// The order.
     pub sort: TabletOrder,
-    /// In the order from the end.
+    /// Whether the order is reversed.
     pub descending: bool,
 }
 
-/// In which order tablets are listed; equal ones by their ids.
+/// The order in which tablets are listed; equal ones are in the order of their ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TabletOrder {
@@ -447,13 +464,13 @@ pub enum TabletOrder {
     State,
 }
 
-/// How a tablet stands. The worst that is true of it.
+/// The state of a tablet: the worst that is true of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TabletState {
-    /// All replicas are there, and one of them leads.
+    /// All replicas are up, and one of them leads.
     Ok,
-    /// Replicas come or go.
+    /// Replicas are being added or removed.
     Moving,
     /// Fewer replicas are up than wanted.
     UnderReplicated,
@@ -467,7 +484,7 @@ pub enum TabletState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct Failure {
-    /// What sort of reason.
+    /// The kind of reason.
     pub kind: FailureKind,
     /// The reason in words.
     pub message: String,
@@ -481,20 +498,20 @@ pub enum FailureKind {
     NotFound,
     /// The caller is not authenticated: log in.
     Unauthenticated,
-    /// The caller lacks the permission, or it does not hold for this origin.
+    /// The caller lacks the permission, or changes are not accepted from its address or page.
     Forbidden,
     /// The change is not safe now: change something else first.
     Refused,
     /// The request is malformed or contradictory: correct it.
     Invalid,
-    /// No answer is possible at the moment: ask again. A change may have been made, or may still be.
+    /// No answer is possible at the moment: ask again. A change may have been made, or may still be made.
     Unavailable,
     /// No answer is possible at the moment, and no change was begun: ask again.
     NotBegun,
 }
 
 impl Failure {
-    /// A reason.
+    /// A reason for a failure.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into() }
     }

@@ -6,27 +6,27 @@ use serde::de::DeserializeOwned;
 use std::time::Duration;
 use thiserror::Error;
 
-/// Longer than a node takes to find out that no node can answer.
+/// Longer than a node needs to find that no node has the answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Lists of tablets come in pages, so that no answer is longer.
+/// Lists of tablets are sent in pages, so that no answer is longer.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
 /// Why a command failed.
 #[derive(Debug, Error)]
 pub enum AdminError {
-    /// None of the nodes can be asked.
+    /// None of the nodes can be reached.
     #[error("no node answers: {0}")]
     Unreachable(String),
-    /// The node asks for a role, and none was named.
+    /// The node requires a login, and no role was named.
     #[error("this node asks for a role and its password: name the role with --user")]
     NoRole,
     /// There is no password for the role.
     #[error("no password for the role {0}: {1}")]
     NoPassword(String, String),
-    /// The cluster refuses.
+    /// The cluster refuses the command.
     #[error("{0}")]
     Refused(#[from] Failure),
-    /// The answer is not one of a node.
+    /// The answer is not that of a node.
     #[error("{0} does not answer as a node of this version does: {1}")]
     Strange(String, String),
     /// The answer cannot be printed.
@@ -34,11 +34,22 @@ pub enum AdminError {
     Output(#[from] std::io::Error),
 }
 
+impl AdminError {
+    /// Whether there is no answer at the moment: asked again, there may be one.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Unreachable(_) => true,
+            Self::Refused(failure) => matches!(failure.kind, FailureKind::Unavailable | FailureKind::NotBegun),
+            _ => false,
+        }
+    }
+}
+
 /// Asks the first of `hosts` (`HOST[:PORT]`) that can be reached.
 pub(crate) struct Client {
     agent: ureq::Agent,
     hosts: Vec<String>,
-    /// The value of the header, if somebody logs in.
+    /// The value of the `Authorization` header, if there is a login.
     authorization: Option<String>,
 }
 

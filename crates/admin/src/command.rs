@@ -1,14 +1,16 @@
 //! `diorite admin`: looks at and changes a running cluster, through the HTTP port of any of its nodes.
 //!
-//! Always true: with `--json` nothing but JSON goes to standard output, as the HTTP interface gives it; a command that changes something says
-//! what it did, or fails with the reason why it did not. `status` ends with code 2 when data is at risk.
+//! Always true: with `--json` only JSON is written to standard output, as the HTTP interface returns it; a command that
+//! changes something prints what it did, or fails with the reason why it did not. `status` ends with code 2 when data
+//! is at risk.
 
 use crate::api::{
-    ClusterStatus, Done, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, TableStatus,
-    TabletFilter, TabletPage,
+    ClusterStatus, Done, Failure, FailureKind, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus,
+    RestartPlan, TableStatus, TabletFilter, TabletPage,
 };
 pub use crate::client::AdminError;
 use crate::client::Client;
+use crate::gate::AUTH;
 use crate::password;
 use crate::percent::encoded;
 use crate::tables;
@@ -19,14 +21,16 @@ use serde_json::{Value, json};
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The HTTP port of a node.
 const HTTP_PORT: u16 = 7000;
-/// How often `--wait` looks.
+/// The time between two checks of `--wait`.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// What `status` ends with when data is at risk.
+/// The exit code of `status` when data is at risk.
 const AT_RISK: u8 = 2;
+/// The exit code of `restart-plan --next` when all nodes have been restarted.
+const NONE_LEFT: u8 = 3;
 
 /// `diorite admin`.
 #[derive(Debug, Clone, clap::Args)]
@@ -34,7 +38,7 @@ pub struct AdminArguments {
     /// A node to ask; every node gives the same answers. Give several in case one is down.
     #[arg(long, global = true, value_name = "HOST[:PORT]", default_value = "127.0.0.1")]
     pub host: Vec<String>,
-    /// The role to log in as, where nodes are started with --auth. Its password is in the file that --password-file names, or in the
+    /// The role to log in as, where clients have to log in. Its password is in the file that --password-file names, or in the
     /// environment (DIORITE_PASSWORD), or is asked for.
     #[arg(long, global = true, value_name = "ROLE", env = "DIORITE_USER")]
     pub user: Option<String>,
@@ -48,18 +52,19 @@ pub struct AdminArguments {
     pub command: AdminCommand,
 }
 
-/// What to look at or to change.
+/// The subcommand.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum AdminCommand {
-    /// Show the state of the cluster; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a quorum, or a disk is full or has failed.
+    /// Show the state of the cluster; ends with code 2 when data is at risk: a tablet lacks a replica, a leader or a
+    /// quorum, or a disk is full or has failed.
     Status,
     /// Show the nodes.
     Nodes,
     /// Show the tables.
     Tables,
-    /// Show one table: its schema, and what each node holds of it.
+    /// Show one table: its schema, and its replicas on each node.
     Table {
-        /// Which.
+        /// The table.
         #[arg(value_name = "KEYSPACE.TABLE")]
         table: String,
     },
@@ -76,6 +81,8 @@ pub enum AdminCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Show in which order to restart all nodes, and whether the next one may be restarted now.
+    RestartPlan(RestartArguments),
     /// Move all replicas off a node, which serves until they are moved.
     Drain {
         /// The node's id.
@@ -94,7 +101,8 @@ pub enum AdminCommand {
         /// The node's id.
         node: u64,
     },
-    /// Rebuild the replicas of a node that is down on other nodes now, instead of after the time set by `set-replace-after`.
+    /// Rebuild the replicas of a node that is down on other nodes now, instead of after the time set by
+    /// `set-replace-after`.
     Replace {
         /// The node's id.
         node: u64,
@@ -141,7 +149,8 @@ pub enum AdminCommand {
         #[arg(long)]
         wait: bool,
     },
-    /// Limit what flushes and compactions write together, for each node until it is started again; initially --compaction-rate.
+    /// Limit what flushes and compactions write together, for each node until it is started again; initially
+    /// --compaction-rate.
     SetCompactionRate {
         /// Bytes per second; 0: no limit.
         #[arg(value_name = "SIZE")]
@@ -162,7 +171,7 @@ pub enum AdminCommand {
     },
     /// Set how long a node may be silent before its replicas are rebuilt on other nodes; initially 15 minutes.
     SetReplaceAfter {
-        /// How long.
+        /// The time.
         #[arg(value_name = "SECONDS")]
         seconds: u64,
     },
@@ -172,13 +181,15 @@ pub enum AdminCommand {
         #[arg(value_name = "SIZE")]
         size: Size,
     },
-    /// Split tablets with more reads and writes a second than this, for half a minute; initially 100000; 0: no tablet is split for its load.
+    /// Split tablets with more reads and writes a second than this, for half a minute; initially 100000; 0: no tablet
+    /// is split for its load.
     SetSplitLoad {
         /// Reads and writes per second.
         #[arg(value_name = "OPERATIONS")]
         operations: u64,
     },
-    /// Merge neighbouring tablets with no more than this in files together, where a table has more tablets than it was created with; initially 64MiB; 0: never.
+    /// Merge neighbouring tablets with no more than this in files together, where a table has more tablets than it was
+    /// created with; initially 64MiB; 0: never.
     SetMergeSize {
         /// Bytes.
         #[arg(value_name = "SIZE")]
@@ -189,6 +200,11 @@ pub enum AdminCommand {
         /// The zones.
         #[arg(value_name = "ZONE")]
         zones: Vec<String>,
+    },
+    /// Show whether clients have to log in, or decide it for the whole cluster. Needs a superuser, where they have to.
+    Auth {
+        /// Whether they have to; their connections end, and they connect anew.
+        setting: Option<Switch>,
     },
     /// Show what a node logs, or change it until the node is started again.
     Logging {
@@ -210,25 +226,40 @@ pub enum AdminCommand {
     },
     /// End a request. Its client receives a timeout; a write may have taken effect.
     Cancel {
-        /// Its number, as `requests` shows it.
+        /// The number of the request, as `requests` shows it.
         request: u64,
         /// The node that carries it out; the node that is asked if not given.
         #[arg(long, value_name = "N")]
         node: Option<u64>,
     },
-    /// Pause something until it is resumed.
+    /// Pause an activity until it is resumed.
     Pause {
-        /// What.
+        /// The activity.
         what: Pausable,
     },
-    /// Resume something that was paused.
+    /// Resume an activity that was paused.
     Resume {
-        /// What.
+        /// The activity.
         what: Pausable,
     },
 }
 
-/// How everything is read once.
+/// Arguments of `restart-plan`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct RestartArguments {
+    /// When the restart of the cluster began, in seconds since 1970 (`date +%s`), by this machine's clock. Nodes whose
+    /// process began later have been restarted. Not given: none has.
+    #[arg(long, value_name = "SECONDS")]
+    pub begun: Option<u64>,
+    /// Wait until the next node may be restarted, or until all have been and the last one has recovered.
+    #[arg(long)]
+    pub wait: bool,
+    /// Print only the id of the next node; ends with code 3 once all have been restarted.
+    #[arg(long, conflicts_with = "json")]
+    pub next: bool,
+}
+
+/// Arguments of `scrub`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct ScrubArguments {
     /// Bytes per second and node; 0: no limit.
@@ -245,6 +276,15 @@ pub struct ScrubArguments {
     pub wait: bool,
 }
 
+/// On or off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Switch {
+    /// On.
+    On,
+    /// Off.
+    Off,
+}
+
 /// What can be paused.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum Pausable {
@@ -252,18 +292,18 @@ pub enum Pausable {
     Balancing,
 }
 
-/// Which tablets to show.
+/// The tablets to show.
 #[derive(Debug, Clone, clap::Args)]
 pub struct TabletArguments {
-    /// Of this table.
+    /// Only those of this table.
     #[arg(value_name = "KEYSPACE.TABLE")]
     pub table: Option<String>,
-    /// With a replica on this node.
+    /// Only those with a replica on this node.
     #[arg(long, value_name = "N")]
     pub node: Option<u64>,
 }
 
-/// Asks the nodes that are named, as the role that is named.
+/// A client for the named nodes, with the named role.
 fn client(arguments: &AdminArguments) -> Result<Client, AdminError> {
     let file = arguments.password_file.as_deref();
     let login = arguments.user.as_deref().map(|user| password::find(user, file)).transpose()?;
@@ -291,6 +331,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             wait_until(*wait, || Ok(client.get::<Vec<MoveStatus>>("/api/v1/moves")?.is_empty()))?;
             look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
         }
+        AdminCommand::RestartPlan(arguments) => return restart_plan(&client, json, arguments),
         AdminCommand::Drain { node, wait } => {
             operate(*node, "drain")?;
             wait_until(*wait, || {
@@ -324,32 +365,45 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         }
         AdminCommand::SetMergeSize { size } => set(&client, json, &json!({ "merge_bytes": size.0 }))?,
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
+        AdminCommand::Auth { setting } => auth(&client, json, *setting)?,
         AdminCommand::Logging { node, levels, slow_query } => {
             let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
             logging(&client, json, *node, &change)?;
         }
         AdminCommand::Requests { node } => look(&client, json, &of_node(*node, "queries"), tables::requests)?,
         AdminCommand::Cancel { request, node } => cancel(&client, json, *node, *request)?,
-        AdminCommand::Pause { what: Pausable::Balancing } => {
-            set(&client, json, &json!({ "balancing_is_paused": true }))?
-        }
-        AdminCommand::Resume { what: Pausable::Balancing } => {
-            set(&client, json, &json!({ "balancing_is_paused": false }))?;
-        }
+        AdminCommand::Pause { what } => pause(&client, json, *what, true)?,
+        AdminCommand::Resume { what } => pause(&client, json, *what, false)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows whether clients have to log in, or decides it.
+fn auth(client: &Client, json: bool, setting: Option<Switch>) -> Result<(), AdminError> {
+    if let Some(setting) = setting {
+        return change(client, json, AUTH, &json!({ "required": setting == Switch::On }));
+    }
+    let status: ClusterStatus = client.get("/api/v1/status")?;
+    let required = status.requires_login;
+    show(json, &json!({ "required": required }), |_| format!("{:<12}{}\n", "logins", tables::logins(required)))
+}
+
+fn pause(client: &Client, json: bool, what: Pausable, is_paused: bool) -> Result<(), AdminError> {
+    match what {
+        Pausable::Balancing => set(client, json, &json!({ "balancing_is_paused": is_paused })),
+    }
 }
 
 fn cancel(client: &Client, json: bool, node: Option<u64>, request: u64) -> Result<(), AdminError> {
     change(client, json, &of_node(node, &format!("queries/{request}/cancel")), &Value::Null)
 }
 
-/// Where a node answers about itself; the one that is asked if none is named.
+/// The path under which a node answers about itself; `None`: the asked node.
 fn of_node(node: Option<u64>, what: &str) -> String {
     node.map_or_else(|| format!("/api/v1/{what}"), |node| format!("/api/v1/nodes/{node}/{what}"))
 }
 
-/// Shows how a node logs, after a change if one is asked for.
+/// Shows the settings of a node's log, after a change if one is asked for.
 fn logging(client: &Client, json: bool, node: Option<u64>, change: &LogChange) -> Result<(), AdminError> {
     let path = of_node(node, "logging");
     let status: LogStatus = match *change == LogChange::default() {
@@ -374,7 +428,7 @@ fn show<T: Serialize>(json: bool, answer: &T, text: impl FnOnce(&T) -> String) -
         false => text(answer),
     };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever read it has seen enough.
+        // The reader has closed its end, for example `head`.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
@@ -394,6 +448,37 @@ fn status(client: &Client, json: bool) -> Result<ExitCode, AdminError> {
     let status: ClusterStatus = client.get("/api/v1/status")?;
     show(json, &status, tables::status)?;
     Ok(if status.is_at_risk() { ExitCode::from(AT_RISK) } else { ExitCode::SUCCESS })
+}
+
+fn restart_plan(client: &Client, json: bool, arguments: &RestartArguments) -> Result<ExitCode, AdminError> {
+    // The nodes' clocks take no part: each says how long its process has run.
+    let ask = || -> Result<RestartPlan, AdminError> {
+        #[allow(clippy::disallowed_methods, reason = "a command that a person runs")]
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let elapsed =
+            arguments.begun.map_or(Duration::ZERO, |begun_s| now.saturating_sub(Duration::from_secs(begun_s)));
+        client.get(&format!("/api/v1/restart-plan?elapsed_ms={}", elapsed.as_millis()))
+    };
+    let plan = loop {
+        match ask() {
+            Ok(plan) if !arguments.wait || plan.may_go || plan.is_finished() => break plan,
+            Ok(_) => {}
+            // While the cluster elects a leader of its catalog there is no answer.
+            Err(error) if arguments.wait && error.is_temporary() => {}
+            Err(error) => return Err(error),
+        }
+        #[allow(clippy::disallowed_methods, reason = "a command that a person waits for")]
+        std::thread::sleep(LOOK_AGAIN);
+    };
+    if !arguments.next {
+        show(json, &plan, tables::restart_plan)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    match plan.next {
+        Some(node) if plan.may_go => show(false, &node, |node| format!("{}\n", node.0)).map(|()| ExitCode::SUCCESS),
+        Some(_) => Err(Failure::new(FailureKind::Refused, plan.waits_for.join("; ")).into()),
+        None => Ok(ExitCode::from(NONE_LEFT)),
+    }
 }
 
 fn scrub(client: &Client, json: bool, arguments: &ScrubArguments) -> Result<ExitCode, AdminError> {
@@ -432,7 +517,7 @@ fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError>
     look(client, json, &format!("/api/v1/tables/{}/{}", encoded(keyspace), encoded(name)), tables::table_detail)
 }
 
-/// All pages, as one list.
+/// Shows all pages as one list.
 fn all_tablets(client: &Client, json: bool, arguments: &TabletArguments) -> Result<(), AdminError> {
     let (keyspace, table) = match arguments.table.as_deref().map(|name| name.split_once('.').unwrap_or(("", name))) {
         Some((keyspace, table)) => ((!keyspace.is_empty()).then_some(keyspace), Some(table)),

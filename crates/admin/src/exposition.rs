@@ -1,10 +1,12 @@
-//! The two text formats in which metrics are given: OpenMetrics to those who ask for it, as Prometheus does, and Prometheus' older one to all others.
+//! The two text formats of metrics: OpenMetrics for clients that accept it, such as Prometheus, and Prometheus' older
+//! format for all others.
 //!
-//! Always true: both say the same; both end with `# EOF`, which is a comment in the older one, so that an answer that was cut short can be told.
+//! Always true: both contain the same metrics; both end with `# EOF`, which is a comment in the older format, so that a
+//! truncated answer is recognised.
 
 use axum::http::HeaderValue;
 
-/// How metrics are written.
+/// A text format of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exposition {
     /// OpenMetrics 1.0.
@@ -14,7 +16,7 @@ pub(crate) enum Exposition {
 }
 
 impl Exposition {
-    /// The format for a client that accepts this.
+    /// The format for a client with this `Accept` header.
     pub(crate) fn accepted(accept: Option<&HeaderValue>) -> Self {
         let accepts = accept.and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         if accepts.contains("application/openmetrics-text") { Self::OpenMetrics } else { Self::Text }
@@ -36,10 +38,10 @@ impl Exposition {
     }
 }
 
-/// The older format names a family as its lines are named, has no units, and knows nothing of infos.
+/// In the older format a family has the name of its lines; there are no units and no info metrics.
 fn to_text(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    // The line before the type, which decides how the family is called.
+    // The help line before the type, which determines the name of the family.
     let mut help = None;
     for line in text.lines() {
         if let Some(rest) = line.strip_prefix("# HELP ") {

@@ -1,6 +1,7 @@
-//! What the fuzzers do with requests to the HTTP port; `cargo test` replays their seeds.
+//! Fuzz targets for requests to the HTTP port; `cargo test` replays their seeds.
 //!
-//! Always true: every request is answered, by a status that says whose fault it is. Left out: HTTP's own syntax, which is the library's.
+//! Always true: every request is answered, with a status that blames the client or the node rightly. Left out: HTTP's
+//! own syntax, which is the library's.
 
 use crate::api::{Ask, Failure, FailureKind};
 use crate::{Metrics, NodeView, Operator, router};
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use tower::ServiceExt as _;
 
-/// A node without metrics that reads every request and refuses it.
+/// A node without metrics that parses every request and refuses it.
 struct Refusing;
 
 impl Metrics for Refusing {

@@ -1,8 +1,8 @@
-//! Which requests the HTTP port takes, by what they say about themselves and by where they come from.
+//! The requests that the HTTP port accepts, by their headers and by the addresses of the connection.
 //!
 //! Always true: a page of another site neither reads nor changes anything. A request names this node as its host, whatever the name resolves to; one that may
-//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends. Without passwords only this machine changes
-//! anything, unless the operator says otherwise. Health is answered under any name. Left out: who asks (roles and passwords), how much (the server).
+//! change something comes from a page of this node or from no page, and its body is JSON, which no form sends, except that of the login. Health is answered under any name. Left out: who asks
+//! ([`crate::login`]), how much (the server).
 
 use crate::api::{Failure, FailureKind};
 use axum::body::HttpBody;
@@ -17,13 +17,13 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-/// From where changes are taken.
+/// From where changes are taken while nobody has to log in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ChangesFrom {
-    /// The machine of the node that is asked.
+    /// Clients on the node's own machine.
     Loopback,
-    /// Whoever reaches the port.
+    /// All clients that reach the port.
     Anywhere,
 }
 
@@ -36,28 +36,28 @@ impl std::fmt::Display for ChangesFrom {
     }
 }
 
-/// The two ends of a connection, beside each of its requests.
+/// The addresses of the two ends of a connection, attached to each of its requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Ends {
-    /// Whoever asks.
+    /// The client.
     pub client: SocketAddr,
     /// The node.
     pub node: SocketAddr,
 }
 
 impl Ends {
-    /// Whether both are the same machine: a node that listens to one address of its machine is reached through that from the machine itself, too.
+    /// Whether both ends are on the same machine: a client on the machine that connects to another address of it than
+    /// loopback has that address itself.
     pub fn are_one_machine(&self) -> bool {
         let client = self.client.ip().to_canonical();
         client.is_loopback() || client == self.node.ip().to_canonical()
     }
 }
 
-/// What requests are judged by.
+/// The rules by which requests are checked.
 #[derive(Clone, Debug)]
 pub struct Gate {
     names: BTreeSet<String>,
-    changes_from: ChangesFrom,
 }
 
 /// Why a request is refused.
@@ -78,41 +78,47 @@ fn invalid(status: StatusCode, message: &str) -> Refusal {
     Refusal(status, FailureKind::Invalid, message.to_owned())
 }
 
-/// A host as it is compared: no letters differ by case only, and a name may end with the root's dot.
+/// A host in the form in which it is compared: in lower case, and without the dot of the root.
 fn plain(host: &str) -> String {
     host.trim_end_matches('.').to_ascii_lowercase()
 }
 
-/// The host of an address that a client was given.
+/// The host of an address.
 fn host_of(authority: &Authority) -> &str {
     let host = authority.host();
     host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host)
 }
 
-/// Host and port are the same; a port that is absent is the usual one.
+/// Whether host and port are the same; an absent port is the usual one.
 fn is_same(one: &Authority, other: &Authority, usual_port: u16) -> bool {
     let port = |of: &Authority| of.port_u16().unwrap_or(usual_port);
     plain(host_of(one)) == plain(host_of(other)) && port(one) == port(other)
 }
+
+/// The path under which it is decided whether clients have to log in.
+pub(crate) const AUTH: &str = "/api/v1/auth";
+/// Where a role logs in and out by a form of a page.
+pub(crate) const LOGIN: &str = "/login";
+pub(crate) const LOGOUT: &str = "/logout";
+const FORMS: [&str; 2] = [LOGIN, LOGOUT];
 
 /// Whether a request asks for nothing but an answer.
 pub(crate) fn only_reads(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD)
 }
 
-/// Whether it is about the node's health, which says nothing of the data.
+/// Whether the path is about the node's health, which reveals no data.
 pub(crate) fn is_about_health(path: &str) -> bool {
     path.starts_with("/health/")
 }
 
 impl Gate {
     /// For a node that is called by these names, beside its addresses and `localhost`.
-    pub fn new(names: impl IntoIterator<Item = String>, changes_from: ChangesFrom) -> Self {
-        let names = names.into_iter().chain(["localhost".to_owned()]).map(|name| plain(&name)).collect();
-        Self { names, changes_from }
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        Self { names: names.into_iter().chain(["localhost".to_owned()]).map(|name| plain(&name)).collect() }
     }
 
-    /// The routes behind the gate.
+    /// Puts the routes behind the gate.
     pub fn guard(self, routes: Router) -> Router {
         routes.layer(from_fn_with_state(Arc::new(self), judge))
     }
@@ -126,15 +132,16 @@ impl Gate {
             return Ok(());
         }
         check_origin(&head.headers, host.as_ref())?;
-        self.check_place(head.extensions.get::<Ends>())?;
-        if has_body && !is_json(&head.headers) {
+        let is_form = FORMS.contains(&head.uri.path()) && has_kind(&head.headers, "application/x-www-form-urlencoded");
+        if has_body && !is_form && !has_kind(&head.headers, "application/json") {
             let message = "the body must be JSON, and the request must say so: Content-Type: application/json";
             return Err(invalid(StatusCode::UNSUPPORTED_MEDIA_TYPE, message));
         }
         Ok(())
     }
 
-    /// The host that was asked, if it is this one. Whoever makes a name of their own resolve to this node's address cannot make a browser say another one.
+    /// The host of the request, if it is this node. An attacker who makes a name resolve to this node's address cannot
+    /// make a browser send another host than that name.
     fn check_host(&self, head: &Parts) -> Result<Option<Authority>, Refusal> {
         let wrong = || invalid(StatusCode::BAD_REQUEST, "the request must name one host: Host: NAME[:PORT]");
         let mut given = head.headers.get_all(header::HOST).iter();
@@ -142,7 +149,7 @@ impl Gate {
             (_, _, Some(_)) => return Err(wrong()),
             (Some(authority), ..) => authority.clone(),
             (None, Some(host), None) => Authority::try_from(host.as_bytes()).map_err(|_| wrong())?,
-            // No browser leaves it out.
+            // Browsers always send it.
             (None, None, None) if head.version == Version::HTTP_10 => return Ok(None),
             (None, None, None) => return Err(wrong()),
         };
@@ -154,17 +161,9 @@ impl Gate {
             "this node does not know itself as '{name}': use an IP address, or start it with --http-host {name}"
         )))
     }
-
-    fn check_place(&self, ends: Option<&Ends>) -> Result<(), Refusal> {
-        if self.changes_from == ChangesFrom::Anywhere || ends.is_some_and(Ends::are_one_machine) {
-            return Ok(());
-        }
-        let message = "changes are accepted from the node's own machine only: make them there, or start the node with --http-changes anywhere";
-        Err(forbidden(message))
-    }
 }
 
-/// A page of another site may not change anything here: browsers say what page a request comes from.
+/// Refuses changes by pages of other sites: browsers name the page of a request.
 fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Refusal> {
     let mut origins = headers.get_all(header::ORIGIN).iter();
     let Some(origin) = origins.next() else { return Ok(()) };
@@ -183,10 +182,10 @@ fn check_origin(headers: &HeaderMap, host: Option<&Authority>) -> Result<(), Ref
     Err(forbidden("pages of other sites (Origin) may not change anything"))
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+fn has_kind(headers: &HeaderMap, wanted: &str) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
     let essence = kind.map(|kind| kind.split(';').next().unwrap_or_default().trim());
-    essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+    essence.is_some_and(|essence| essence.eq_ignore_ascii_case(wanted))
 }
 
 async fn judge(State(gate): State<Arc<Gate>>, request: Request, next: Next) -> Response {
@@ -219,22 +218,17 @@ mod tests {
     }
 
     fn gate() -> Gate {
-        Gate::new(["DB-1.example.".to_owned()], ChangesFrom::Loopback)
+        Gate::new(["DB-1.example.".to_owned()])
     }
 
     async fn reading(host: &str) -> u16 {
         status_of(&gate(), Request::get("/").header("host", host), ELSEWHERE, "").await
     }
 
-    /// A change whose page is of `origin`, asked of `host`.
+    /// The status of a change by a page of `origin`, sent to `host`.
     async fn changing(host: &str, origin: &str) -> u16 {
         let request = Request::post("/").header("host", host).header("origin", origin);
         status_of(&gate(), request, "127.0.0.1:5", "").await
-    }
-
-    async fn changing_from(client: &str, changes_from: ChangesFrom) -> u16 {
-        let gate = Gate::new([], changes_from);
-        status_of(&gate, Request::post("/").header("host", "10.0.0.1"), client, "").await
     }
 
     async fn sending(kind: Option<&str>, body: &'static str) -> u16 {
@@ -293,15 +287,6 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn changes_come_from_this_machine_unless_told_otherwise() {
-        for here in ["127.0.0.1:5", "127.9.8.7:5", "[::1]:5", "[::ffff:127.0.0.1]:5", "10.0.0.1:5"] {
-            assert_eq!(changing_from(here, ChangesFrom::Loopback).await, 200, "{here}");
-        }
-        assert_eq!(changing_from(ELSEWHERE, ChangesFrom::Loopback).await, 403);
-        assert_eq!(changing_from(ELSEWHERE, ChangesFrom::Anywhere).await, 200);
-    }
-
-    #[tokio::test]
     async fn bodies_are_json() {
         for kind in ["application/json", "Application/JSON; charset=utf-8"] {
             assert_eq!(sending(Some(kind), "{}").await, 200, "{kind}");
@@ -311,6 +296,9 @@ mod tests {
         {
             assert_eq!(sending(Some(kind), "{}").await, 415, "{kind}");
         }
+        let form =
+            Request::post("/").header("host", "[::1]:7000").header("content-type", "application/x-www-form-urlencoded");
+        assert_eq!(status_of(&gate(), form.uri(LOGIN), "[::1]:5", "user=ann").await, 404, "it may be sent there");
         assert_eq!(sending(None, "{}").await, 415);
         assert_eq!(sending(None, "").await, 200, "no body, no kind");
     }

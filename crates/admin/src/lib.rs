@@ -1,8 +1,10 @@
-//! What a node shows and does over HTTP: metrics in OpenMetrics text, health, the configuration in force, the operations on the cluster
-//! ([`api`]) and pages for people, with the command line that asks for them ([`command`]), over connections that are bounded ([`server`]).
+//! The HTTP port of a node: metrics in OpenMetrics text, health, the configuration in force, the operations on the
+//! cluster ([`api`]) and pages for people, over bounded connections ([`server`]); and the command line that uses it
+//! ([`command`]).
 //!
-//! Always true: everything shown comes through [`NodeView`]; nothing here reaches into the server; a request passes the [`gate`] first, and the [`login`] where the
-//! node asks for passwords. Left out: the passwords (the node checks them), TLS.
+//! Always true: all data that is shown comes through [`NodeView`], and nothing here uses the server directly; a request
+//! passes the [`gate`] first, and the [`login`] where the node requires passwords. Left out: checking passwords (the
+//! node does), TLS.
 
 pub mod api;
 mod client;
@@ -12,6 +14,7 @@ mod exposition;
 pub mod fuzzing;
 pub mod gate;
 pub mod login;
+mod moment;
 mod of_node;
 mod pages;
 mod password;
@@ -20,8 +23,10 @@ mod routes;
 pub mod server;
 mod tables;
 mod view;
+mod visitor;
 
 pub use view::{Metrics, NodeView, Operator};
+pub use visitor::Visitor;
 
 use axum::Router;
 use axum::extract::State;
@@ -42,7 +47,7 @@ pub fn router(view: NodeView) -> Router {
         .with_state(view)
 }
 
-/// 200 while the node can be given requests, 503 and the reason while not.
+/// 200 while the node can serve requests; otherwise 503 and the reason.
 async fn ready(State(view): State<NodeView>) -> Response {
     match view.operator.unready() {
         None => "ready\n".into_response(),

@@ -1,7 +1,7 @@
-//! What one node knows about itself, over HTTP (`docs/operate.md`): under `/api/v1/` what the node that is asked knows, under `/api/v1/nodes/N/` what node N
-//! does, through any node.
+//! A node's answers about itself, over HTTP (`docs/operate.md`): `/api/v1/` for the asked node, and `/api/v1/nodes/N/`
+//! for node N, through any node.
 //!
-//! Always true: both answer the same to the same question.
+//! Always true: both give the same answer to the same question.
 
 use crate::NodeView;
 use crate::api::{Ask, Failure, FailureKind, LogChange, LogFilter, NodeQuestion};
@@ -17,7 +17,7 @@ use diorite_base::NodeId;
 type Question = fn() -> NodeQuestion;
 type LogQuery = Result<Query<LogFilter>, QueryRejection>;
 
-/// The routes.
+/// The routes of questions to one node.
 pub(crate) fn of_nodes() -> Router<NodeView> {
     let questions: [(&str, Question); 4] = [
         ("history", || NodeQuestion::History),

@@ -1,6 +1,7 @@
-//! The password that `diorite admin` logs in with: of a file, of the environment, or typed.
+//! The password for the login of `diorite admin`: from a file, from the environment, or typed.
 //!
-//! Always true: it is not an argument, which everybody on the machine can read; what is typed is not shown. Left out: keeping it.
+//! Always true: the password is not an argument, which everybody on the machine could read; a typed password is not
+//! shown. Left out: storing it.
 
 use crate::client::AdminError;
 use diorite_base::basic::Credentials;
@@ -9,10 +10,10 @@ use std::fs::{File, read_to_string};
 use std::io::{self, BufRead, BufReader, Write};
 use std::path::Path;
 
-/// Where the environment holds the password.
+/// The environment variable that holds the password.
 const VARIABLE: &str = "DIORITE_PASSWORD";
 
-/// The role with its password.
+/// The login of the role, with its password.
 pub(crate) fn find(user: &str, file: Option<&Path>) -> Result<Credentials, AdminError> {
     let missing = |why: String| AdminError::NoPassword(user.to_owned(), why);
     let password = match (file, std::env::var(VARIABLE)) {
@@ -28,7 +29,7 @@ pub(crate) fn find(user: &str, file: Option<&Path>) -> Result<Credentials, Admin
     Ok(Credentials { user: user.to_owned(), password })
 }
 
-/// Asks at the terminal, whatever standard input and output are.
+/// Asks at the terminal, wherever standard input and output lead.
 fn typed(user: &str) -> io::Result<String> {
     let mut terminal = File::options().read(true).write(true).open("/dev/tty")?;
     let before = tcgetattr(&terminal)?;

@@ -1,6 +1,6 @@
-//! Percent-encoding of what is put into a URL: by the command line into its requests, by the pages into their links.
+//! Percent-encoding of text in URLs: of the command line's requests, and of the pages' links.
 
-/// Percent-encoding of all that is not plain (RFC 3986, 2.3).
+/// Encodes all characters that are not unreserved (RFC 3986, 2.3).
 pub(crate) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()

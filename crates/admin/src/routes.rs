@@ -1,7 +1,8 @@
-//! The operations over HTTP (`docs/operate.md`): what is asked by path, query and JSON body becomes an [`Ask`].
+//! The operations over HTTP (`docs/operate.md`): path, query and JSON body become an [`Ask`].
 
 use crate::NodeView;
 use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, ScrubOrder, TabletFilter};
+use crate::gate::AUTH;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
@@ -19,6 +20,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/nodes", get(|State(view): State<NodeView>| answer(view, Ask::Nodes)))
         .route("/api/v1/tables", get(|State(view): State<NodeView>| answer(view, Ask::Tables)))
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
+        .route("/api/v1/restart-plan", get(restart_plan))
         .route("/api/v1/tables/{keyspace}/{table}", get(table))
         .route("/api/v1/tablets", get(tablets))
         .route("/api/v1/tablets/{tablet}", get(tablet))
@@ -29,6 +31,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/tablets/{tablet}/cancel-split", post(cancel_split))
         .route("/api/v1/tablets/{tablet}/cancel-merge", post(cancel_merge))
         .route("/api/v1/settings", post(settings))
+        .route(AUTH, post(auth))
         .route(
             "/api/v1/scrub",
             get(|State(view): State<NodeView>| answer(view, Ask::Scrub(ScrubOrder::Look))).post(scrub),
@@ -49,7 +52,7 @@ pub(crate) async fn answer(view: NodeView, ask: Ask) -> Response {
     }
 }
 
-/// The status that tells a failure to a program.
+/// The HTTP status of a failure.
 pub(crate) fn status_of(kind: FailureKind) -> StatusCode {
     match kind {
         FailureKind::NotFound => StatusCode::NOT_FOUND,
@@ -71,6 +74,23 @@ async fn tablets(
 ) -> Response {
     match filter {
         Ok(Query(filter)) => answer(view, Ask::Tablets(filter)).await,
+        Err(error) => failed(&Failure::new(FailureKind::Invalid, error.to_string())),
+    }
+}
+
+/// Without a time, no node counts as restarted.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Elapsed {
+    elapsed_ms: u64,
+}
+
+async fn restart_plan(
+    State(view): State<NodeView>,
+    elapsed: Result<Query<Elapsed>, impl std::fmt::Display + Send>,
+) -> Response {
+    match elapsed {
+        Ok(Query(Elapsed { elapsed_ms })) => answer(view, Ask::RestartPlan { elapsed_ms }).await,
         Err(error) => failed(&Failure::new(FailureKind::Invalid, error.to_string())),
     }
 }
@@ -156,6 +176,19 @@ async fn compaction_rate(State(view): State<NodeView>, body: Bytes) -> Response 
     }
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Auth {
+    required: bool,
+}
+
+async fn auth(State(view): State<NodeView>, body: Bytes) -> Response {
+    match serde_json::from_slice(&body) {
+        Ok(Auth { required }) => answer(view, Ask::Change(Change::RequireLogin { required })).await,
+        Err(error) => failed(&Failure::new(FailureKind::Invalid, format!("the body: {error}"))),
+    }
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct Settings {
@@ -194,7 +227,7 @@ async fn settings(State(view): State<NodeView>, body: Bytes) -> Response {
     Json(done).into_response()
 }
 
-/// A failure after other changes of the same request were made: nobody may take it that nothing was begun.
+/// A failure after other changes of the same request were made. It must not have the kind "not begun".
 fn besides(made: usize, failure: Failure) -> Failure {
     if made == 0 {
         return failure;

@@ -1,8 +1,9 @@
-//! The HTTP port's connections: how many there are, and how long and large what they send may be.
+//! The HTTP port's connections: their number, and the limits of time and size for what they send.
 //!
-//! Always true: nobody holds the port: a request has its head and its body in time or is cut off, an idle connection is closed, and so is one whose answer is not
-//! taken; what cannot be HTTP is answered 400 at its first wrong byte. Connections are bounded in all and per source; what is one too many is answered
-//! 503. The log has one line per source and minute. Left out: what is answered (the routes), TLS, names.
+//! Always true: no client can hold the port: a request must send its head and its body in time, an idle connection is
+//! closed, and so is one whose client does not read the answer; input that cannot be HTTP is answered with 400 at its
+//! first wrong byte. Connections are bounded in all and per source; one over the limit is answered with 503. The log
+//! has one line per source and minute. Left out: the answers (the routes), TLS, names.
 
 mod first_bytes;
 #[cfg(test)]
@@ -33,22 +34,23 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Bounds of what the port takes.
+/// Limits of the port.
 #[derive(Clone, Copy, Debug)]
 pub struct ServerLimits {
-    /// Connections.
+    /// The number of connections.
     pub connections: ConnectionLimits,
-    /// How long the head of a request may take, counted from when its connection is idle; also the limit for idle connections.
+    /// How long the head of a request may take, counted from when its connection became idle; also the limit for idle
+    /// connections.
     pub head: Duration,
     /// How long a body may take.
     pub body: Duration,
-    /// How long a connection may take no bytes of an answer.
+    /// How long a client may read no byte of an answer.
     pub write: Duration,
-    /// How long a stop waits for requests that are being answered.
+    /// How long a stop waits for requests in progress.
     pub stop: Duration,
-    /// Bytes of the head of a request.
+    /// The size of the head of a request.
     pub head_bytes: usize,
-    /// Bytes of a body.
+    /// The size of a body.
     pub body_bytes: usize,
 }
 
@@ -56,7 +58,7 @@ impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: ConnectionLimits { total: 256, per_source: 64 },
-            // Longer than the pages' own interval, so that they keep theirs.
+            // Longer than the interval at which pages reload, so that they keep their connections.
             head: Duration::from_secs(10),
             body: Duration::from_secs(10),
             write: Duration::from_secs(30),
@@ -76,7 +78,7 @@ struct Port {
     stop: watch::Receiver<bool>,
 }
 
-/// The place of a connection among all, until it is dropped.
+/// The place of a connection within the limit, until this is dropped.
 struct Place {
     port: Arc<Port>,
     id: u64,
@@ -104,7 +106,7 @@ pub async fn serve(
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = connections.join_next(), if !connections.is_empty() => continue,
-            // The sender is dropped only with the node.
+            // The sender is dropped only when the node ends.
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
@@ -113,7 +115,7 @@ pub async fn serve(
                 None => refuse(&stream),
             },
             Err(error) => {
-                // Out of file descriptors, most likely: others must close first.
+                // Probably no file descriptors are left: other connections must close first.
                 tracing::warn!(%error, "cannot accept a connection to the HTTP port");
                 let _ = timeout(Duration::from_millis(50), std::future::pending::<()>()).await;
             }
@@ -124,7 +126,7 @@ pub async fn serve(
     let _ = timeout(limits.stop, ended).await;
 }
 
-/// Tells one that is too many, as far as its socket takes that at once.
+/// Answers a connection over the limit, as far as its socket accepts the bytes at once.
 fn refuse(stream: &TcpStream) {
     let _ = stream.try_write(b"HTTP/1.1 503 Service Unavailable\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
 }
@@ -141,7 +143,7 @@ impl Port {
         Some(Place { port: Arc::clone(self), id })
     }
 
-    /// Whatever comes to the port, the log does not fill.
+    /// Logs a closed connection. The rate is limited, whatever connects to the port.
     fn log(&self, from: SocketAddr, why: &dyn Display) {
         if self.log.lock().may_log(from.ip().into(), self.clock.monotonic_ns()) {
             tracing::warn!(%from, %why, "a connection to the HTTP port was closed; no further line about its address for a minute");
@@ -180,13 +182,13 @@ async fn serve_one(place: Place, stream: TcpStream, from: SocketAddr) {
         }
     };
     match ended {
-        // An idle connection ends in this way as well.
+        // An idle connection ends in this way too.
         Err(error) if error.is_parse() => place.port.log(from, &error),
         Ok(()) | Err(_) => {}
     }
 }
 
-/// Has the whole body of a request before anything is done about it.
+/// Reads the whole body of a request before the request is handled.
 async fn bounded(limits: ServerLimits, request: Request, next: Next) -> Response {
     if request.body().is_end_stream() {
         return next.run(request).await;
@@ -204,7 +206,7 @@ async fn bounded(limits: ServerLimits, request: Request, next: Next) -> Response
     }
 }
 
-/// The rest of the request is not read.
+/// An answer that closes the connection, since the rest of the request is not read.
 fn refused(status: StatusCode, message: String) -> Response {
     ([(header::CONNECTION, HeaderValue::from_static("close"))], (status, message)).into_response()
 }

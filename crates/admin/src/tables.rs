@@ -1,10 +1,10 @@
-//! Answers as people read them on a terminal.
+//! Answers as text for a terminal.
 
 use crate::api::{
     ClusterStatus, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, QueryActivity, ReplicaDetail,
-    TableDetail, TableStatus, TabletDetail, TabletEvent, TabletStatus,
+    RestartPlan, TableDetail, TableStatus, TabletDetail, TabletEvent, TabletStatus,
 };
-use crate::pages::moment;
+use crate::moment::moment;
 use diorite_base::NodeId;
 use diorite_base::text::{NOTHING, bytes, duration, or_dash, table};
 
@@ -22,6 +22,7 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
     let lines = [
         ("cluster", format!("{} ({})", status.name, status.cluster_id)),
         ("replication", format!("factor {} at least", status.replication_factor)),
+        ("logins", logins(status.requires_login).to_owned()),
         ("nodes", format!("{} of {} up, {} leads the catalog", status.live_nodes, status.nodes, status.leader)),
         ("data", format!("{} tables in {} tablets", status.tables, status.tablets)),
         (
@@ -69,12 +70,21 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
     text
 }
 
+/// Whether clients have to log in.
+pub(crate) fn logins(required: Option<bool>) -> &'static str {
+    match required {
+        Some(true) => "required",
+        Some(false) => "not required: whoever reaches a port may read and change everything",
+        None => "not decided: each node does as its own --auth says",
+    }
+}
+
 pub(crate) fn logging(status: &LogStatus) -> String {
     let LogStatus { levels, slow_query, format } = status;
     format!("{:<12}{levels}\n{:<12}{slow_query}\n{:<12}{format}\n", "levels", "slow query", "format")
 }
 
-/// What scrubs have read and found.
+/// What scrubs have read, and what they have found.
 pub(crate) fn scrubs(status: &ClusterStatus) -> String {
     let found = match status.scrub_damage_found {
         0 => "no damage found".to_owned(),
@@ -83,6 +93,31 @@ pub(crate) fn scrubs(status: &ClusterStatus) -> String {
     let since = status.scrubbed_ms.map_or_else(String::new, |then_ms| format!(", each since {} UTC", moment(then_ms)));
     let (nodes, of) = (status.scrubbed_nodes, status.live_nodes);
     format!("{nodes} of {of} nodes have read all that they hold since they were started{since}; {found}")
+}
+
+pub(crate) fn restart_plan(plan: &RestartPlan) -> String {
+    let rows = plan.nodes.iter().map(|node| {
+        let uptime = or_dash(node.uptime_ms, |uptime_ms| duration(uptime_ms / 1_000));
+        [node.node.0.to_string(), node.address.clone(), node.zone.clone(), uptime, node.turn.clone()]
+    });
+    let mut text = table(["node", "address", "zone", "uptime", "turn"], rows);
+    text.push('\n');
+    for reason in &plan.waits_for {
+        text.push_str(&format!("wait: {reason}\n"));
+    }
+    match plan.next {
+        Some(node) if plan.may_go => text.push_str(&format!("node {} may be restarted now\n", node.0)),
+        Some(_) => {}
+        None if plan.is_finished() => text.push_str("all nodes have been restarted\n"),
+        None => text.push_str("all nodes have been restarted, and not all have recovered\n"),
+    }
+    if !plan.interrupted.is_empty() {
+        text.push_str(&format!(
+            "{} tablets have too few replicas to be read or written while that node is down\n",
+            plan.interrupted.len()
+        ));
+    }
+    text
 }
 
 pub(crate) fn scrub(nodes: &[NodeScrub]) -> String {

@@ -1,4 +1,4 @@
-//! The traits behind which the HTTP port finds the server.
+//! The traits by which the HTTP port uses the server.
 
 use crate::api::{Ask, Failure};
 use diorite_base::NodeId;
@@ -13,10 +13,10 @@ pub trait Metrics: Send + Sync + 'static {
 
 /// Answers operators, for the whole cluster.
 pub trait Operator: Send + Sync + 'static {
-    /// The answer as [`Ask`] says; changes are made when it comes.
+    /// The answer that [`Ask`] describes. A change has been made when its answer arrives.
     fn ask(&self, ask: Ask) -> BoxFuture<'static, Result<serde_json::Value, Failure>>;
 
-    /// Why the node that is asked should not be given requests now; none: it should.
+    /// Why this node should not be given requests now; `None` if it can serve them.
     fn unready(&self) -> Option<String> {
         None
     }
@@ -25,10 +25,10 @@ pub trait Operator: Send + Sync + 'static {
 /// The parts of a node that the HTTP port serves.
 #[derive(Clone)]
 pub struct NodeView {
-    /// Which node it is.
+    /// The node's id.
     pub node: NodeId,
     /// The metrics.
     pub metrics: Arc<dyn Metrics>,
-    /// Who answers operators.
+    /// Answers operators.
     pub operator: Arc<dyn Operator>,
 }

@@ -1,4 +1,4 @@
-//! Accounts of memory: what a node lets requests hold, split by connection and by request.
+//! Accounts of memory: the memory that a node lets requests hold, split by connection and by request.
 //!
 //! ```text
 //! Account (node) ◀── Account (connection) ◀── Meter (request) ◀── Held (part of a request)
@@ -39,7 +39,7 @@ pub enum Refused {
     },
 }
 
-/// A limit, and how much of it is used.
+/// A limit, and the bytes that are charged to it.
 #[derive(Debug)]
 pub struct Account {
     what: &'static str,
@@ -141,7 +141,7 @@ impl Charge {
         Ok(())
     }
 
-    /// As [`Self::resize`], for memory that is allocated already: never refused, so that the account stays true.
+    /// As [`Self::resize`], for memory that is already allocated: never refused, so that the account stays true.
     pub fn record(&mut self, bytes: usize) {
         if bytes > self.bytes {
             self.account.add_anyway(bytes - self.bytes);
@@ -166,7 +166,7 @@ impl Drop for Charge {
 pub struct Meter {
     /// Absent: only the meter's own limit counts.
     account: Option<Arc<Account>>,
-    /// Several requests share the meter: what does not fit beside the others may fit later.
+    /// Whether several requests share the meter: bytes that do not fit beside the others may fit later.
     is_shared: bool,
     limit_bytes: usize,
     /// The bytes that the requests hold.
@@ -303,7 +303,7 @@ impl Drop for Meter {
     }
 }
 
-/// A part of what a request holds.
+/// A part of the memory that a request holds.
 #[derive(Debug)]
 pub struct Held<'m> {
     meter: &'m Meter,
@@ -351,7 +351,7 @@ mod tests {
         charge.resize(100_000).unwrap();
         assert_eq!((node.used_bytes(), connection.used_bytes()), (100_000, 100_000));
         charge.record(600_000);
-        assert_eq!(connection.used_bytes(), 600_000, "what is there is counted, over the limit or not");
+        assert_eq!(connection.used_bytes(), 600_000, "memory in use counts, even beyond the limit");
         drop(charge);
         assert_eq!((node.used_bytes(), connection.used_bytes()), (0, 0));
     }
@@ -412,7 +412,7 @@ mod tests {
         meter.take(100).unwrap();
         assert_eq!(node.used_bytes(), BLOCK_BYTES);
         meter.give(100);
-        assert_eq!(node.used_bytes(), 0, "it lives on, and holds nothing");
+        assert_eq!(node.used_bytes(), 0, "the meter lives on, and holds nothing");
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! A role and its password as HTTP carries them: basic authentication (RFC 7617), in UTF-8.
 //!
-//! Always true: what is encoded is decoded to the same; a password is not shown by `Debug`. Left out: whether the password is right.
+//! Always true: decoding an encoded value gives the same value; `Debug` does not show a password. Left out: whether the
+//! password is right.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +10,7 @@ use std::fmt;
 /// A role and its password as a client gives them, not yet verified.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The role; no colon is in it.
+    /// The role's name, which contains no colon.
     pub user: String,
     /// Its password.
     pub password: String,
@@ -27,7 +28,7 @@ impl Credentials {
         format!("Basic {}", STANDARD.encode(format!("{}:{}", self.user, self.password)))
     }
 
-    /// Reads the value of the header `Authorization`; `None` if it is of another kind, or malformed.
+    /// Parses the value of the header `Authorization`; `None` if it has another scheme or is malformed.
     pub fn parse(header: &str) -> Option<Self> {
         let (scheme, encoded) = header.split_once(' ')?;
         if !scheme.eq_ignore_ascii_case("basic") {

@@ -1,7 +1,8 @@
 //! Time: the [`Clock`] seam and the hybrid clock that stamps writes.
 //!
-//! Two kinds of time, never mixed: *monotonic* nanoseconds measure durations and leases inside one process;
-//! *wall* microseconds since the Unix epoch stamp data and compute TTLs. Only [`SystemClock`], and the node's own, read the machine's clocks.
+//! Two kinds of time, never mixed: *monotonic* nanoseconds measure durations and leases inside one process; *wall*
+//! microseconds since the Unix epoch stamp data and compute TTLs. Only [`SystemClock`], and the node's own clock, read
+//! the machine's clocks.
 //!
 //! A wall clock can be set, to any time and at any moment, by people, time daemons and hypervisors. So a node uses a
 //! [`TrustedClock`]: the wall clock as it was last adopted, and the monotonic time since. A change of the machine's
@@ -11,14 +12,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-/// Where time comes from. The simulation has its own implementation.
+/// A source of time. The simulation has its own implementation.
 pub trait Clock: Send + Sync + 'static {
     /// Nanoseconds on this process's monotonic clock, from an arbitrary start.
     fn monotonic_ns(&self) -> u64;
     /// Microseconds since the Unix epoch; may jump.
     fn wall_us(&self) -> i64;
-    /// How far the machine's wall clock is ahead of [`Self::wall_us`], microseconds: it was set by that much since it
-    /// was last adopted. 0 for a clock without adoption.
+    /// How far the machine's wall clock is ahead of [`Self::wall_us`], microseconds: by how much it has been set since
+    /// it was last adopted. 0 for a clock without adoption.
     fn step_us(&self) -> i64 {
         0
     }
@@ -58,8 +59,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A machine's clocks, with a wall clock that ignores changes of the machine's: the wall time as last adopted, and the
-/// monotonic time since.
+/// A machine's clocks, except that the wall clock ignores changes of the machine's: the wall time as last adopted, and
+/// the monotonic time since.
 #[derive(Clone)]
 pub struct TrustedClock {
     machine: Arc<dyn Clock>,

@@ -1,4 +1,4 @@
-//! Bounds on the connections of a port: in all, and from one source; and on what is logged about them.
+//! Limits on the connections of a port, in all and from one source, and on log lines about them.
 //!
 //! Always true: the state kept here is bounded, however many clients connect and from wherever. Left out: sockets, and
 //! what happens to a connection that exceeds the limits (its port decides: it is refused, or the oldest of the source
@@ -30,11 +30,11 @@ pub struct ConnectionLimits {
     pub per_source: usize,
 }
 
-/// A connection exceeds the limits.
+/// One more connection would exceed the limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany {
-    /// The oldest connection of the source that has the most (of the same source, if that exceeds its limit): it could
-    /// be closed for the new one.
+    /// The oldest connection of the source that has the most (of the new connection's own source, if that exceeds its
+    /// limit). It could be closed for the new one.
     pub oldest: Option<u64>,
 }
 
@@ -72,7 +72,7 @@ impl<T> Connections<T> {
         Err(TooMany { oldest: of_crowd.next().map(|(id, _)| *id) })
     }
 
-    /// Adds a connection, within the limits or not. It may be closed for a newer one.
+    /// Adds a connection, even beyond the limits. It may be closed for a newer one.
     pub fn add(&mut self, source: Source, held: T) -> u64 {
         let id = self.next_id;
         self.next_id += 1;
@@ -123,7 +123,8 @@ pub struct LogLimit {
 }
 
 impl LogLimit {
-    /// How many sources are remembered. While so many have been logged within a minute, no further source is.
+    /// The most sources that are remembered. While that many have had a line within the last minute, no line about
+    /// another source is logged.
     const SOURCES: usize = 1_024;
     const MINUTE_NS: u64 = 60_000_000_000;
 

@@ -1,9 +1,10 @@
-//! The horizon of a tablet: the time that its log has decided. It says up to when values have expired, and which
+//! The horizon of a tablet: the time that its log has decided. It determines which values have expired and which
 //! deletions may be purged.
 //!
-//! Always true: a horizon is a function of the log, so it is the same at every replica that has applied the same entries; it only grows. A
-//! deletion is past it only if both the second at which it was made and its timestamp are, so that no write with a newer timestamp can tell
-//! whether it is still stored. Left out: how the log moves it (`replica::apply`) and what is done with it (`model::entry`).
+//! Always true: a horizon is a function of the log, so it is the same at every replica that has applied the same
+//! entries; it only grows. A deletion is past the horizon only if both the second at which it was made and its
+//! timestamp are, so that no write with a newer timestamp depends on whether it is still stored. Left out: how the log
+//! moves the horizon (`replica::apply`), and its use (`model::entry`).
 
 /// Three times, all in seconds since the epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -24,7 +24,7 @@ id!(
     "n"
 );
 id!(
-    /// A table; assigned by the catalog, never reused. Its CQL-visible UUID is kept beside it in the schema.
+    /// A table; assigned by the catalog, never reused. The schema also has a UUID for it, which CQL shows.
     TableId,
     "t"
 );

@@ -42,7 +42,7 @@ pub const STAMPED: u8 = 0x80;
 /// Bit of an operation's kind: the value has elements of lists whose places the stamp decides ([`Evaluator::place`]).
 pub const UNPLACED: u8 = 0x40;
 
-/// What an operation does to its key.
+/// The effect of an operation on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperationKind {
     /// The value is the whole row, written with a server timestamp: it replaces what is stored, unless the tablet holds a greater
@@ -55,7 +55,7 @@ pub enum OperationKind {
 /// One decoded operation of a blind mutation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation<'a> {
-    /// What to do.
+    /// The effect.
     pub kind: OperationKind,
     /// The row's key.
     pub key: &'a [u8],
@@ -94,8 +94,8 @@ impl Mutation {
         mutation
     }
 
-    /// Decodes a mutation that another node sent. Refused unless [`Self::blind`] or [`Self::evaluated`] could have made
-    /// it. `prove` reads its program, if it has one.
+    /// Decodes a mutation that another node sent. Refuses it unless [`Self::blind`] or [`Self::evaluated`] could have
+    /// made it. `prove` checks its program, if it has one.
     pub fn decode(
         bytes: Vec<u8>,
         prove: impl FnOnce(&[u8]) -> Result<ProvenProgram, Unprovable>,
@@ -128,8 +128,8 @@ impl Mutation {
         Ok(Target::Rows)
     }
 
-    /// Whether it may be proposed to a tablet of this kind: programs must be for that kind, and the size within the
-    /// limit of a write.
+    /// Checks that it may be proposed to a tablet of this kind: its program, if any, must be for that kind, and its
+    /// size within the limit of a write.
     #[inline]
     pub fn check_for(&self, target: Target) -> Result<(), Unprovable> {
         if self.target != target {
@@ -226,7 +226,7 @@ pub fn time_passes(stamp_us: i64, gc_grace_s: u32) -> Vec<u8> {
     bytes
 }
 
-/// A mutation read back from the log.
+/// A mutation decoded from the log.
 #[derive(Clone, Copy, Debug)]
 pub struct MutationRef<'a> {
     flags: u8,
@@ -249,7 +249,7 @@ pub enum Body<'a> {
 }
 
 impl<'a> MutationRef<'a> {
-    /// Reads the header of an encoded mutation.
+    /// Decodes the header of an encoded mutation.
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let flags = reader.u8()?;
@@ -311,7 +311,7 @@ impl<'a> Iterator for Operations<'a> {
     }
 }
 
-/// An evaluation could not be carried out. The replica must stop, as its outcome would differ from its peers'.
+/// An evaluation has failed. The replica must stop, as its outcome would differ from that of the other replicas.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot apply a logged write: {0}")]
 pub struct EvaluationFailed(pub String);
@@ -327,8 +327,9 @@ pub trait TabletView {
         end: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EvaluationFailed>;
-    /// As [`Self::scan`], but it gives up where it would have to pass many removed entries. Returns whether it has not: then `visit` has seen all, or has returned false. That
-    /// depends on how the data is stored, which differs between replicas: what readers find afterwards must not depend on it.
+    /// As [`Self::scan`], but stops early if it would have to pass many removed entries. Returns false if it stopped
+    /// early, and true if `visit` has seen all entries or has returned false. The result depends on how the data is
+    /// stored, which differs between replicas, so the state that readers find afterwards must not depend on it.
     fn scan_briefly(
         &self,
         start: &[u8],
@@ -366,27 +367,27 @@ pub struct EvaluationContext {
     pub newest_explicit_us: i64,
 }
 
-/// What a write does to the size of a row, as far as that is known before it is applied.
+/// The effect of a write on the size of a row, as far as it is known before the write is applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// It adds what it has, or less where something was there before.
+    /// The write adds its bytes, or fewer where it replaces something.
     Grows,
-    /// All it does is remove elements. Of each a little stays for a while.
+    /// The write only removes elements. A few bytes of each removed element stay for a while.
     RemovesElements,
-    /// All it does is remove columns, or all rows and deletions of a partition.
+    /// The write only removes columns, or all rows and deletions of a partition.
     Shrinks,
-    /// It is the whole row, written with a server timestamp: see [`OperationKind::Overwrite`].
+    /// The write is the whole row, with a server timestamp: see [`OperationKind::Overwrite`].
     Replaces,
 }
 
-/// What an evaluated mutation may do to the value of a key.
+/// The greatest possible effect of an evaluated mutation on the value of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth<'a> {
     /// The key.
     pub key: &'a [u8],
-    /// How it changes the size of what is stored.
+    /// The effect on the size of the stored value.
     pub effect: Effect,
-    /// By how many bytes at most.
+    /// The most bytes that it adds or removes.
     pub bytes: usize,
 }
 
@@ -415,13 +416,13 @@ pub trait Evaluator: Send + Sync + 'static {
         let _ = (value, stamp_us, nth);
     }
 
-    /// The form of a value that was written to another tablet to store here, if it differs from `value`.
+    /// The form in which to store a value here that was written to another tablet, if it differs from `value`.
     fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
         let _ = value;
         None
     }
 
-    /// What merging `value` does to the size of a row.
+    /// The effect of merging `value` on the size of a row.
     fn effect(&self, value: &[u8]) -> Effect {
         let _ = value;
         Effect::Grows
@@ -454,7 +455,7 @@ mod tests {
         assert_eq!(operations[1].value, &[8; 12]);
     }
 
-    /// Any bytes but none at all.
+    /// Any bytes except the empty string.
     #[derive(Debug, PartialEq)]
     struct Bytes(Vec<u8>);
 

@@ -6,14 +6,15 @@
 //! tablet for ever, on all replicas. The type system enforces the check for programs of this node and of other nodes
 //! alike: there is no other way to a mutation with a program.
 //!
-//! Always true: the bytes of a [`ProvenProgram`] decode. Left out: what else the log holds. Row writes ([`crate::mutation::Mutation::push`]) have no
-//! structure to exceed; the entries that split a tablet or open it again have the same gate in `diorite_raft` (`ProvenPayload`).
+//! Always true: the bytes of a [`ProvenProgram`] can be decoded. Left out: other content of the log. Row writes
+//! ([`crate::mutation::Mutation::push`]) have no structure that could exceed a limit; the entries that split a tablet
+//! or open it again have the same check in `diorite_raft` (`ProvenPayload`).
 
 use crate::limits::{self, Exceeded};
 use std::fmt;
 use thiserror::Error;
 
-/// Which tablets evaluate a program.
+/// The kind of tablets that evaluate a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Those that hold rows.
@@ -26,13 +27,13 @@ pub enum Target {
 pub trait LoggedProgram: Sized {
     /// The kind of tablets that evaluate it.
     const TARGET: Target;
-    /// Why bytes are no program.
+    /// Why bytes cannot be decoded as a program.
     type Error: fmt::Display;
-    /// Whether the program is within the limits; the error names the limit that it exceeds.
+    /// Checks that the program is within the limits; the error names the limit that it exceeds.
     fn check(&self) -> Result<(), Exceeded>;
     /// The encoded form.
     fn encode(&self) -> Vec<u8>;
-    /// Reads the encoded form, as replicas do.
+    /// Decodes the encoded form, as replicas do.
     fn decode(bytes: &[u8]) -> Result<Self, Self::Error>;
 }
 
@@ -42,7 +43,7 @@ pub enum Unprovable {
     /// It is over a limit.
     #[error(transparent)]
     Exceeds(#[from] Exceeded),
-    /// Replicas could not read it.
+    /// Replicas could not decode it.
     #[error("a write that replicas could not read is refused: {0}")]
     Unreadable(String),
 }
@@ -55,14 +56,14 @@ pub struct ProvenProgram {
 }
 
 impl ProvenProgram {
-    /// Encodes a program and reads it again.
+    /// Encodes a program, and decodes it again.
     pub fn new<P: LoggedProgram>(program: &P) -> Result<Self, Unprovable> {
         program.check()?;
         let bytes = program.encode();
         check_bytes(&bytes)?;
         match P::decode(&bytes) {
             Ok(read) if read.encode() == bytes => Ok(Self { bytes, target: P::TARGET }),
-            Ok(_) => Err(Unprovable::Unreadable("it reads back as another one".to_owned())),
+            Ok(_) => Err(Unprovable::Unreadable("decoding gives a different program".to_owned())),
             Err(error) => Err(Unprovable::Unreadable(error.to_string())),
         }
     }
@@ -80,7 +81,7 @@ impl ProvenProgram {
         &self.bytes
     }
 
-    /// Which tablets evaluate it.
+    /// The kind of tablets that evaluate it.
     pub fn target(&self) -> Target {
         self.target
     }
@@ -94,7 +95,7 @@ fn check_bytes(bytes: &[u8]) -> Result<(), Exceeded> {
 mod tests {
     use super::*;
 
-    /// A program whose encoding holds more than decoding returns.
+    /// A program whose encoding contains more than decoding returns.
     #[derive(Debug, PartialEq)]
     struct Depth(u8);
 

@@ -76,7 +76,7 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
-/// Shown in place of an absent value.
+/// The text that stands for an absent value.
 pub const NOTHING: &str = "–";
 
 /// The text of a value, or [`NOTHING`].

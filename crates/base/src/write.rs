@@ -5,14 +5,14 @@ use crate::program::Unprovable;
 use crate::{NodeId, TabletId};
 use thiserror::Error;
 
-/// Why a tablet did not do what was asked. Each variant says what the caller may do. All but [`KvError::Timeout`] and [`KvError::Storage`] promise
-/// that a write had no effect and never will have one.
+/// Why a tablet has not carried out a request. The variants differ in what the caller may do. All but
+/// [`KvError::Timeout`] and [`KvError::Storage`] promise that a write had no effect and never will have one.
 #[derive(Debug, Clone, Error, PartialEq, Eq)]
 pub enum KvError {
     /// The tablet has no leader at the moment; retry.
     #[error("{0} has no leader at the moment")]
     Unavailable(TabletId),
-    /// This replica does not lead the tablet: ask the leader, if it is known. Nothing was done.
+    /// This replica does not lead the tablet, and has done nothing: ask the leader, if it is known.
     #[error("{tablet} is led elsewhere")]
     NotLeader {
         /// The tablet.
@@ -32,16 +32,16 @@ pub enum KvError {
     /// The disk is full; reads and deletes still work.
     #[error("disk full: {0}")]
     DiskFull(String),
-    /// The request is over a limit, which the text names: nothing was done, and never will be.
+    /// The request is over a limit, which the text names. It had no effect, and never will have one.
     #[error("{0}")]
     TooLarge(String),
-    /// The storage reported an error; the operator has to look.
+    /// The storage reported an error, which needs an operator's attention.
     #[error("storage error: {0}")]
     Storage(String),
 }
 
 impl KvError {
-    /// Whether it is certain that a write that failed with this has had no effect and never will have one.
+    /// Whether it is certain that a write which failed with this error had no effect and never will have one.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Unavailable(_)
@@ -61,10 +61,10 @@ impl From<Unprovable> for KvError {
     }
 }
 
-/// How far a request had got when it timed out.
+/// The progress of a request that has timed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Waited {
-    /// How long it was waited for, milliseconds.
+    /// The duration of the wait, milliseconds.
     pub after_ms: u64,
     /// Replicas known to hold the write durably; 0 if the node that waited was not the tablet's leader.
     pub received: u32,
@@ -81,9 +81,14 @@ fn how_it_ended(waited: &Waited) -> String {
 }
 
 impl Waited {
-    /// A wait of this duration; how far the request had got is unknown.
+    /// A wait of this duration; how far the request had got is unknown. At least 1 ms, as 0 means something else.
     pub fn in_vain(after_ms: u64) -> Self {
-        Self { after_ms, ..Self::default() }
+        Self { after_ms: after_ms.max(1), ..Self::default() }
+    }
+
+    /// No wait: the replica or the node has ended, so that no answer can come.
+    pub fn ended() -> Self {
+        Self::default()
     }
 }
 

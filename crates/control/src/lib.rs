@@ -14,6 +14,7 @@
 //! Left out: which replicas should be moved (`diorite_cluster::balance`), what a replica does (`diorite_replica`), and
 //! the text of answers to operators.
 
+pub mod access;
 pub mod answering;
 pub mod changes;
 pub mod follower;
@@ -27,6 +28,7 @@ pub mod peers;
 pub mod planted;
 pub mod replicas;
 pub mod report;
+pub mod restart;
 pub mod routing;
 pub mod shrink;
 pub mod splitting;

@@ -28,6 +28,10 @@ pub struct Report<D = ()> {
     /// The report was made before the node knew tablets from this id on.
     #[serde(default)]
     pub next_tablet: Option<u64>,
+    /// Whether the node was started with the wish that clients log in; absent from nodes of earlier versions. It counts only until the catalog decides
+    /// ([`crate::access`]).
+    #[serde(default)]
+    pub requires_login: Option<bool>,
     /// Data for operators.
     #[serde(flatten)]
     pub details: D,

@@ -99,7 +99,12 @@ mod tests {
             let keyspace = Keyspace { name: "shop".to_owned(), replication: BTreeMap::new(), durable_writes: true };
             let name = "c".to_owned();
             let mut case = Case(Catalog::default());
-            case.apply(Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 1 });
+            case.apply(Command::Bootstrap {
+                cluster_id: Uuid::from_u128(1),
+                name,
+                replication_factor: 1,
+                requires_login: None,
+            });
             case.apply(Command::RegisterNode { node: description(1) });
             case.apply(Command::CreateKeyspace { keyspace, if_not_exists: false });
             case.apply(Command::CreateTable { table: table(0), tablets: 2, if_not_exists: false });

@@ -1,5 +1,5 @@
-//! Steering of the cluster, on the node that leads the catalog: dead nodes, moves of the balancer, and merges of small
-//! tablets.
+//! Steering of the cluster, on the node that leads the catalog: dead nodes, moves of the balancer, merges of small
+//! tablets, and whether clients have to log in as long as that is not decided.
 //!
 //! ```text
 //! Tick ─▶ Summarize ─▶ Propose (a node's state) … ─▶ Decide ─▶ Propose (a move, a merge) … ─▶ Rest
@@ -10,6 +10,7 @@
 //! state that it was decided on, and none after a proposal that failed. Nothing is moved until all nodes that are up
 //! have reported.
 
+use crate::access;
 use crate::knowledge::{Knowledge, Known};
 use crate::report::Report;
 use crate::shrink::next_merge;
@@ -102,6 +103,8 @@ pub enum Because {
     Balance(Action),
     /// Two neighbouring tablets are small.
     Small,
+    /// The catalog is of an earlier version, which did not decide it.
+    Undecided,
 }
 
 /// The inputs of a decision.
@@ -248,6 +251,8 @@ impl<D> Steering<D> {
             return Task::Rest;
         }
         self.proposals = self.states(moment).into();
+        let decision = access::decision(moment.catalog, &self.known(moment.catalog, moment.now_ns, moment.is_up));
+        self.proposals.extend(decision.map(|command| Proposal { command, because: Because::Undecided }));
         self.stage = Stage::States;
         self.propose(moment)
     }

@@ -55,7 +55,10 @@ pub fn cluster(nodes: u64, tablets: u32) -> Catalog {
     let keyspace = Keyspace { name: "shop".to_owned(), replication, durable_writes: true };
     let mut catalog = Catalog::default();
     let name = "c".to_owned();
-    apply(&mut catalog, Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 3 });
+    apply(
+        &mut catalog,
+        Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 3, requires_login: None },
+    );
     for number in 1..=nodes {
         apply(&mut catalog, Command::RegisterNode { node: description(number) });
     }

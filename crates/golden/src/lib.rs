@@ -1,4 +1,4 @@
-//! Golden scripts, for tests: text files in which each command is followed by what it did.
+//! Golden scripts for tests: text files in which the effects of each command follow the command.
 //!
 //! ```text
 //! # What the next commands show.
@@ -7,13 +7,14 @@
 //! what it did, a line each
 //! ```
 //!
-//! A script is run by the test of its crate and compared with the file. With `UPDATE_GOLDEN=1` the file is rewritten instead; the difference
-//! is then read in the commit. Always true: a folder without scripts fails, so that a renamed folder is noticed.
+//! The test of a crate runs a script and compares the result with the file. With `UPDATE_GOLDEN=1` it rewrites the file
+//! instead; the difference is then reviewed in the commit. Always true: a folder without scripts fails, so that a
+//! renamed folder is noticed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-/// The folder of the crate whose test runs, as Cargo says when it runs it: checkouts at several places may share what is compiled.
+/// The folder of the crate whose test runs, as Cargo sets it for the run: several checkouts may share compiled code.
 ///
 /// # Panics
 ///
@@ -22,7 +23,7 @@ pub fn crate_folder() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR").expect("cargo runs the test").into()
 }
 
-/// Runs every file of `folder` with `run`, which returns what the file should be.
+/// Runs every file of `folder` with `run`, which returns the wanted content of the file.
 ///
 /// # Panics
 ///
@@ -47,8 +48,8 @@ pub fn check_folder(folder: &Path, at_least: usize, run: impl Fn(&Path, &str) ->
     }
 }
 
-/// Runs the commands of a script, the lines that start with `> `, and returns the script with what they did: `run` appends that for one command, in
-/// lines. Comments stay where they are.
+/// Runs the commands of a script, which are the lines that start with `> `, and returns the script with their effects:
+/// for each command, `run` appends its effects as lines. Comments stay in their places.
 pub fn run_commands(script: &str, mut run: impl FnMut(&str, &mut String)) -> String {
     let mut out = String::new();
     let mut is_comment = false;

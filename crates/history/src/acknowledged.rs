@@ -1,16 +1,17 @@
 //! No acknowledged write is lost, and every value found was written.
 //!
-//! Always true: a write of unknown outcome may be there or not. Left out: order and time, which [`crate::check_linearizable`] judges.
+//! Always true: a write with an unknown outcome may be present or absent. Left out: order and time, which
+//! [`crate::check_linearizable`] checks.
 
 use crate::violation::Violation;
 use std::collections::BTreeMap;
 
-/// One write of a key that is only ever written with this one value.
+/// The write of a key that is written with one value only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Insert {
     /// The key.
     pub key: u64,
-    /// Its value. A retry writes the same.
+    /// The written value. A retry writes the same value.
     pub value: u64,
     /// Whether the write was acknowledged; if not, it may have happened or not.
     pub acknowledged: bool,

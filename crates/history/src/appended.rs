@@ -1,6 +1,7 @@
 //! A list that clients only appended to, each value once.
 //!
-//! Always true: an append with an unknown outcome may be there or not; of two concurrent appends either may come first.
+//! Always true: an append with an unknown outcome may be present or absent; two concurrent appends may be in either
+//! order.
 
 use crate::operation::Ended;
 use crate::violation::Violation;
@@ -19,8 +20,8 @@ pub struct Append {
     pub answered_ns: u64,
 }
 
-/// Checks that each acknowledged append is in `list` once, that no refused one is, and that an append that was
-/// acknowledged before another was sent stands before it.
+/// Checks that `list` contains each acknowledged append once and no refused one, and that an append which was
+/// acknowledged before another one was sent comes before it.
 pub fn check_appended(appends: &[Append], list: &[u64]) -> Result<(), Violation> {
     let wrong = |reason: String| Err(Violation::List { reason, found: list.to_vec() });
     let mut places = BTreeMap::new();
@@ -47,8 +48,8 @@ pub fn check_appended(appends: &[Append], list: &[u64]) -> Result<(), Violation>
     }
 }
 
-/// A contradiction between the list and the order of the appends. Goes through the appends by the time of sending, and
-/// tracks the last place among those answered by then.
+/// A contradiction between the list and the order of the appends. Examines the appends by the time of sending, and
+/// tracks the last position among those that were answered by then.
 fn out_of_order(done: &mut [(Append, usize)]) -> Option<String> {
     let mut by_answer: Vec<(Append, usize)> = done.to_vec();
     by_answer.sort_by_key(|(append, _)| append.answered_ns);
@@ -78,8 +79,8 @@ pub struct Several {
     pub ended: Ended,
 }
 
-/// Checks that an acknowledged write to several places is in all of them, and a refused one in none. `found`: in how
-/// many places each number is.
+/// Checks that an acknowledged write to several places is in all of them, and a refused one in none. `found`: the
+/// number of places that contain each number.
 pub fn check_several(writes: &[Several], found: &BTreeMap<u64, usize>, places: usize) -> Result<(), Violation> {
     for write in writes {
         let count = found.get(&write.number).copied().unwrap_or(0);

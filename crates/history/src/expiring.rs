@@ -1,8 +1,8 @@
-//! Cells with a TTL: readable as long as it lasts, and not after it.
+//! Cells with a TTL: readable during their lifetime, and not afterwards.
 //!
-//! Always true: each cell is written once. A write with an unknown outcome may be there or not; once the cell was seen,
-//! it was written by then, so it expires no later than its TTL after that. Expiry is counted in whole seconds and by
-//! other clocks, so the caller adds a margin on both sides.
+//! Always true: each cell is written once. A write with an unknown outcome may be present or absent; a cell that was
+//! seen was written before that, so it expires no later than its TTL afterwards. Expiry is counted in whole seconds and
+//! by other clocks, so the caller adds a margin on both sides.
 
 use crate::operation::Ended;
 use crate::violation::Violation;
@@ -53,7 +53,7 @@ pub fn check_expiring(writes: &[Expiring], looks: &[Look], margin_ns: u64) -> Re
             }
             continue;
         };
-        // By when it was there, if that is known.
+        // The time before which the cell existed, if that is known.
         let answered = (write.ended == Ended::Done).then_some(write.answered_ns);
         let there_ns = [answered, first_seen.get(&look.key).copied()].into_iter().flatten().min();
         let since = |earlier_ns: u64| look.sent_ns.saturating_sub(earlier_ns) / 1_000_000;

@@ -1,17 +1,18 @@
-//! Whether the operations of one key behaved like a register: prepared, then by zones (fast and readable), then by search (exact).
+//! Checks whether the operations of one key behaved like a register: prepares them, checks zones (fast and readable),
+//! then searches (exact).
 
 use crate::operation::Operation;
 use crate::prepare::{Failure, prepare};
 use crate::search::{NoOrder, search};
 use crate::zones::check_zones;
 
-/// The violation found on one key.
+/// The finding about one key.
 pub(crate) enum Verdict {
-    /// Some operations, in few words.
+    /// These operations contradict each other.
     Contradiction(Failure),
-    /// No order reaches the end of this operation (by place).
+    /// No order reaches the end of this operation (an index).
     NoOrder(usize),
-    /// Unknown.
+    /// The budget did not suffice.
     Undecided,
 }
 

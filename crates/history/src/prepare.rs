@@ -22,7 +22,7 @@ pub(crate) type ValueId = usize;
 /// Stands for every value without an observer.
 pub(crate) const UNOBSERVED: ValueId = 0;
 
-/// Absence, which every key begins with.
+/// Absence, the initial value of every key.
 pub(crate) const ABSENT: ValueId = 1;
 
 /// The effect of an operation on a state.
@@ -44,11 +44,11 @@ pub(crate) struct Required {
     pub start_ns: u64,
     pub end_ns: u64,
     pub step: Step,
-    /// Its place in the key's operations.
+    /// Its index among the key's operations.
     pub source: usize,
 }
 
-/// Alike operations, each of which took effect at some time after its start, or never.
+/// Equal operations, each of which took effect at some time after its start, or never.
 #[derive(Debug)]
 pub(crate) struct Optional {
     pub step: Step,
@@ -78,7 +78,7 @@ pub(crate) struct Prepared {
     pub has_conflicts: bool,
 }
 
-/// Why a key's history cannot be, and the operations (by place) that show it.
+/// Why a key's history is impossible, and the operations (their indexes) that show it.
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub reason: String,
@@ -89,7 +89,7 @@ pub(crate) struct Failure {
 #[derive(Default, Clone)]
 struct Sightings {
     producers: Vec<usize>,
-    /// End and place of the first operation known to have seen it.
+    /// End and index of the first operation known to have seen it.
     first: Option<(u64, usize)>,
 }
 
@@ -98,7 +98,7 @@ struct Preparation<'a> {
     numbers: BTreeMap<Value, ValueId>,
     values: Vec<Value>,
     sightings: Vec<Sightings>,
-    /// For each operation the time by which it certainly took effect, if it did.
+    /// For each operation the time before which it certainly took effect, if it did.
     ends_ns: Vec<Option<u64>>,
 }
 
@@ -148,7 +148,8 @@ impl Preparation<'_> {
             let number = self.number(value);
             self.sightings[number].producers.push(place);
             if matches!(operation.action, Action::CompareAndSet { expected, .. } if expected == value) {
-                // It leaves the value that it found, so it is not that value's only writer in this sense.
+                // A compare-and-set from a value to itself needs another writer of that value, so it must not count as
+                // the only one.
                 self.sightings[number].producers.push(place);
             }
         }
@@ -164,7 +165,7 @@ impl Preparation<'_> {
         is_earliest
     }
 
-    /// Gives every writer of a value that was seen the end that follows from it, the earliest sighting first.
+    /// Gives every writer of a seen value the end that follows from the sighting, the earliest sighting first.
     fn resolve(&mut self) -> Result<(), Failure> {
         let firsts = self.sightings.iter().enumerate();
         let mut queue: BinaryHeap<_> =

@@ -1,10 +1,10 @@
 //! Records the requests and answers of several clients, on one clock.
 //!
 //! Always true: an operation's start is taken before [`Recorder::begin`] returns, and its end when [`Recorder::finish`]
-//! is called. So if the request is sent after the former and the answer was read before the latter, its interval covers
-//! the time in which it can have happened. An operation that was begun and never finished has an unknown outcome. The
-//! number of operations is bounded: beyond it `begin` refuses, and the client must stop, since an operation that is not
-//! recorded makes the history of its key worthless.
+//! is called. So if the request is sent after the first call and the answer is read before the second, the interval
+//! contains the moment at which the operation took effect. An operation that was begun and never finished has an
+//! unknown outcome. The number of operations is bounded: beyond it `begin` fails, and the client must stop, since an
+//! operation that is not recorded makes the history of its key worthless.
 
 use crate::operation::{Action, Operation, Value};
 use diorite_base::Clock;
@@ -40,7 +40,7 @@ pub enum Outcome {
     /// A compare-and-set was not applied because the key held this value, which is recorded as a read. The caller has
     /// checked that it is not the expected one.
     Conflict(Value),
-    /// It has certainly not happened and never will: as if it had not been asked.
+    /// The request certainly had no effect and never will have one, as if it had not been sent.
     NotDone,
     /// Unknown: a timeout, or a broken connection.
     Unknown,
@@ -56,7 +56,7 @@ pub struct Full(pub usize);
 #[must_use = "an operation that is not finished has an unknown outcome"]
 pub struct Ticket(usize);
 
-/// A history in the making, shared by all clients.
+/// A history that is being recorded, shared by all clients.
 pub struct Recorder {
     clock: Arc<dyn Clock>,
     capacity: usize,
@@ -78,7 +78,7 @@ impl Recorder {
         Self { clock, capacity, operations: Mutex::new(Vec::new()) }
     }
 
-    /// To be called before the request is sent.
+    /// Begins an operation. Call it before the request is sent.
     pub fn begin(&self, client: u32, key: u64, request: Request) -> Result<Ticket, Full> {
         let mut operations = self.operations.lock();
         if operations.len() >= self.capacity {
@@ -89,7 +89,7 @@ impl Recorder {
         Ok(Ticket(operations.len() - 1))
     }
 
-    /// To be called after the answer was read.
+    /// Ends an operation. Call it after the answer was read.
     pub fn finish(&self, ticket: Ticket, outcome: Outcome) {
         let end_ns = self.clock.monotonic_ns();
         self.operations.lock()[ticket.0].answer = Some((end_ns, outcome));
@@ -100,12 +100,12 @@ impl Recorder {
         self.operations.lock().len()
     }
 
-    /// Whether nothing was asked yet.
+    /// Whether no operation was begun.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The history so far. An operation that is under way has an unknown outcome.
+    /// The history so far. An operation that was not finished has an unknown outcome.
     pub fn operations(&self) -> Vec<Operation> {
         self.operations.lock().iter().filter_map(Entry::operation).collect()
     }

@@ -24,10 +24,10 @@ pub(crate) const MOST_OPEN: usize = 128;
 /// A set of open operations, by slot.
 type Slots = u128;
 
-/// How a search ends, other than well.
+/// Why a search finds no order.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum NoOrder {
-    /// No order exists: none reaches the end of this operation (by place).
+    /// No order exists: none reaches the end of this operation (an index).
     At(usize),
     /// The budget did not suffice.
     Undecided,
@@ -128,7 +128,7 @@ impl Open {
         }
     }
 
-    /// The slot, if there is one.
+    /// The slot of the operation, if it gets one.
     fn add(&mut self, prepared: &Prepared, step: Step) -> Option<usize> {
         let slot = self.free.trailing_zeros() as usize;
         if slot >= MOST_OPEN {

@@ -7,7 +7,8 @@ use thiserror::Error;
 /// The most operations and keys that one message prints.
 const SHOWN: usize = 40;
 
-/// Why a history does not pass. Only [`Violation::Undecided`] and [`Violation::Malformed`] leave open whether the database is wrong.
+/// Why a history does not pass. After [`Violation::Undecided`] and [`Violation::Malformed`] the database may still be
+/// right.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum Violation {
     /// No order of the key's operations agrees with the answers and with real time.
@@ -20,7 +21,7 @@ pub enum Violation {
         /// Operations that cannot all be as they were answered, by start.
         excerpt: Vec<Operation>,
     },
-    /// Acknowledged writes are not there, or not as they were written.
+    /// Acknowledged writes are missing, or have other values.
     #[error("{} acknowledged writes are lost:{}", lost.len(), listed_keys(lost))]
     LostWrites {
         /// Key, acknowledged value, found value.
@@ -52,7 +53,7 @@ pub enum Violation {
         /// The list.
         found: Vec<u64>,
     },
-    /// A write to several places is in some of them only, or in any although it was refused.
+    /// A write to several places is in some of them only, or is in some although it was refused.
     #[error("write {number} has ended as {ended:?} and is in {found} of {places} places")]
     Several {
         /// The number written.
@@ -61,7 +62,7 @@ pub enum Violation {
         ended: Ended,
         /// The number of places where it is.
         found: usize,
-        /// In how many it was to be.
+        /// The number of places that it was written to.
         places: usize,
     },
     /// A cell with a lifetime was not there during it, or was there after it.
@@ -80,7 +81,7 @@ pub enum Violation {
         /// The value of each part.
         parts: Vec<Value>,
     },
-    /// The budget did not suffice. Not a pass.
+    /// The budget did not suffice, so this is no pass.
     #[error(
         "undecided: key {key} needs more than {budget} configurations, or has more than {} operations at once",
         crate::search::MOST_OPEN
@@ -88,17 +89,17 @@ pub enum Violation {
     Undecided {
         /// The key.
         key: u64,
-        /// Configurations looked at.
+        /// Configurations visited.
         budget: usize,
     },
-    /// The history itself is wrong: the test has to be mended.
+    /// The history itself is wrong: the test has to be corrected.
     #[error("not a history: {0}")]
     Malformed(String),
 }
 
 fn listed(excerpt: &[Operation]) -> String {
     let mut text = String::new();
-    // The end of an excerpt is where it becomes impossible.
+    // An excerpt becomes impossible at its end.
     let skipped = excerpt.len().saturating_sub(SHOWN);
     if skipped > 0 {
         let _ = write!(text, "\n  ({skipped} earlier operations)");

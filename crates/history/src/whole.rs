@@ -1,9 +1,9 @@
-//! Values that only batches write together are read together.
+//! Checks that values which are written only together are read together.
 
 use crate::operation::Value;
 use crate::violation::Violation;
 
-/// Checks that the parts found by one read of one key are of one write; returns their value. An absent part is `None`.
+/// Checks that the parts found by one read of a key belong to one write; returns their value. An absent part is `None`.
 pub fn check_whole(key: u64, parts: &[Value]) -> Result<Value, Violation> {
     let first = parts.first().copied().flatten();
     if parts.iter().all(|part| *part == first) {

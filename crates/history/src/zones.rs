@@ -10,7 +10,7 @@
 use crate::operation::{Operation, shown};
 use crate::prepare::{ABSENT, Facts, Failure, Prepared, Required, Step, ValueId};
 
-/// All that wrote or saw one value.
+/// All operations that wrote or saw one value.
 #[derive(Clone, Copy)]
 struct Cluster {
     value: ValueId,
@@ -75,7 +75,7 @@ pub(crate) fn check_zones(operations: &[Operation], prepared: &Prepared) -> Resu
     Ok(())
 }
 
-/// `zone` was current while `other` was.
+/// The failure that `zone` and `other` were current at the same time.
 fn failure(operations: &[Operation], values: &[Facts], zone: &Cluster, other: &Cluster) -> Failure {
     let name = |cluster: &Cluster| shown(values[cluster.value].value);
     let reason = format!(

@@ -1,12 +1,12 @@
-//! A cluster of nodes on this machine, remembered in a directory between commands.
+//! A cluster of nodes on this machine, recorded in a directory between commands.
 //!
-//! `<directory>/cluster.json` says what the cluster is; node K has `node-K/data`, `node-K/log.txt` and, once it has been
-//! started, `node-K/process.json` with the identity of its process. `certs` has the certificates of its nodes.
+//! `<directory>/cluster.json` describes the cluster; node K has `node-K/data`, `node-K/log.txt` and, once it has been
+//! started, `node-K/process.json` with the identity of its process. `certs` has the certificates of the nodes.
 //!
-//! Always true: a directory that holds anything else is never made a cluster; only what was made here is removed; of the
-//! commands that start, stop or remove nodes one at a time works on a directory.
+//! Always true: a directory that contains anything else never becomes a cluster; only files of the cluster are removed;
+//! of the commands that start, stop or remove nodes, only one at a time works on a directory.
 //!
-//! Left out: taking nodes out of a cluster that goes on.
+//! Left out: removing single nodes from a cluster.
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
@@ -34,20 +34,20 @@ const CERTS_DAYS: u32 = 3_650;
 const FORMAT: u32 = 1;
 /// Nodes of a new cluster, and its replication factor.
 const DEFAULT_NODES: u32 = 3;
-/// More processes than any machine can sensibly hold.
+/// More processes than any machine can run well.
 const MAX_NODES: u32 = 99;
-/// How long tablets may be without leaders after all nodes are ready.
+/// How long tablets may lack leaders after all nodes are ready.
 const LEADERS_TIMEOUT: Duration = Duration::from_secs(10);
-/// Flags of `diorite start` that belong to the cluster.
+/// Options of `diorite start` that the cluster sets.
 const RESERVED: [&str; 8] =
     ["--certs", "--data-dir", "--listen", "--join", "--rf", "--cql-port", "--node-port", "--http-port"];
 
-/// What a cluster is to be; what is not given stays as it is, or is the default.
+/// The wanted shape of a cluster. Absent values stay as they are, or have their defaults.
 #[derive(Debug, Clone, Default)]
 pub struct Plan {
     pub nodes: Option<u32>,
     pub replication: Option<u32>,
-    /// Zones that the nodes are in by turns; none: each node says nothing of its zone.
+    /// The number of zones, to which the nodes belong in turn; `None`: nodes are started without a zone.
     pub zones: Option<u32>,
     /// The address of the first node.
     pub address: Option<Ipv4Addr>,
@@ -102,7 +102,8 @@ impl Cluster {
         Ok(Self { directory, description })
     }
 
-    /// The cluster in `directory` as `plan` wants it: made if there is none, grown if it wants more nodes.
+    /// The cluster in `directory`, in the shape that `plan` describes: created if there is none, and enlarged if more
+    /// nodes are wanted.
     pub fn prepare(directory: &Path, plan: &Plan) -> Result<Self, LocalError> {
         plan.check()?;
         if directory.join(DESCRIPTION).exists() {
@@ -130,7 +131,7 @@ impl Cluster {
         nth_address(description.first_address, nodes)?;
         let directory = std::path::absolute(directory).map_err(|error| LocalError::file(directory, error))?;
         let cluster = Self { directory, description };
-        // Before anything is written: a cluster that cannot start should not be there.
+        // Checked before anything is written: a cluster that cannot start should not be created.
         for number in cluster.numbers() {
             check_ports(cluster.address(number)?)?;
         }
@@ -158,7 +159,7 @@ impl Cluster {
         write_json(&self.directory.join(DESCRIPTION), &self.description)
     }
 
-    /// Where it is.
+    /// The cluster's directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
@@ -173,13 +174,13 @@ impl Cluster {
         1..=self.description.nodes
     }
 
-    /// The address of a node.
+    /// The address of node `number`.
     pub fn address(&self, number: u32) -> Result<IpAddr, LocalError> {
         self.check(number)?;
         nth_address(self.description.first_address, number)
     }
 
-    /// The log of a node.
+    /// The path of the log of node `number`.
     pub fn log(&self, number: u32) -> Result<PathBuf, LocalError> {
         self.check(number)?;
         Ok(self.node_directory(number).join("log.txt"))
@@ -197,7 +198,7 @@ impl Cluster {
         self.directory.join(format!("node-{number}"))
     }
 
-    /// The process of a node, if it runs.
+    /// The process of node `number`, if it runs.
     pub fn process(&self, number: u32) -> Result<Option<NodeProcess>, LocalError> {
         self.check(number)?;
         let path = self.node_directory(number).join(PROCESS);
@@ -206,7 +207,7 @@ impl Cluster {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(LocalError::file(&path, error)),
         };
-        // A file that was cut off by a crash of the machine names no process that still runs.
+        // A file that was truncated by a crash of the machine names no process that still runs.
         let identity = serde_json::from_str::<ProcessIdentity>(&text).ok();
         Ok(identity.filter(|identity| identity.stat().is_some()).map(NodeProcess::known))
     }
@@ -215,7 +216,8 @@ impl Cluster {
         self.process(number)?.ok_or(LocalError::NotRunning(number))
     }
 
-    /// Starts the nodes named that do not run; returns their numbers. A new cluster's first node is ready before others join it.
+    /// Starts those of the given nodes that do not run; returns their numbers. A new cluster's first node is ready
+    /// before others join it.
     pub async fn start(&self, numbers: &[u32], executable: &Path, wait: bool) -> Result<Vec<u32>, LocalError> {
         let mut missing = Vec::new();
         for &number in numbers {
@@ -279,8 +281,8 @@ impl Cluster {
         Ok(vec!["--certs".to_owned(), node.display().to_string()])
     }
 
-    /// Waits until tablets have leaders again, which may take longer than that their nodes are ready; whether they have. How many
-    /// tablets there are is not known from outside: at least as many as any node has.
+    /// Waits until tablets have leaders again, which may take longer than the nodes take to become ready; returns
+    /// whether they have. The number of tablets is not known here: it is at least that of any node.
     pub async fn wait_for_leaders(&self) -> Result<bool, LocalError> {
         const STEP: Duration = Duration::from_millis(50);
         for _ in 0..LEADERS_TIMEOUT.as_millis() / STEP.as_millis() {
@@ -295,7 +297,7 @@ impl Cluster {
         Ok(false)
     }
 
-    /// SIGTERM, and waits. Whether the node ran.
+    /// Sends SIGTERM and waits for the end. Returns whether the node was running.
     pub async fn stop(&self, number: u32) -> Result<bool, LocalError> {
         match self.process(number)? {
             Some(mut process) => process.stop().await.map(|()| true),
@@ -309,8 +311,8 @@ impl Cluster {
     }
 
     /// SIGSTOP: the node does nothing, and its connections stay open.
-    pub fn pause(&self, number: u32) -> Result<(), LocalError> {
-        self.running(number)?.identity().signal(Signal::STOP).map(|_| ())
+    pub async fn pause(&self, number: u32) -> Result<(), LocalError> {
+        self.running(number)?.pause().await
     }
 
     /// SIGCONT.
@@ -318,7 +320,7 @@ impl Cluster {
         self.running(number)?.identity().signal(Signal::CONT).map(|_| ())
     }
 
-    /// What every node is doing.
+    /// The state of every node.
     pub async fn status(&self) -> Result<Vec<NodeStatus>, LocalError> {
         let mut asked = Vec::new();
         for number in self.numbers() {
@@ -328,7 +330,8 @@ impl Cluster {
         Ok(futures::future::join_all(asked).await)
     }
 
-    /// Kills every node and removes what was made. Whether the directory is gone: it stays if it holds anything else.
+    /// Kills every node and removes the files of the cluster. Returns whether the directory is gone: it stays if it
+    /// contains anything else.
     pub async fn destroy(self) -> Result<bool, LocalError> {
         for number in self.numbers() {
             if let Some(mut process) = self.process(number)? {
@@ -341,7 +344,7 @@ impl Cluster {
         }
         let certs = self.directory.join(CERTS);
         remove(&certs, std::fs::remove_dir_all(&certs))?;
-        // The description last: until then the command can be repeated.
+        // The description is removed last: until then the command can be repeated.
         for name in [LOCK, DESCRIPTION] {
             let path = self.directory.join(name);
             remove(&path, std::fs::remove_file(&path))?;
@@ -361,7 +364,7 @@ fn remove(path: &Path, removed: std::io::Result<()>) -> Result<(), LocalError> {
     }
 }
 
-/// Writes a file as a whole or not at all.
+/// Writes a whole file, or none.
 fn write_json(path: &Path, value: &impl Serialize) -> Result<(), LocalError> {
     let text = serde_json::to_string_pretty(value).map_err(|error| LocalError::file(path, error.into()))?;
     let next = path.with_extension("next");
@@ -387,7 +390,7 @@ impl Plan {
 }
 
 impl Description {
-    /// With what `plan` changes; refuses what cannot change.
+    /// The description with the changes of `plan`; refuses changes of what cannot change.
     fn changed(&self, plan: &Plan, directory: &Path) -> Result<Self, LocalError> {
         let refuse = |what: String| {
             let directory = directory.display();
@@ -426,7 +429,7 @@ mod tests {
 
     use super::*;
 
-    /// Nodes on addresses of one test: whether their ports are free is found out by opening them.
+    /// Nodes on addresses of one test, whose ports are free.
     fn plan(test: u8, nodes: u32) -> Plan {
         Plan { nodes: Some(nodes), address: Some(Ipv4Addr::new(127, 78, test, 1)), ..Plan::default() }
     }

@@ -1,7 +1,7 @@
 //! `diorite local`: the command line, and what it prints.
 //!
-//! Always true: with `--json` nothing but the JSON goes to standard output; a command that changes something says what it
-//! did, or why it did not; `destroy` asks a person, and refuses if there is none to ask.
+//! Always true: with `--json` only JSON is written to standard output; a command that changes something prints what it
+//! did, or why it did not; `destroy` asks the user, and refuses if it cannot ask.
 
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::net::Ipv4Addr;
@@ -25,7 +25,7 @@ pub struct LocalArguments {
     pub dir: Option<PathBuf>,
 }
 
-/// What to do with the cluster.
+/// The subcommand.
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum LocalCommand {
     /// Start a cluster, or those of its nodes that do not run, and wait until all are ready.
@@ -62,7 +62,7 @@ pub enum LocalCommand {
         /// Number of the node, from 1.
         #[arg(value_name = "N")]
         node: u32,
-        /// Go on printing what is added, until Ctrl-C.
+        /// Continue with new lines, until Ctrl-C.
         #[arg(long, short)]
         follow: bool,
         /// Print only the last lines, this many.
@@ -111,9 +111,9 @@ pub struct UpArguments {
     pub start_flags: Vec<String>,
 }
 
-/// Runs the command; nodes are started as `executable start`.
+/// Runs the command. Nodes are started as `executable start`.
 pub fn run(arguments: LocalArguments, executable: &Path) -> Result<(), LocalError> {
-    // Here and not in the caller: the code of a future is compiled in the crate that runs it.
+    // The runtime is built here and not by the caller: a future is compiled in the crate that runs it.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(LocalError::Threads)?.block_on(carry_out(arguments, executable))
 }
@@ -154,7 +154,11 @@ async fn carry_out(arguments: LocalArguments, executable: &Path) -> Result<(), L
         }
         LocalCommand::Pause(numbers) => {
             let cluster = Cluster::open(&directory)?;
-            each(&numbers.nodes, |number| cluster.pause(number).map(|()| "is paused"))
+            for number in numbers.nodes {
+                cluster.pause(number).await?;
+                print(&format!("node {number} is paused\n"))?;
+            }
+            Ok(())
         }
         LocalCommand::Resume(numbers) => {
             let cluster = Cluster::open(&directory)?;
@@ -165,7 +169,7 @@ async fn carry_out(arguments: LocalArguments, executable: &Path) -> Result<(), L
     }
 }
 
-/// Opens a cluster to change it. Looks first, so that no lock file is left where there is none.
+/// Opens a cluster to change it. Checks first that there is one, so that no lock file is left in another directory.
 fn locked(directory: &Path) -> Result<(Cluster, std::fs::File), LocalError> {
     Cluster::open(directory)?;
     let lock = Cluster::lock(directory)?;
@@ -176,7 +180,7 @@ fn each(numbers: &[u32], act: impl Fn(u32) -> Result<&'static str, LocalError>) 
     numbers.iter().try_for_each(|&number| print(&format!("node {number} {}\n", act(number)?)))
 }
 
-/// The per-user directory, given a way to read the environment.
+/// The default directory of the user. `variable` reads the environment.
 fn default_directory(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf, LocalError> {
     let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
     let data =
@@ -199,7 +203,7 @@ async fn up(directory: &Path, arguments: UpArguments, executable: &Path) -> Resu
     };
     let prepared = Cluster::prepare(directory, &plan);
     if prepared.is_err() {
-        // Leaves nothing in a directory that is not a cluster's; fails if it holds anything else, as it should.
+        // Leaves nothing in a directory that is no cluster's; fails, as it should, if that contains anything else.
         leave_no_trace(directory);
     }
     let cluster = prepared?;
@@ -224,7 +228,7 @@ fn leave_no_trace(directory: &Path) {
     }
 }
 
-/// What a person wants to know next.
+/// How to connect to the cluster, and the next commands.
 fn connect_hint(cluster: &Cluster, nodes: &[NodeStatus], seconds: f64) -> String {
     let addresses: Vec<String> = nodes.iter().map(|node| node.address.to_string()).collect();
     let first = addresses.first().map_or("", String::as_str);
@@ -248,7 +252,7 @@ fn status_json(cluster: &Cluster, nodes: &[NodeStatus]) -> String {
     format!("{value:#}\n")
 }
 
-/// One line per node, columns under their names.
+/// A table with one line for each node.
 fn status_table(nodes: &[NodeStatus]) -> String {
     let names = ["node", "address", "pid", "state", "uptime", "memory", "tablets", "leaders"];
     let rows = nodes.iter().map(|node| {
@@ -274,7 +278,7 @@ async fn logs(path: &Path, lines: Option<usize>, follow: bool) -> Result<(), Loc
     loop {
         let copied = std::io::copy(&mut file, &mut std::io::stdout().lock());
         match copied.and_then(|_| std::io::stdout().flush()) {
-            // Whoever read it has seen enough.
+            // The reader has closed its end, for example `head`.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
             Err(error) => return Err(fail(error)),
             Ok(()) if !follow => return Ok(()),
@@ -283,7 +287,7 @@ async fn logs(path: &Path, lines: Option<usize>, follow: bool) -> Result<(), Loc
     }
 }
 
-/// Where the last `lines` lines of the file begin.
+/// The position at which the last `lines` lines of the file begin.
 fn start_of_last_lines(file: &mut std::fs::File, lines: usize) -> std::io::Result<u64> {
     const BLOCK: u64 = 64 << 10;
     let end = file.seek(SeekFrom::End(0))?;
@@ -295,7 +299,7 @@ fn start_of_last_lines(file: &mut std::fs::File, lines: usize) -> std::io::Resul
         file.take(position - start).read_to_end(&mut block)?;
         for (offset, _) in block.iter().enumerate().rev().filter(|&(_, &byte)| byte == b'\n') {
             let next = start + offset as u64 + 1;
-            // The newline that ends the file ends its last line and begins none.
+            // The newline at the end of the file begins no line.
             if next < end {
                 found += 1;
                 if found == lines {

@@ -1,11 +1,13 @@
-//! HTTP questions and orders to a node.
+//! HTTP requests to a node.
 //!
-//! Always true: a question whose answer does not come within two seconds, or is not 200, has no answer (`None`); an order has
-//! thirty seconds, and its error says why it was not carried out; at most 16 MiB are read; no proxy is asked. Where nodes ask for passwords, the role and the
-//! password are those of the environment, as for `diorite admin`: `DIORITE_USER` and `DIORITE_PASSWORD`.
+//! Always true: a question that is not answered within two seconds, or not with status 200, has no answer (`None`); an
+//! order has thirty seconds, and its error says why it was not carried out; at most 16 MiB are read; no proxy is used.
+//! Where nodes require passwords, the role and the password are those of the environment, as for `diorite admin`:
+//! `DIORITE_USER` and `DIORITE_PASSWORD`.
 //!
-//! The requests are carried out by `ureq`, which blocks, on tokio's threads for such work. Not the client of `diorite admin` (`admin::client`), which is on `ureq`,
-//! too: it tries several nodes and waits for a minute, and this crate links nothing of the server.
+//! `ureq` carries out the requests. It blocks, so it runs on tokio's threads for blocking work. The client of `diorite
+//! admin` (`admin::client`) uses `ureq` too, but tries several nodes and waits for a minute; this crate links nothing
+//! of the server.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -21,16 +23,16 @@ const QUESTION_TIMEOUT: Duration = Duration::from_secs(2);
 const ORDER_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_ANSWER_BYTES: u64 = 16 << 20;
 
-/// Why an order was not carried out, or nobody knows whether it was.
+/// Why an order was not carried out, or why that is not known.
 #[derive(Debug, Error)]
 pub enum HttpError {
-    /// No answer, or not all of it.
+    /// No answer, or an incomplete one.
     #[error("{address}: {error}")]
     NoAnswer { address: IpAddr, error: Box<ureq::Error> },
     /// An answer with another status than 200.
     #[error("{address}: {status} {body}")]
     Refused { address: IpAddr, status: StatusCode, body: String },
-    /// The runtime ends.
+    /// The runtime is ending.
     #[error("{address}: interrupted")]
     Interrupted { address: IpAddr },
 }
@@ -62,7 +64,7 @@ fn with_login<B>(request: ureq::RequestBuilder<B>) -> ureq::RequestBuilder<B> {
     }
 }
 
-/// Keeps no connection: the node may have been killed by the next request.
+/// Keeps no connections: the node may be killed before the next request.
 fn agent(timeout: Duration) -> ureq::Agent {
     let config = ureq::Agent::config_builder().timeout_global(Some(timeout)).http_status_as_error(false);
     config.max_idle_connections(0).proxy(None).build().new_agent()
@@ -89,7 +91,7 @@ pub async fn is_ready(address: IpAddr) -> bool {
     get(address, "/health/ready").await.is_some()
 }
 
-/// The sum of a metric over its labels, of OpenMetrics text; `None` if it is not there.
+/// The sum of a metric over its labels, in OpenMetrics text; `None` if the text does not contain it.
 pub fn metric(text: &str, name: &str) -> Option<f64> {
     let values = text.lines().filter_map(|line| {
         let rest = line.strip_prefix(name)?;

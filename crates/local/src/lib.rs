@@ -1,10 +1,13 @@
-//! Node processes on this machine: `diorite local`, a cluster in one command, and what the benchmarks use to start servers.
+//! Node processes on this machine: `diorite local`, which starts a cluster with one command, and the functions with
+//! which the benchmarks start servers.
 //!
-//! A node is started as [`NodeOptions`] says and is then a [`NodeProcess`]; a [`Cluster`] is a directory that remembers
-//! such nodes between commands. It is a client of the server: all it knows of a node is its command line, its HTTP port and `/proc`.
+//! A node is started with [`NodeOptions`] and becomes a [`NodeProcess`]; a [`Cluster`] is a directory that records such
+//! nodes between commands. This crate is a client of the server: it uses only a node's command line, its HTTP port and
+//! `/proc`.
 //!
-//! Always true: a signal reaches the process that was started here or nobody, whatever became of its number; nothing is
-//! removed but what was made here; a node that does not come up is reported with the end of its log.
+//! Always true: a signal reaches the process that was started here or none, even if its process id is in use again;
+//! only files that were created here are removed; a node that does not become ready is reported with the end of its
+//! log.
 //!
 //! Left out: nodes on other machines, and operating systems other than Linux.
 
@@ -26,11 +29,11 @@ pub use node::{NodeOptions, free_address, membership, nth_address, share, wait_u
 pub use process::{NodeProcess, ProcessIdentity, ProcessStat, parse_stat};
 pub use status::{NodeState, NodeStatus, node_status};
 
-/// Where CQL is served.
+/// The port for CQL.
 pub const CQL_PORT: u16 = 9042;
-/// Where nodes talk to each other.
+/// The port between nodes.
 pub const NODE_PORT: u16 = 7100;
-/// Where metrics and health are.
+/// The port for metrics and health.
 pub const HTTP_PORT: u16 = 7000;
 
 /// How long a node may take until it is ready. Opening a large store takes a while.
@@ -38,13 +41,13 @@ pub const READY_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a node may take to stop.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// What went wrong.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LocalError {
-    /// The flags cannot be followed.
+    /// The arguments cannot be carried out.
     #[error("{0}")]
     Arguments(String),
-    /// The directory is not what the command needs.
+    /// The directory cannot be used for the command.
     #[error("{0}")]
     Directory(String),
     /// A port that a node needs is in use.
@@ -72,16 +75,16 @@ pub enum LocalError {
     /// A command needs a node that runs.
     #[error("node {0} is not running")]
     NotRunning(u32),
-    /// The system refused.
+    /// The system refused a signal.
     #[error("cannot {what} process {pid}: {error}")]
     Process { what: &'static str, pid: u32, error: std::io::Error },
-    /// The system refused what a command needs to wait for others.
+    /// The system refused a resource that the command needs to wait.
     #[error("cannot start: {0}")]
     Threads(std::io::Error),
     /// Certificates cannot be made.
     #[error(transparent)]
     Certs(#[from] diorite_certs::CertsError),
-    /// A file or directory.
+    /// A file or directory cannot be read or written.
     #[error("{path}: {error}")]
     File { path: PathBuf, error: std::io::Error },
 }
@@ -92,7 +95,7 @@ impl LocalError {
     }
 }
 
-/// The address of the first node unless told otherwise.
+/// The default address of the first node.
 pub const FIRST_ADDRESS: Ipv4Addr = Ipv4Addr::LOCALHOST;
 
 /// Waits; the crate's only timer besides the time-outs of HTTP requests.

@@ -1,8 +1,8 @@
 //! Starting one node, and waiting until nodes serve.
 //!
-//! Always true: a node runs in a process group of its own, so Ctrl-C does not reach it, and unless its starter wants it
-//! otherwise in a session of its own, so the end of the terminal does not either; all it says is appended to its log; its
-//! ports are known to be free before it is started.
+//! Always true: a node runs in a process group of its own, so that Ctrl-C does not reach it, and by default in a
+//! session of its own, so that the end of the terminal does not either; its output is appended to its log; its ports
+//! were free just before it is started.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
@@ -17,10 +17,10 @@ use crate::{CQL_PORT, HTTP_PORT, LocalError, NODE_PORT, READY_TIMEOUT, http, pau
 
 /// How often a node is asked whether it is ready.
 const READY_STEP: Duration = Duration::from_millis(20);
-/// The last address that [`free_address`] tries, and so the most nodes that it finds room for.
+/// The last address that [`free_address`] tries, and so the most nodes for which it finds addresses.
 const LAST_FREE: u8 = 99;
-/// The nodes of a machine share its disk with everything else on it: how full that is says nothing about what may be moved
-/// from one to another. What they refuse writes at stays as it is.
+/// The nodes of a machine share its disk with everything else on it, so the free space says nothing about what can be
+/// moved from one node to another. The limit at which they refuse writes stays.
 const ON_A_SHARED_DISK: [&str; 2] = ["--move-reserve", "0"];
 
 /// How to start a node.
@@ -32,9 +32,9 @@ pub struct NodeOptions {
     pub address: IpAddr,
     /// Further arguments of `start`.
     pub arguments: Vec<String>,
-    /// Where its standard output and error go.
+    /// The file to which its standard output and error are appended.
     pub log: PathBuf,
-    /// It stays in the session of this process. Linux may divide processors between sessions first
+    /// Whether it stays in the session of this process. Linux may divide processors between sessions first
     /// (`sched_autogroup_enabled`): then the threads of two sessions wait for each other whatever their priorities are.
     pub shares_session: bool,
 }
@@ -53,7 +53,7 @@ impl NodeOptions {
             .args(["--listen", &self.address.to_string()])
             .args(ON_A_SHARED_DISK)
             .args(&self.arguments)
-            // Its log is a file.
+            // The output is a file.
             .env("NO_COLOR", "1")
             .stdin(Stdio::null())
             .stdout(log)
@@ -72,25 +72,25 @@ impl NodeOptions {
     }
 }
 
-/// The arguments of `start` that make node `number` of a cluster, from 1: the first one founds it with its replication
-/// factor, the others join at the first one's address.
+/// The arguments of `start` that make a process node `number` of a cluster, from 1: the first node founds the cluster
+/// with its replication factor, the others join at the first one's address.
 pub fn membership(number: u32, first: Ipv4Addr, replication: u32) -> Vec<String> {
     match (number, replication) {
-        // What a node on its own does anyway.
+        // These are the defaults of a single node.
         (1, 1) => Vec::new(),
         (1, _) => vec!["--rf".to_owned(), replication.to_string()],
         _ => vec!["--join".to_owned(), first.to_string()],
     }
 }
 
-/// The arguments of `start` that put node `number`, from 1, into one of so many zones, which the nodes take in turn.
+/// The arguments of `start` that put node `number`, from 1, into one of `zones` zones, which the nodes take in turn.
 pub fn zone(number: u32, zones: Option<u32>) -> Vec<String> {
     let zones = zones.filter(|&zones| zones > 0);
     zones.map_or_else(Vec::new, |zones| vec!["--zone".to_owned(), format!("zone{}", (number - 1) % zones + 1)])
 }
 
-/// The arguments of `start` for one of so many nodes on this machine: each takes its share. With more threads they would keep each other from running, and
-/// with more memory the machine would run out of it.
+/// The arguments of `start` for one of `nodes` nodes on this machine, so that each takes its share. With more threads
+/// they would delay each other, and with more memory the machine would run out of it.
 pub fn share(nodes: u32) -> Vec<String> {
     if nodes > 1 { vec!["--nodes-per-machine".to_owned(), nodes.to_string()] } else { Vec::new() }
 }
@@ -135,7 +135,7 @@ pub async fn wait_until_ready(nodes: &mut [(NodeOptions, NodeProcess)]) -> Resul
         let mut still = Vec::new();
         for (node, ready) in waiting.into_iter().zip(ready) {
             let (options, process) = &mut *node;
-            // First the process: another program may answer on a port that the node failed to take.
+            // The process is checked first: another program may answer on a port that the node could not open.
             if !process.is_running() {
                 let (address, log) = (options.address, tail(&options.log));
                 return Err(LocalError::Ended { address, status: process.exit_status(), log });
@@ -156,10 +156,10 @@ pub async fn wait_until_ready(nodes: &mut [(NodeOptions, NodeProcess)]) -> Resul
     }
 }
 
-/// The last lines of a log, on one line; where a panic has ended it, how that begins.
+/// The last lines of a log, on one line; after a panic, the lines with which it began.
 fn tail(log: &Path) -> String {
     const LINES: usize = 5;
-    // About as many as a backtrace has: a panic before that was of an earlier life.
+    // About the length of a backtrace: a panic before these lines belongs to an earlier process.
     const TRACE_LINES: usize = 150;
     let text = std::fs::read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();

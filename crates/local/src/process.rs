@@ -1,8 +1,9 @@
-//! A process that was started here, found again by a later command, and signalled.
+//! A process that was started here, and that a later command finds again and sends signals to.
 //!
-//! Always true: a process is its number *and* the moment it began, in clock ticks since a named boot, so a number that the
-//! system has given to another process is never taken for it; signals go through a descriptor of the process that was checked
-//! after it was opened. A process that has ended and that nobody has waited for counts as ended.
+//! Always true: a process is identified by its id *and* the time at which it began, in clock ticks since a named boot,
+//! so that another process with the same id is never taken for it; signals are sent through a descriptor of the
+//! process, whose identity was checked after it was opened. A process that has ended and has not been waited for counts
+//! as ended.
 
 use std::process::{Child, ExitStatus};
 use std::time::Duration;
@@ -12,10 +13,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{LocalError, pause};
 
-/// The parts of `/proc/<pid>/stat` that matter here.
+/// The fields of `/proc/<pid>/stat` that are used here.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ProcessStat {
-    /// `R`, `S`, `T` for stopped, `Z` for ended and not waited for, …
+    /// `R` (running), `S` (sleeping), `T` (stopped), `Z` (ended and not waited for), …
     pub state: char,
     /// User and system time since it began.
     pub cpu_seconds: f64,
@@ -26,7 +27,7 @@ pub struct ProcessStat {
     pub start_ticks: u64,
 }
 
-/// Reads `/proc/<pid>/stat`. The command name may contain anything, so fields are counted from its last bracket.
+/// Parses `/proc/<pid>/stat`. The command name may contain any character, so fields are counted from its last bracket.
 pub fn parse_stat(text: &str) -> Option<ProcessStat> {
     let (_, after_name) = text.rsplit_once(')')?;
     let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
@@ -47,15 +48,16 @@ fn stat(pid: u32) -> Option<ProcessStat> {
 }
 
 fn boot_id() -> String {
-    // Without it a number and a start could only coincide after a reboot, at the same tick.
+    // Without the boot id, a process of an earlier boot could be taken for this one, if it had the same id and began at
+    // the same tick.
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned()
 }
 
-/// Which process it is, for as long as the machine is not started again.
+/// The identity of a process, which is valid until the machine is started again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessIdentity {
     pub pid: u32,
-    /// In clock ticks since the boot.
+    /// When it began, in clock ticks since the boot.
     pub start_ticks: u64,
     pub boot_id: String,
 }
@@ -66,13 +68,22 @@ impl ProcessIdentity {
         Some(Self { pid, start_ticks: stat(pid)?.start_ticks, boot_id: boot_id() })
     }
 
-    /// What the process is doing; `None` if it has ended.
+    /// The process's state; `None` if it has ended.
     pub fn stat(&self) -> Option<ProcessStat> {
         let found = stat(self.pid)?;
         let same = found.start_ticks == self.start_ticks && self.boot_id == boot_id();
-        // A process whose first thread has ended holds its ports until the last one has.
+        // A process whose first thread has ended keeps its ports until the last thread has ended.
         let has_ended = matches!(found.state, 'Z' | 'X') && found.threads <= 1;
         (same && !has_ended).then_some(found)
+    }
+
+    /// Whether all of its threads are stopped by a signal.
+    fn is_paused(&self) -> bool {
+        let is_stopped = |text: String| parse_stat(&text).is_some_and(|stat| stat.state == 'T');
+        let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", self.pid)) else { return false };
+        // A thread that has ended meanwhile cannot be read and does not run.
+        let mut texts = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("stat")).ok());
+        self.stat().is_some() && texts.all(is_stopped)
     }
 
     /// How long ago it began, in seconds; `None` if it has ended.
@@ -83,7 +94,7 @@ impl ProcessIdentity {
         Some((now_s - start_s).max(0.0))
     }
 
-    /// Sends `signal`. Whether there was still a process to send it to.
+    /// Sends `signal`. Returns whether the process still existed.
     pub fn signal(&self, signal: Signal) -> Result<bool, LocalError> {
         let refuse = |error: rustix::io::Errno| LocalError::Process {
             what: "signal",
@@ -96,7 +107,8 @@ impl ProcessIdentity {
             Err(rustix::io::Errno::SRCH) => return Ok(false),
             Err(error) => return Err(refuse(error)),
         };
-        // Checked after opening: from here on the descriptor means this process, even if the number is given away.
+        // The identity is checked after opening: from here on the descriptor refers to this process, even if the id is
+        // used again.
         if self.stat().is_none() {
             return Ok(false);
         }
@@ -112,13 +124,13 @@ impl ProcessIdentity {
 #[derive(Debug)]
 pub struct NodeProcess {
     identity: ProcessIdentity,
-    /// Present if this command started it; only a parent learns the exit status.
+    /// Present if this command started it. Only a parent receives the exit status.
     child: Option<Child>,
 }
 
 impl NodeProcess {
     pub(crate) fn started(child: Child) -> Result<Self, LocalError> {
-        // A child keeps its number until it is waited for, even if it has ended already.
+        // A child keeps its id until it is waited for, even if it has ended.
         let pid = child.id();
         let gone = || LocalError::Process { what: "find", pid, error: std::io::ErrorKind::NotFound.into() };
         Ok(Self { identity: ProcessIdentity::of(pid).ok_or_else(gone)?, child: Some(child) })
@@ -129,12 +141,12 @@ impl NodeProcess {
         Self { identity, child: None }
     }
 
-    /// Which process it is.
+    /// The process's identity.
     pub fn identity(&self) -> &ProcessIdentity {
         &self.identity
     }
 
-    /// Its number.
+    /// The process id.
     pub fn pid(&self) -> u32 {
         self.identity.pid
     }
@@ -142,35 +154,45 @@ impl NodeProcess {
     /// Whether it has not ended.
     pub fn is_running(&mut self) -> bool {
         match &mut self.child {
-            // A parent is told when all threads have ended, and with which status.
+            // A parent is notified once all threads have ended, with the exit status.
             Some(child) => matches!(child.try_wait(), Ok(None)),
             None => self.identity.stat().is_some(),
         }
     }
 
-    /// How it ended, if it has and this command started it.
+    /// The exit status, if the process has ended and this command started it.
     pub fn exit_status(&mut self) -> Option<ExitStatus> {
-        // An error means that there is no such child to wait for any more; then the identity tells.
+        // An error means that this command cannot wait for the child any more.
         self.child.as_mut().and_then(|child| child.try_wait().ok().flatten())
     }
 
-    /// `kill -9`, and waits until the process is gone.
+    /// Sends SIGKILL, and waits until the process is gone.
     pub async fn kill(&mut self) -> Result<(), LocalError> {
         self.identity.signal(Signal::KILL)?;
-        self.wait_for_end(crate::STOP_TIMEOUT).await
+        self.wait_for_end().await
     }
 
-    /// SIGTERM, and waits until the process has ended. A paused process is resumed for that.
+    /// Sends SIGTERM, and waits until the process has ended. A paused process is resumed for that.
     pub async fn stop(&mut self) -> Result<(), LocalError> {
         self.identity.signal(Signal::TERM)?;
         self.identity.signal(Signal::CONT)?;
-        self.wait_for_end(crate::STOP_TIMEOUT).await
+        self.wait_for_end().await
     }
 
-    async fn wait_for_end(&mut self, timeout: Duration) -> Result<(), LocalError> {
+    /// SIGSTOP, and waits until no thread of the process runs any more: the signal alone is answered by each in its own time.
+    pub async fn pause(&mut self) -> Result<(), LocalError> {
+        self.identity.signal(Signal::STOP)?;
+        self.wait_until(|process| process.identity.is_paused() || !process.is_running()).await
+    }
+
+    async fn wait_for_end(&mut self) -> Result<(), LocalError> {
+        self.wait_until(|process| !process.is_running()).await
+    }
+
+    async fn wait_until(&mut self, is_so: impl Fn(&mut Self) -> bool) -> Result<(), LocalError> {
         const STEP: Duration = Duration::from_millis(10);
-        for _ in 0..=timeout.as_millis() / STEP.as_millis() {
-            if !self.is_running() {
+        for _ in 0..=crate::STOP_TIMEOUT.as_millis() / STEP.as_millis() {
+            if is_so(self) {
                 return Ok(());
             }
             pause(STEP).await;
@@ -213,7 +235,7 @@ mod tests {
         assert!(right.uptime_s().unwrap() < 60.0);
         let mut process = NodeProcess::known(right.clone());
         process.kill().await.unwrap();
-        // Nobody has waited for it: it is in the table of processes, and has ended all the same.
+        // The process has not been waited for: it has an entry in the table of processes, and has ended all the same.
         assert_eq!(right.stat(), None);
         assert!(!child.wait().unwrap().success());
     }
@@ -221,7 +243,8 @@ mod tests {
     #[tokio::test]
     async fn a_paused_process_can_be_stopped() {
         let mut process = NodeProcess::started(Command::new("sleep").arg("60").spawn().unwrap()).unwrap();
-        assert!(process.identity().signal(Signal::STOP).unwrap());
+        process.pause().await.unwrap();
+        assert_eq!(process.identity().stat().map(|stat| stat.state), Some('T'));
         process.stop().await.unwrap();
         assert!(process.exit_status().is_some_and(|status| !status.success()));
     }

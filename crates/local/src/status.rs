@@ -1,6 +1,7 @@
-//! What a node on this machine is doing: from its process, and from what it says of itself.
+//! The state of a node on this machine, from its process and from its own answers.
 //!
-//! Always true: a node that does not answer is shown as its process is seen from outside; what it did not say is absent.
+//! Always true: a node that does not answer is described by its process alone; values that it did not report are
+//! absent.
 
 use std::net::IpAddr;
 
@@ -13,7 +14,7 @@ use crate::process::ProcessIdentity;
 const TABLETS: &str = "diorite_disk_tablets";
 const LEADERS: &str = "diorite_tablets_led";
 
-/// What a node is doing.
+/// The state of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NodeState {
@@ -21,14 +22,14 @@ pub enum NodeState {
     Ready,
     /// Its process runs, and it does not (yet) serve requests.
     NotReady,
-    /// SIGSTOP.
+    /// It is stopped by SIGSTOP.
     Paused,
     /// There is no process.
     Stopped,
 }
 
 impl NodeState {
-    /// As it is shown.
+    /// The name of the state for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ready => "ready",
@@ -50,11 +51,11 @@ pub struct NodeStatus {
     pub resident_bytes: Option<u64>,
     /// Tablet replicas on the node.
     pub tablets: Option<u64>,
-    /// How many of them lead.
+    /// How many of these replicas lead.
     pub leaders: Option<u64>,
 }
 
-/// Asks the system, and the node itself, for its status.
+/// Reads the state of a node from the system and from the node itself.
 pub async fn node_status(number: u32, address: IpAddr, process: Option<ProcessIdentity>) -> NodeStatus {
     let stat = process.as_ref().and_then(ProcessIdentity::stat);
     let mut status = NodeStatus {

@@ -20,11 +20,11 @@ pub(crate) struct Answer {
     /// When the request was read, on the monotonic clock.
     pub(crate) arrived_ns: u64,
     pub(crate) outcome: Result<Outcome, CqlError>,
-    /// The memory that the answer is charged to, until it is encoded.
+    /// The account that the answer's memory is charged to until the answer is encoded.
     pub(crate) _held: Option<Arc<Budget>>,
 }
 
-/// The outcome of such a request, unless it fails.
+/// The outcome of a request that ran as a future and did not fail.
 pub(crate) enum Outcome {
     /// A request was carried out.
     Reply(Reply),

@@ -19,7 +19,7 @@ impl WriteSink for OneWrite {
     }
 }
 
-/// A sink for one write, and its outcome. The outcome fails if the sink is dropped unanswered.
+/// A sink for one write, and the future of its outcome. The future fails if the sink is dropped without an outcome.
 pub(crate) fn one_write() -> (Arc<dyn WriteSink>, oneshot::Receiver<Result<WriteReply, KvError>>) {
     let (sender, receiver) = oneshot::channel();
     (Arc::new(OneWrite(Mutex::new(Some(sender)))), receiver)

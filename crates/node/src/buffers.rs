@@ -1,8 +1,8 @@
 //! The memory of a connection's buffers, and its charge.
 //!
 //! Always true: an allowance for every connection is not charged (the number of connections bounds it), so that short
-//! requests do not touch an account that connections share. A buffer that is to grow beyond it is charged before. Left
-//! out: the memory of requests that run as futures (`diorite_query::budget`).
+//! requests do not touch an account that connections share. Growth beyond the allowance is charged before the buffer
+//! grows. Left out: the memory of requests that run as futures (`diorite_query::budget`).
 
 use diorite_base::account::{Account, Charge, Refused};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// The bytes that every connection may use without a charge.
 pub(crate) const ALLOWANCE_BYTES: usize = 16 << 10;
 
-/// See the top of this module.
+/// The buffers of one connection.
 pub(crate) struct Buffers {
     account: Arc<Account>,
     /// Absent while the buffers are within the allowance.
@@ -22,7 +22,7 @@ impl Buffers {
         Self { account: Arc::clone(account), charge: None }
     }
 
-    /// The buffers are about to have this size; if that is refused they must not.
+    /// Charges the buffers for this size before they grow to it. If the charge is refused, they must not grow.
     #[inline]
     pub(crate) fn admit(&mut self, capacity_bytes: usize) -> Result<(), Refused> {
         let wanted = capacity_bytes.saturating_sub(ALLOWANCE_BYTES);
@@ -37,7 +37,7 @@ impl Buffers {
         }
     }
 
-    /// The buffers have this size.
+    /// Sets the charge to the size that the buffers have, even beyond the limit.
     #[inline]
     pub(crate) fn record(&mut self, capacity_bytes: usize) {
         let wanted = capacity_bytes.saturating_sub(ALLOWANCE_BYTES);
@@ -77,7 +77,7 @@ mod tests {
         buffers.record(10);
         assert_eq!(account.used_bytes(), 0);
         buffers.record(ALLOWANCE_BYTES + 200_000);
-        assert_eq!(account.used_bytes(), 200_000, "what is there counts, allowed or not");
+        assert_eq!(account.used_bytes(), 200_000, "memory in use counts, even beyond the limit");
         drop(buffers);
         assert_eq!(account.used_bytes(), 0);
     }

@@ -44,10 +44,10 @@ use uuid::Uuid;
 
 /// Events that a slow connection may lag behind.
 const PENDING_EVENTS: usize = 1_024;
-/// After a failed attempt, how long until dropped tablets are reported to the catalog again.
+/// How long until dropped tablets are reported to the catalog again after a failed attempt.
 const TELL_AGAIN: Duration = Duration::from_secs(1);
 
-/// Writes to a tablet, on whichever node it is led. The follower uses this, as this node's own replica of the catalog
+/// Writes to a tablet on the node that leads it. The follower needs this because this node's own replica of the catalog
 /// seldom leads.
 pub(crate) trait CatalogWriter: Send + Sync + 'static {
     /// Writes to [`CATALOG_TABLET`] and waits for the outcome.
@@ -66,7 +66,7 @@ pub(crate) struct CatalogFollower {
     store: Arc<Store>,
     clock: Arc<dyn Clock>,
     node: NodeId,
-    /// Another one after the replica of the catalog had to be rebuilt.
+    /// The evaluator of the current replica of the catalog. A rebuilt replica has a new one.
     evaluator: opening::Current,
     /// Wakes the thread that follows.
     wake: SyncSender<()>,
@@ -78,9 +78,9 @@ pub(crate) struct CatalogFollower {
     woken: Mutex<Option<Receiver<()>>>,
     writer: OnceLock<Arc<dyn CatalogWriter>>,
     splitting: Mutex<Splitting>,
-    /// Tablets may have been dropped.
+    /// Notified when tablets may have been dropped.
     dropped: Notify,
-    /// This node is no member any more.
+    /// Notified when this node is no member any more.
     removed: Notify,
 }
 
@@ -160,12 +160,12 @@ impl CatalogFollower {
         self.served.load_full()
     }
 
-    /// Its version, without counting references: asked for with every request.
+    /// The version of that snapshot. Every request asks for it, so it is read without counting a reference.
     pub(crate) fn served_version(&self) -> u64 {
         self.served.load().version()
     }
 
-    /// Its version, from now on.
+    /// Receives each version that this node serves from now on.
     pub(crate) fn versions(&self) -> watch::Receiver<u64> {
         self.served_version.subscribe()
     }
@@ -175,7 +175,7 @@ impl CatalogFollower {
         Arc::clone(follower::newest(&self.evaluator.load().current(), &self.served()))
     }
 
-    /// The events that clients may register for, from now on.
+    /// Receives the events that clients may register for, from now on.
     pub(crate) fn events(&self) -> broadcast::Receiver<Arc<Event>> {
         self.events.subscribe()
     }
@@ -185,13 +185,14 @@ impl CatalogFollower {
         self.schema_versions.lock().of(self.peers.served_version(node))
     }
 
-    /// Proposes a command; returns the encoded outcome once this node serves its consequences, and all others that are up do or have
-    /// been waited for.
+    /// Proposes a command. Returns the encoded outcome once this node serves the change, and all other nodes that are
+    /// up serve it too or a timeout has passed.
     pub(crate) async fn change(&self, command: &Command) -> Result<Vec<u8>, KvError> {
         self.change_by(as_mutation(command)?).await
     }
 
-    /// As [`Self::change`], for a command that is encoded and proven, which takes long for a large definition.
+    /// As [`Self::change`], for a command that the caller has encoded and proven. Both take long for a large
+    /// definition.
     pub(crate) async fn change_by(&self, mutation: Mutation) -> Result<Vec<u8>, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
         let reply = writer.write(mutation).await?;
@@ -255,7 +256,7 @@ impl CatalogFollower {
     }
 
     fn follow(&self, woken: &Receiver<()>, mut follower: Follower) {
-        // A node that joins opens dozens of replicas within a second.
+        // A node that joins opens dozens of replicas within a second: requests come first.
         lower_priority();
         while woken.recv().is_ok() {
             while let Some(action) = follower.next(&self.current(), &self.local()) {
@@ -328,7 +329,7 @@ impl CatalogFollower {
         let _ = self.events.send(Arc::new(event));
     }
 
-    /// Carries out the steps of splits that are due here. May wait for the store's threads.
+    /// Carries out the steps of splits that are due on this node. May wait for the store's threads.
     pub(crate) fn advance_splits(&self) {
         let steps = self.splitting.lock().next(&self.served(), &self.local());
         for step in steps {
@@ -341,13 +342,13 @@ impl CatalogFollower {
         }
     }
 
-    /// The command that reports the tablets led here whose groups are as the catalog wants them. May wait for the
-    /// store's threads.
+    /// The command that reports the tablets led by this node whose groups match the catalog. May wait for the store's
+    /// threads.
     pub(crate) fn finished_tablets(&self) -> Option<Command> {
         self.splitting.lock().finished(&self.served(), &self.local())
     }
 
-    /// Proposes a step of a split; if that fails, the step is due again at the next call.
+    /// Proposes a step of a split. After a failure the step is due again at the next call.
     fn propose_of_split(&self, command: Command, goes_on: bool) {
         let Some(shell) = self.me.upgrade() else { return };
         self.runtime.spawn(async move {
@@ -367,7 +368,8 @@ impl CatalogFollower {
         });
     }
 
-    /// Reports dropped tablets to the catalog of which this node has no replica (any more), whenever there may be some.
+    /// Reports dropped tablets to the catalog once this node has no replica of them. Runs whenever tablets may have
+    /// been dropped.
     async fn forget_dropped(self: Arc<Self>) {
         loop {
             self.dropped.notified().await;
@@ -382,7 +384,7 @@ impl CatalogFollower {
 }
 
 impl Openings for CatalogFollower {
-    /// Only used to rebuild the catalog's replica: the follower then uses the newly opened one.
+    /// Only used to rebuild the catalog's replica: the follower then uses the newly opened replica.
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
         let catalog = self.current();
         if tablet == CATALOG_TABLET {

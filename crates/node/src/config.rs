@@ -15,7 +15,7 @@ use std::str::FromStr;
 pub enum DurabilityOption {
     /// After an fsync that is shared by all writes in flight.
     Fsync,
-    /// At once; the log is synced every so many milliseconds.
+    /// Before it is on disk; the log is synced each time this many milliseconds have passed.
     Interval(u64),
 }
 
@@ -50,7 +50,7 @@ impl Serialize for DurabilityOption {
     }
 }
 
-/// Where a node is reached by others, written `HOST` or `HOST:PORT`.
+/// The address at which other nodes reach a node, written `HOST` or `HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeAddress {
     /// A name or an IP address.
@@ -109,7 +109,7 @@ fn milliseconds(text: &str) -> Result<u64, String> {
     }
 }
 
-/// From how long on requests are logged as slow.
+/// The duration from which on requests are logged as slow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlowQueryOption(pub Option<u64>);
 
@@ -142,7 +142,7 @@ impl Serialize for SlowQueryOption {
     }
 }
 
-/// A duration in milliseconds, given as such or with a unit.
+/// A duration in milliseconds. The text is a number of milliseconds, or a number with a unit.
 fn duration_ms(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a duration such as 1500ms, 10s or 2m");
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -185,6 +185,8 @@ impl fmt::Display for LogFormat {
 pub enum MetricsAccess {
     /// Everyone who reaches the port.
     Open,
+    /// Whoever names the token of `--metrics-token-file`, and a role that may look at the cluster.
+    Token,
     /// A role that may look at the cluster.
     Role,
 }
@@ -193,9 +195,63 @@ impl fmt::Display for MetricsAccess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Open => "open",
+            Self::Token => "token",
             Self::Role => "role",
         })
     }
+}
+
+/// Where the audit log goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuditOption {
+    /// There is none.
+    None,
+    /// The journal of the system.
+    Journal,
+    /// A file.
+    File(PathBuf),
+}
+
+impl FromStr for AuditOption {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "none" => Self::None,
+            "journal" => Self::Journal,
+            path => Self::File(path.into()),
+        })
+    }
+}
+
+impl fmt::Display for AuditOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none"),
+            Self::Journal => f.write_str("journal"),
+            Self::File(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+impl Serialize for AuditOption {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What is kept in the audit log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AuditCategory {
+    /// Logins, those that fail included.
+    Logins,
+    /// Changes of roles, memberships and permissions.
+    Roles,
+    /// Changes of the schema.
+    Schema,
+    /// Settings, and operations on nodes and tablets.
+    Operations,
 }
 
 /// Options of `diorite start`.
@@ -218,13 +274,14 @@ pub struct StartOptions {
     #[arg(long, value_name = "PORT", default_value_t = NodeAddress::DEFAULT_PORT)]
     pub node_port: u16,
 
-    /// A node of the cluster to join; may be given several times, in case one is down. Without it, a new directory becomes the first node of a
-    /// new cluster. A node that is a member already asks these nodes for the others, in case their addresses have changed.
+    /// A node of the cluster to join; may be given several times, in case one is down. Without it, a new directory
+    /// becomes the first node of a new cluster. A node that is a member already asks these nodes for the others, in
+    /// case their addresses have changed.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub join: Vec<NodeAddress>,
 
-    /// The least replication factor of a keyspace, and that of a keyspace that names none. Decided when the cluster is first started (1 if not
-    /// given); another number is refused later.
+    /// The smallest replication factor that a keyspace may have, and the default of a keyspace that names none. It is
+    /// fixed when the cluster is first started (1 if not given); another number is refused later.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=99))]
     pub rf: Option<u32>,
 
@@ -236,22 +293,28 @@ pub struct StartOptions {
     #[arg(long, value_name = "MILLISECONDS", default_value = "500ms", value_parser = milliseconds)]
     pub max_clock_skew: u64,
 
-    /// Port for HTTP: metrics, health, pages, and what operators ask and change.
+    /// Port for HTTP: metrics, health, pages, and requests of operators.
     #[arg(long, value_name = "PORT", default_value_t = 7000)]
     pub http_port: u16,
 
-    /// A name under which the HTTP port is reached, beside IP addresses, localhost, the machine's own name and that of --advertise-node-address; may be
-    /// given several times. Requests for other names are refused, so that no page of another site can reach the node under a name of its own.
+    /// A host name under which the HTTP port is reached, beside IP addresses, localhost, the machine's own name and
+    /// that of --advertise-node-address; may be given several times. Requests for other names are refused, so that no
+    /// page of another site can reach the node under a name of its own.
     #[arg(long, value_name = "NAME")]
     pub http_host: Vec<String>,
 
-    /// From where the HTTP port accepts changes without --auth: loopback (this machine), or anywhere. With --auth it accepts them from roles with the permission.
+    /// From where the HTTP port accepts changes while clients need not log in: loopback (this machine), or anywhere. Otherwise it accepts them from roles with the permission.
     #[arg(long, value_name = "WHERE", value_enum, default_value_t = ChangesFrom::Loopback)]
     pub http_changes: ChangesFrom,
 
-    /// Who may read /metrics with --auth: open (whoever reaches the port), or role (a role that has DESCRIBE on all keyspaces).
+    /// Who may read /metrics where clients have to log in: open (whoever reaches the port), token (whoever sends the token of --metrics-token-file, as
+    /// Authorization: Bearer TOKEN), or role (a role that has DESCRIBE on all keyspaces, which may always).
     #[arg(long, value_name = "WHO", value_enum, default_value_t = MetricsAccess::Open)]
     pub metrics_access: MetricsAccess,
+
+    /// File that holds the token for metrics on its first line: at least 16 characters.
+    #[arg(long, value_name = "FILE")]
+    pub metrics_token_file: Option<PathBuf>,
 
     /// Name of the cluster; decided when it is first started.
     #[arg(long, value_name = "NAME", default_value = "diorite")]
@@ -273,7 +336,8 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 8, visible_alias = "shards-per-node")]
     pub tablets_per_node: u32,
 
-    /// Nodes that share this machine, this one included: the defaults of --threads, --store-threads and --memory-limit are divided by it.
+    /// Nodes that share this machine, this one included: the defaults of --threads, --store-threads and --memory-limit
+    /// are divided by it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), overrides_with = "nodes_per_machine")]
     pub nodes_per_machine: u32,
 
@@ -281,11 +345,11 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE")]
     pub memory_limit: Option<Size>,
 
-    /// Flush and compaction together may write this much per second; 0 is no limit.
+    /// Bytes per second that flushes and compactions together may write; 0 is no limit.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub compaction_rate: Size,
 
-    /// By how many percent a tablet may exceed the size of its live data before it is compacted as a whole.
+    /// Percentage by which a tablet may exceed the size of its live data before it is compacted as a whole.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub space_amplification: i32,
 
@@ -301,11 +365,13 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     pub block_size: Size,
 
-    /// Most of the log that a restart may have to replay, over all tablets: beyond that, the tablets with the oldest unflushed writes are flushed.
+    /// The most log that a restart may have to replay, over all tablets. Beyond it, the tablets with the oldest
+    /// unflushed writes are flushed.
     #[arg(long, value_name = "SIZE", default_value = "256MiB")]
     pub replay_limit: Size,
 
-    /// Days within which the node reads all its data once, to find damage while other replicas are intact; 0: only when an operator starts it.
+    /// Days within which the node reads all its data once, to find damage while other replicas are intact; 0: only when
+    /// an operator starts it.
     #[arg(long, value_name = "DAYS", default_value_t = 30)]
     pub scrub_days: u64,
 
@@ -313,7 +379,8 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "512MiB")]
     pub disk_reserve: Size,
 
-    /// Open the only replica of a tablet even if the Raft log of its disk is damaged: acknowledged writes may be missing. See `admin tablet`.
+    /// Open the only replica of a tablet even if the Raft log of its disk is damaged: acknowledged writes may be
+    /// missing. See `admin tablet`.
     #[arg(long)]
     pub accept_lost_log: bool,
 
@@ -325,19 +392,22 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
     pub threads: u64,
 
-    /// Threads that write to the log and apply; 0 is one per four processors.
+    /// Threads that write the log and apply its entries; 0 is one per four processors.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub store_threads: usize,
 
-    /// Reads of one disk that run at a time, each on a thread of its own; 0 is sixteen for each serving thread, at least 32 and at most 256.
+    /// Reads of one disk that run at a time, each on a thread of its own; 0 is sixteen for each serving thread, at
+    /// least 32 and at most 256.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
     pub disk_read_threads: u64,
 
-    /// Run a second, small process that notifies the other nodes when this one has ended, so that they do not wait until its leases expire.
+    /// Run a second, small process that notifies the other nodes when this one has ended, so that they do not wait
+    /// until its leases expire.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub guard: bool,
 
-    /// Read data files without the system's page cache (direct I/O), where the file system can. Data is then cached once, in the block cache.
+    /// Read data files without the system's page cache (direct I/O), where the file system can. Data is then cached
+    /// once, in the block cache.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub direct_reads: bool,
 
@@ -345,7 +415,8 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     pub max_connections: usize,
 
-    /// Timeout of a client's request, such as 10s or 1500ms, on every node that carries it out. A statement may set a shorter one: USING TIMEOUT.
+    /// Timeout of a client's request, such as 10s or 1500ms, on every node that carries it out. A statement may set a
+    /// shorter one: USING TIMEOUT.
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration_ms)]
     pub request_timeout: u64,
 
@@ -353,9 +424,10 @@ pub struct StartOptions {
     #[arg(long)]
     pub client_timestamps: bool,
 
-    /// Clients have to log in with the name and password of a role, and have its permissions. A new cluster has the role "cassandra" with the
+    /// Create a cluster whose clients have to log in with the name and password of a role, and have its permissions. It has the role "cassandra" with the
     /// password "cassandra"; until that password is changed, only clients on this machine are accepted. The HTTP port asks for roles, too: those that
-    /// have DESCRIBE on all keyspaces read, those that have ALTER on all keyspaces change. Give the option to all nodes.
+    /// have DESCRIBE on all keyspaces read, those that have ALTER on all keyspaces change. The option counts for the first node of a new cluster only; the
+    /// cluster then decides for all nodes, and `diorite admin auth on|off` changes that.
     #[arg(long)]
     pub auth: bool,
 
@@ -367,6 +439,24 @@ pub struct StartOptions {
     /// Run without certificates beyond loopback: whoever reaches the port for other nodes can read and change everything.
     #[arg(long)]
     pub insecure: bool,
+
+    /// Where to keep an audit log: a file, or journal (of systemd), or none.
+    #[arg(long, value_name = "FILE|journal|none", default_value = "none")]
+    pub audit: AuditOption,
+
+    /// What to keep in the audit log.
+    #[arg(
+        long,
+        value_name = "CATEGORY",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "logins,roles,schema,operations"
+    )]
+    pub audit_categories: Vec<AuditCategory>,
+
+    /// Size at which the file of the audit log is renamed to FILE.1; eight files are kept.
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub audit_size: Size,
 
     /// Certificate chain (PEM) for TLS with clients. It is read again when the file changes.
     #[arg(long, value_name = "FILE", requires = "tls_key")]
@@ -413,7 +503,7 @@ impl StartOptions {
         }
     }
 
-    /// How many threads write to the log and apply.
+    /// How many threads write the log and apply its entries.
     pub(crate) fn writing_threads(&self) -> usize {
         if self.store_threads > 0 { self.store_threads } else { self.processor_share().div_ceil(4) }
     }

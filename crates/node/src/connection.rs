@@ -1,4 +1,5 @@
-//! One client connection: a task that reads what is there, answers every complete request into one buffer and writes once.
+//! One client connection: a task that reads the available bytes, answers every complete request into one buffer and
+//! writes once.
 //!
 //! Always true: point reads from memory are answered as they are decoded; single-row writes are handed to the store and answered when
 //! it reports them, many per wake-up; everything else runs as a future of this task. Replies leave in the order in which they are
@@ -9,7 +10,7 @@ use crate::answer::{Answer, Next, Outcome, Running};
 use crate::buffers::{ALLOWANCE_BYTES, Buffers};
 use crate::inbox::Inbox;
 use crate::login;
-use crate::requests::{Requests, take_turn};
+use crate::requests::{Requests, Standing, take_turn};
 use crate::shared::Shared;
 use crate::socket::{Socket, TLS_RECORD_BYTES};
 use crate::timing::{ReadsOfStatement, Taken, age_us, consistency_of};
@@ -40,7 +41,7 @@ use tokio::sync::broadcast;
 const MAX_IN_FLIGHT: usize = 4_096;
 /// Requests of one connection that run as futures at a time.
 const MAX_RUNNING: usize = 512;
-/// Answers of these that are taken before they are written.
+/// Finished answers of these requests that are collected before they are written.
 const ANSWERS_AT_ONCE: usize = 64;
 /// Unsent reply bytes past which nothing more is read.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
@@ -85,6 +86,8 @@ pub(crate) struct Connection {
     stalled_since_ns: Option<u64>,
     /// How often the client tried to log in.
     logins: u32,
+    /// Its password is being checked.
+    is_logging_in: bool,
     /// When the requests that are in the input buffer were read, on the monotonic clock.
     arrived_ns: u64,
     /// Statistics of the requests that are being read.
@@ -98,13 +101,13 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    pub(crate) fn new(shared: Arc<Shared>, socket: Socket, client: Option<SocketAddr>) -> Self {
+    pub(crate) fn new(shared: Arc<Shared>, session: Arc<Session>, socket: Socket, client: Option<SocketAddr>) -> Self {
         let account = shared.account.child("one connection", shared.connection_limit_bytes);
         let inbox = Arc::new(Inbox::new(&account));
         Self {
             buffers: Buffers::new(&account),
             account,
-            session: if shared.access.asks_passwords { Session::guarded() } else { Session::new() },
+            session,
             shared,
             socket,
             inbound: Inbound::new(Role::Server),
@@ -121,6 +124,7 @@ impl Connection {
             events: None,
             stalled_since_ns: None,
             logins: 0,
+            is_logging_in: false,
             arrived_ns: 0,
             taken: Taken::default(),
             client,
@@ -150,9 +154,9 @@ impl Connection {
         }
     }
 
-    /// Starts requests that run as futures, and collects the answers that are done. What can be written by now waits
-    /// until every task that can run has run: the answers of other nodes that have arrived are among them, and
-    /// coalesced replies cost one system call.
+    /// Starts requests that run as futures, and collects finished answers. Replies that are ready wait until every task
+    /// that can run has run: some of these tasks receive the answers of other nodes, and coalesced replies cost one
+    /// system call.
     async fn gather_answers(&mut self) {
         finished(&mut self.running, &mut self.finished, false).await;
         self.answer_finished().await;
@@ -165,12 +169,12 @@ impl Connection {
         }
     }
 
-    /// Memory of the buffers.
+    /// The memory of the buffers, bytes.
     fn capacity_bytes(&self) -> usize {
         self.inbound.capacity_bytes() + self.outbound.capacity_bytes() + self.socket.held_bytes()
     }
 
-    /// Keeps the account of buffers.
+    /// Sets the charge to the size of the buffers.
     #[inline]
     fn tell_buffers(&mut self) {
         self.buffers.record(self.capacity_bytes());
@@ -178,7 +182,7 @@ impl Connection {
 
     /// Whether the client has completed the handshake, including the login.
     fn is_served(&self) -> bool {
-        self.started && (self.session.is_open() || self.session.role().is_some())
+        standing(self.started, self.is_logging_in, &self.session) == Standing::Served
     }
 
     /// Whether more requests may be read.
@@ -189,7 +193,7 @@ impl Connection {
             && self.outbound.pending_bytes() < MAX_UNSENT_BYTES
     }
 
-    /// Waits for something to happen and takes it in; false when the client has closed.
+    /// Waits until something happens and handles it; false when the client has closed the connection.
     async fn wait(&mut self) -> io::Result<bool> {
         let mut interest = None;
         if self.has_room() {
@@ -198,7 +202,7 @@ impl Connection {
         if !self.outbound.is_empty() || self.socket.has_unsent() {
             interest = Some(interest.map_or(Interest::WRITABLE, |interest| interest | Interest::WRITABLE));
         }
-        // A client that is in the middle of something is not waited for forever; an idle one is.
+        // An idle client is waited for without limit, one that owes something is not.
         let is_stalled = !self.is_served() || !self.outbound.is_empty() || (self.has_room() && !self.inbound.is_idle());
         let timeout_left = if is_stalled { self.timeout_left() } else { PROGRESS_TIMEOUT };
         if !is_stalled {
@@ -227,8 +231,8 @@ impl Connection {
             }
             event = event => self.tell(&event),
             () = timeout, if is_stalled => return Ok(false),
-            // The last branch: by now every request has got as far as it can, so that their requests to other nodes are sent
-            // together.
+            // This branch is the last: by now every request has run as far as it can, so that their requests to other
+            // nodes are sent together.
             () = self.shared.kv.router.gathered() => {}
         }
         Ok(true)
@@ -252,7 +256,7 @@ impl Connection {
             // The allowance of every connection is enough for short messages.
             Err(_) => self.inbound.input_within(ALLOWANCE_BYTES),
         };
-        // Without room for the rest of a segment the connection has to end.
+        // Without space for the rest of a segment the connection has to end.
         let Some(room) = room else { return Ok(false) };
         match self.socket.try_read(room) {
             Ok(0) => Ok(false),
@@ -265,8 +269,8 @@ impl Connection {
         }
     }
 
-    /// There is no memory for the rest of a message that is being received: the message is refused, and its bytes so
-    /// far are dropped. Returns false if there is no such message.
+    /// Refuses the message that is being received, since there is no memory for its rest, and drops the bytes received
+    /// so far. Returns false if there is no such message.
     fn refuse_unfinished(&mut self, refused: Refused) -> bool {
         let Some(error) = self.inbound.refuse_unfinished(refused_error(refused)) else { return false };
         self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
@@ -302,8 +306,8 @@ impl Connection {
         }
     }
 
-    /// How many of so many bytes may be written now. The copy that TLS makes is charged before; if that is refused, one
-    /// record at a time is written.
+    /// How many of `bytes` may be written now. The copy that TLS makes is charged before; if that charge is refused,
+    /// one record at a time is written.
     fn may_write(&mut self, bytes: usize) -> usize {
         let copied = self.socket.copied_bytes(bytes);
         if copied == 0 || self.buffers.admit(self.capacity_bytes() + copied).is_ok() {
@@ -319,6 +323,7 @@ impl Connection {
             let next = match self.inbound.next() {
                 Ok(None) => break,
                 Ok(Some(envelope)) => {
+                    let standing = standing(self.started, self.is_logging_in, &self.session);
                     let mut requests = Requests {
                         shared: &self.shared,
                         session: &self.session,
@@ -329,8 +334,7 @@ impl Connection {
                         taken: &mut taken,
                         client: self.client,
                         arrived_ns: self.arrived_ns,
-                        started: self.started,
-                        is_served: self.started && (self.session.is_open() || self.session.role().is_some()),
+                        standing,
                         account: &self.account,
                     };
                     let before = *requests.submitted;
@@ -347,8 +351,9 @@ impl Connection {
                 Next::Register(events) => self.register(events),
                 Next::Run(running) => self.running.push(running),
                 Next::LogIn(running) => {
+                    self.is_logging_in = true;
                     self.logins += 1;
-                    // A client that sends more attempts before the answers are there is disconnected.
+                    // A client that sends more attempts before it has the answers is disconnected.
                     self.closing |= self.logins > MAX_LOGINS;
                     self.running.push(running);
                 }
@@ -368,7 +373,7 @@ impl Connection {
         self.inbound.release_done();
     }
 
-    /// Records the durations of requests that were answered at once, with one clock read for all of them.
+    /// Records the durations of requests that were answered at once. All share one clock read.
     fn observe(&self, taken: &Taken) {
         if taken.executes > 0 {
             self.shared.counters.executes.add(taken.executes);
@@ -429,7 +434,7 @@ impl Connection {
         self.submitted -= self.done.len();
         self.inbox.meter.give(self.done.iter().map(|(tag, _)| held_bytes_of(*tag)).sum());
         let now_ns = self.shared.kv.clock.monotonic_ns();
-        // Writes of a statement that were read together are mostly reported together.
+        // Writes of a statement that were read together are mostly reported together, and are then recorded together.
         let (mut slot, mut done) = (0, Done { elapsed_ns: 0, count: 0, rows: 0, errors: 0, now_ns });
         for (tag, outcome) in self.done.drain(..) {
             let elapsed_ns = u64::from(age_us(tag, now_ns)) * 1_000;
@@ -452,13 +457,13 @@ impl Connection {
             self.outbound.commit();
         }
         self.shared.observe(Operation::Write, slot, &done, self.client);
-        // Of a burst nothing is kept.
+        // The memory that a burst needed is freed.
         self.done.shrink_to(ANSWERS_AT_ONCE);
     }
 
     async fn answer_finished(&mut self) {
         let mut finished = std::mem::take(&mut self.finished);
-        // The bytes that are encoded here without a pause.
+        // Bytes encoded on this thread without letting other tasks run.
         let mut encoded_bytes = 0;
         for answer in finished.drain(..) {
             self.observe_answer(&answer);
@@ -492,22 +497,25 @@ impl Connection {
                 reply.encode(out, &head);
             }
             Ok(Outcome::LoggedIn) => {
+                self.is_logging_in = false;
                 response::encode_auth_success(out, &head, None);
                 self.inbound.set_max_body_bytes(MAX_FRAME_BYTES);
             }
             Err(error) => {
                 response::encode_error(out, &head, error);
+                // Before the login nothing else runs.
+                self.is_logging_in = false;
                 self.closing |= self.logins >= MAX_LOGINS && !self.session.is_open() && self.session.role().is_none();
             }
         }
     }
 
-    /// Encodes a reply that takes more than a moment to encode, and memory that has to be there.
+    /// Encodes a large reply on a thread for long work, after its memory has been charged.
     async fn answer_at_length(&mut self, answer: &Answer, reply: &Reply) {
-        // Once as a message, and once more where that is compressed or cut into segments. The request holds the rows
-        // until it is done.
+        // The reply is encoded as a message, and copied where it is compressed or cut into segments. The request holds
+        // the rows until then.
         let wanted = self.capacity_bytes() + reply.body_bytes().saturating_mul(2);
-        // A write that has been done is not refused afterwards.
+        // A write that took effect is not refused afterwards.
         let is_read = matches!(answer.note.operation, Operation::Read | Operation::Scan | Operation::Aggregate);
         if let Err(refused) = self.buffers.admit(wanted)
             && is_read
@@ -548,6 +556,16 @@ impl Connection {
     }
 }
 
+/// How far the client has got.
+fn standing(started: bool, is_logging_in: bool, session: &Session) -> Standing {
+    match (started, session.is_open() || session.role().is_some()) {
+        (false, _) => Standing::New,
+        (true, true) if !is_logging_in => Standing::Served,
+        (true, _) if is_logging_in => Standing::LoggingIn,
+        (true, _) => Standing::Guest,
+    }
+}
+
 /// Takes the answers of requests that run as futures and are done: answers that another node has sent in one frame
 /// reach the client in one write. Ready when there is one, or, unless it `waits`, at once.
 async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>, waits: bool) {
@@ -562,7 +580,7 @@ async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Ans
     .await;
 }
 
-/// The next event of a connection that registered; never, for one that did not.
+/// The next event of a connection that has registered for events. Never returns for one that has not.
 async fn next_event(events: &mut Option<broadcast::Receiver<Arc<Event>>>) -> Arc<Event> {
     let Some(receiver) = events else { return std::future::pending().await };
     loop {

@@ -1,8 +1,8 @@
 //! Reads that wait for a disk, on a bounded number of threads for each disk.
 //!
-//! A thread carries out one read at a time, so there are as many threads for a disk as it serves reads best at a time.
-//! Starting reads wakes one thread; each thread that finds more reads waiting wakes the next one. While all threads are
-//! busy none needs waking: each takes the next read by itself.
+//! A thread carries out one read at a time, so a disk has as many threads as the number of concurrent reads that it
+//! serves best. Starting reads wakes one thread; each thread that finds more reads waiting wakes the next one. While
+//! all threads are busy, none needs to be woken: each takes the next read by itself.
 //!
 //! Always true: reads of a disk begin in the order in which they came; at most [`MAX_WAITING`] of them wait; a read
 //! whose client no longer waits is not begun; a disk that does not respond delays the reads of no other disk. Left out:
@@ -17,7 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::oneshot;
 
-/// Reads that may wait for a thread. Requests are bounded where they are admitted; more than this would wait for seconds.
+/// Reads that may wait for a thread. Requests are bounded where they are admitted; the last of more reads than this
+/// would wait for seconds.
 const MAX_WAITING: usize = 64 << 10;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -45,14 +46,14 @@ struct Queue {
     waiting: VecDeque<Job>,
     /// Threads that wait for work.
     idle: usize,
-    /// The threads are to end.
+    /// The threads are to end, as the disk is dropped.
     is_closed: bool,
 }
 
-/// The state of the threads.
+/// The state of the threads for reads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct DiskReadState {
-    /// Threads.
+    /// Threads, busy and idle.
     pub(crate) threads: usize,
     /// Reads that are being carried out.
     pub(crate) running: usize,
@@ -72,7 +73,7 @@ impl DiskReads {
     /// Begins a read of a disk as soon as one of its threads is free; refused if too many wait. A panic of the read is
     /// reported and does not end the thread.
     pub(crate) fn begin(&self, disk: usize, read: impl FnOnce() + Send + 'static) -> Result<(), KvError> {
-        // A node has as many disks when it ends as when it starts.
+        // The number of disks never changes while a node runs.
         let Some(disk) = self.disks.get(disk) else { return Err(KvError::Storage(format!("there is no disk {disk}"))) };
         let mut queue = disk.shared.queue.lock();
         if queue.waiting.len() >= MAX_WAITING {
@@ -122,7 +123,7 @@ impl DiskReads {
 impl Disk {
     #[allow(
         clippy::disallowed_methods,
-        reason = "they end with what they read when their disk is dropped; a read may drop it, so nobody joins them"
+        reason = "each ends after its read once the disk is dropped; a read may drop the disk, so nobody joins the threads"
     )]
     fn start(disk: usize, threads: usize) -> Result<Self, StartError> {
         let started = Self { shared: Arc::default(), threads };
@@ -181,7 +182,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::sync::mpsc::sync_channel;
 
-    /// Occupies all threads of a disk; they go on when the result is dropped.
+    /// Occupies all threads of a disk; they continue when the result is dropped.
     fn occupy(reads: &DiskReads, disk: usize) -> std::sync::mpsc::SyncSender<()> {
         let threads = reads.disks[disk].threads;
         let (release, released) = sync_channel::<()>(0);

@@ -16,9 +16,9 @@ pub enum TlsError {
     /// A file cannot be read, or is not PEM.
     #[error("{}: {source}", .path.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: pem::Error,
     },
     /// A file holds no certificate.
@@ -27,17 +27,17 @@ pub enum TlsError {
     /// A certificate cannot be used, or does not fit the key.
     #[error("{}: {source}", .path.display())]
     Unusable {
-        /// In which file.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: rustls::Error,
     },
     /// The certificates of a file cannot be authorities for clients.
     #[error("{}: {source}", .path.display())]
     Authorities {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The error.
         source: VerifierBuilderError,
     },
     /// The library does not support the versions of TLS.
@@ -45,20 +45,57 @@ pub enum TlsError {
     Versions(rustls::Error),
 }
 
+/// Why the token for metrics cannot be used.
+#[derive(Debug, Error)]
+pub enum TokenError {
+    /// There is none.
+    #[error("--metrics-access token needs a token: --metrics-token-file")]
+    Missing,
+    /// The file cannot be read.
+    #[error("{}: {source}", .path.display())]
+    Unreadable {
+        /// Which.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// It could be guessed.
+    #[error("{}: the token for metrics has {found} characters, at least {least} are needed", .path.display())]
+    Short {
+        /// In which file.
+        path: PathBuf,
+        /// How many it has.
+        found: usize,
+        /// How many it needs.
+        least: usize,
+    },
+}
+
 /// Why a node does not start.
 #[derive(Debug, Error)]
 pub enum StartError {
+    /// The audit log cannot be written.
+    #[error("cannot write the audit log to {to}: {source}")]
+    Audit {
+        /// The file, or the journal.
+        to: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The token for metrics cannot be used.
+    #[error(transparent)]
+    Token(#[from] TokenError),
     /// A data directory or the log cannot be used.
     #[error("{0}")]
     Storage(#[from] StorageError),
     /// A port cannot be listened on.
     #[error("cannot listen for {what} on {address}: {source}")]
     Listen {
-        /// CQL, HTTP or other nodes.
+        /// The use of the port: CQL, HTTP or other nodes.
         what: &'static str,
-        /// Where.
+        /// The address.
         address: SocketAddr,
-        /// Why not.
+        /// The error.
         source: std::io::Error,
     },
     /// The data directories do not belong together.
@@ -67,9 +104,9 @@ pub enum StartError {
     /// The catalog or a tablet cannot be served.
     #[error("cannot open {what}: {reason}")]
     Tablet {
-        /// Which.
+        /// The catalog, or the tablets.
         what: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// The node cannot become a member of the cluster that it should join.
@@ -109,12 +146,12 @@ pub enum StartError {
     /// A given value differs from the one that the cluster was first started with.
     #[error("--rf {given} was given, but this cluster was first started with --rf {decided}: leave it out")]
     ReplicationFactor {
-        /// On the command line.
+        /// The number on the command line.
         given: u32,
-        /// In the catalog.
+        /// The number in the catalog.
         decided: u32,
     },
-    /// The operating system refused something else.
+    /// Another request to the operating system failed: the attempt, and the error.
     #[error("{0}: {1}")]
     System(&'static str, std::io::Error),
 }

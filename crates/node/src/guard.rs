@@ -1,4 +1,5 @@
-//! The guard of a node: a small process beside it, which notifies the other nodes as soon as the node's process has ended, so that they do not wait for its leases to lapse.
+//! The guard of a node: a small process beside it, which notifies the other nodes as soon as the node's process has
+//! ended, so that they do not wait for its leases to lapse.
 //!
 //! ```text
 //! node ──stdin: key, members──▶ guard        guard ──question: node, key──▶ members, once the kernel says that the process has ended
@@ -35,13 +36,13 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often an unreachable member is dialled. After that its own clock shows that the leases have lapsed.
 const ATTEMPTS: u32 = 5;
-/// How long until it is dialled again.
+/// The time between two attempts.
 const RETRY: Duration = Duration::from_millis(50);
 /// The most that is read of one line; members are a few dozen bytes each.
 const MAX_LINE_BYTES: usize = 4 << 20;
 
-/// The process that a guard watches, and the members that it notifies. Each line of its input is one; the last one is
-/// valid.
+/// The process that a guard watches, and the members that it notifies. Each line of the guard's input is one duty; the
+/// last line is valid.
 #[derive(Clone, Serialize, Deserialize)]
 struct Duty {
     process: i32,
@@ -61,7 +62,7 @@ struct Duty {
 #[derive(Default)]
 pub(crate) struct Guard(Option<Arc<Instructions>>);
 
-/// Instructions that have not been written to the guard yet.
+/// The newest instruction that has not been written to the guard yet.
 struct Instructions {
     duty: Mutex<Duty>,
     line: Mutex<Option<Vec<u8>>>,
@@ -116,7 +117,7 @@ impl Instructions {
     fn send(&self, duty: &Duty) {
         let mut line = serde_json::to_vec(duty).expect("a duty has string keys");
         line.push(b'\n');
-        // Only the last one counts.
+        // Only the last instruction is valid.
         *self.line.lock() = Some(line);
         self.is_new.notify_one();
     }
@@ -162,7 +163,7 @@ fn missed(mut child: Child) {
     tracing::warn!(status, "the guard has ended: other nodes will wait for leases to lapse if this process is killed");
 }
 
-/// Why a guard has nothing to do.
+/// Why a guard cannot do its work.
 #[derive(Debug, thiserror::Error)]
 pub enum GuardError {
     /// It was not started by a node.
@@ -185,28 +186,29 @@ pub fn guard() -> Result<(), GuardError> {
     let first = input.first()?;
     let process = Pid::from_raw(first.process).ok_or_else(|| GuardError::NoInput("no process is named".to_owned()))?;
     let watched = pidfd_open(process, PidfdFlags::empty()).map_err(io::Error::from)?;
-    // The descriptor is of the parent only if that still lives, and not of another process with its id.
+    // The id of a parent that has ended may belong to another process, which the descriptor would then watch.
     if getppid() != Some(process) {
         return Err(GuardError::NoInput("the process that has started it is not the one that it names".to_owned()));
     }
     let (duty, credentials) = input.follow(first, &watched)?;
     if getppid() == Some(process) {
         return Err(GuardError::Process(io::Error::other(
-            "it is said to have ended, and is still the parent of this one",
+            "its end was reported, but it is still the parent of this process",
         )));
     }
     runtime.block_on(notify(&duty, credentials.as_ref()));
     Ok(())
 }
 
-/// A stop of all processes of a node stops the node's own first, and the guard ends by itself soon afterwards.
+/// Ignores the signals that stop all processes of a node at once: the guard has to outlive the node's process to report
+/// its end, and ends by itself soon afterwards.
 fn ignore_signals(runtime: &Runtime) -> io::Result<[Signal; 3]> {
     let _within = runtime.enter();
     Ok([signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?, signal(SignalKind::hangup())?])
 }
 
-/// Closes everything inherited from the node's process: a lock file that its starter holds open must be free once the
-/// node has ended, and a file system must be unmountable.
+/// Closes everything inherited from the node's process: a lock file that the node's starter holds open must be free
+/// once the node has ended, and a file system must be unmountable.
 fn leave_the_rest() -> io::Result<()> {
     // SAFETY: this process has just begun, with one thread, and has opened nothing itself: no object in it owns a
     // descriptor beyond the three standard ones. Kernels before 5.9 do not know the call: the descriptors stay open
@@ -215,8 +217,8 @@ fn leave_the_rest() -> io::Result<()> {
     std::env::set_current_dir("/")
 }
 
-/// The node's instructions on standard input, read without the library's buffer, as input and the end of the process
-/// are awaited together.
+/// The node's instructions on standard input. Read without the library's buffer, because input and the end of the
+/// process are awaited together.
 #[derive(Default)]
 struct Input {
     buffer: Vec<u8>,
@@ -242,7 +244,7 @@ impl Input {
         let stdin = io::stdin();
         loop {
             while let Some(line) = self.take_line() {
-                // One that is malformed changes nothing.
+                // A malformed line changes nothing.
                 last = duty(&line).unwrap_or(last);
                 credentials = self::credentials(&last).or(credentials);
             }
@@ -256,7 +258,7 @@ impl Input {
                 Err(error) => return Err(error.into()),
             }
             let mut is_ready = waiting.iter().map(|waiting| waiting.revents());
-            // Only this shows that all threads of the process have ended.
+            // Only the descriptor shows that all threads of the process have ended.
             let has_ended = is_ready.next().is_some_and(|events| events.contains(PollFlags::IN));
             let has_input = is_ready.next().is_some_and(|events| !events.is_empty());
             if has_input {
@@ -316,7 +318,7 @@ async fn notify_one(duty: &Duty, credentials: Option<&NodeCredentials>, member: 
     for _ in 0..ATTEMPTS {
         match ask(member, caller, notice.clone().into_bytes(), ANSWER_TIMEOUT).await {
             Err(DialError::Unreachable(_)) => pause(RETRY).await,
-            // A member that refuses has a reason that will not pass in time.
+            // Another attempt would meet the same refusal.
             Ok(_) | Err(DialError::Refused(_)) => return,
         }
     }

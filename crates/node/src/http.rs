@@ -1,20 +1,21 @@
 //! The HTTP port: metrics, health, pages, and the configuration in force, behind the request checks of the gate and,
-//! with `--auth`, behind a login.
+//! where clients have to log in, behind a login.
 //!
 //! Always true: the port answers `/health/…` from the moment that it is open; other requests wait until the node
 //! serves.
 
 use crate::config::{MetricsAccess, StartOptions};
+use crate::error::TokenError;
 use crate::http_login::Logins;
-use crate::kv::NodeKv;
 use crate::machine;
+use crate::shared::Shared;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use diorite_admin::NodeView;
-use diorite_admin::gate::{ChangesFrom, Gate};
+use diorite_admin::gate::Gate;
 use diorite_admin::login::Guard;
 use diorite_admin::server::{self, ServerLimits};
 use diorite_base::Clock;
@@ -22,6 +23,9 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::ServiceExt;
+
+/// Characters of a token.
+const MIN_TOKEN: usize = 16;
 
 /// The routes of a node that serves; none while it starts.
 pub(crate) type Serving = watch::Receiver<Option<Router>>;
@@ -42,20 +46,39 @@ pub fn configuration(options: &StartOptions) -> serde_json::Value {
 /// and those that the operator adds.
 pub(crate) fn gate(options: &StartOptions) -> Gate {
     let advertised = options.advertise_node_address.iter().map(|address| address.host.clone());
-    let names = options.http_host.iter().cloned().chain(advertised).chain([machine::name()]);
-    // Roles that may change something do so from anywhere.
-    let changes_from = if options.auth { ChangesFrom::Anywhere } else { options.http_changes };
-    Gate::new(names, changes_from)
+    Gate::new(options.http_host.iter().cloned().chain(advertised).chain([machine::name()]))
+}
+
+/// The token for metrics, if there is one.
+pub(crate) fn metrics_token(options: &StartOptions) -> Result<Option<String>, TokenError> {
+    let path = match (&options.metrics_token_file, options.metrics_access) {
+        (Some(path), MetricsAccess::Token) => path,
+        (None, MetricsAccess::Token) => return Err(TokenError::Missing),
+        (_, MetricsAccess::Open | MetricsAccess::Role) => return Ok(None),
+    };
+    let text = std::fs::read_to_string(path);
+    let text = text.map_err(|source| TokenError::Unreadable { path: path.clone(), source })?;
+    let token = text.lines().next().unwrap_or_default().trim();
+    match token.chars().count() {
+        found if found < MIN_TOKEN => Err(TokenError::Short { path: path.clone(), found, least: MIN_TOKEN }),
+        _ => Ok(Some(token.to_owned())),
+    }
 }
 
 /// The routes of a node that serves.
-pub(crate) fn routes(options: &StartOptions, kv: &Arc<NodeKv>, view: NodeView) -> Router {
-    let routes = diorite_admin::router(view);
-    if !options.auth {
-        return routes;
-    }
-    let login = Arc::new(Logins::new(Arc::clone(kv)));
-    Guard { login, has_open_metrics: options.metrics_access == MetricsAccess::Open }.protect(routes)
+pub(crate) fn routes(
+    options: &StartOptions,
+    shared: &Arc<Shared>,
+    metrics_token: Option<String>,
+    view: NodeView,
+) -> Router {
+    let login = Arc::new(Logins::new(Arc::clone(&shared.kv), shared.access.clone(), metrics_token));
+    let guard = Guard {
+        login,
+        changes_from: options.http_changes,
+        has_open_metrics: options.metrics_access == MetricsAccess::Open,
+    };
+    guard.protect(diorite_admin::router(view))
 }
 
 /// Serves until `stop`.
@@ -85,7 +108,7 @@ async fn ready(State(serving): State<Serving>, request: Request) -> Response {
 async fn pass_on(State(mut serving): State<Serving>, request: Request) -> Response {
     let router = match serving.wait_for(Option::is_some).await {
         Ok(router) => router.clone(),
-        // The node has given up starting.
+        // The node has failed to start.
         Err(_) => None,
     };
     match router {

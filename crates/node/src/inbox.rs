@@ -1,6 +1,6 @@
 //! Receives a connection's completed writes.
 //!
-//! Always true: it lives as long as a write of the connection is not completed, and with it the charge for these
+//! Always true: the inbox lives until all writes of its connection are completed, and with it the charge for these
 //! writes, even if the client is gone.
 
 use diorite_base::account::{Account, Meter};
@@ -31,17 +31,17 @@ impl WriteSink for Inbox {
 }
 
 impl Inbox {
-    /// Of a connection whose writes are charged to `account`.
+    /// The inbox of a connection whose writes are charged to `account`.
     pub(crate) fn new(account: &Arc<Account>) -> Self {
         Self { done: Mutex::default(), arrived: Notify::new(), meter: Meter::shared(account) }
     }
 
-    /// Moves the completed writes into `into`, which must be empty.
+    /// Moves the completed writes to `into`, which must be empty.
     pub(crate) fn take(&self, into: &mut Vec<Completion>) {
         std::mem::swap(&mut *self.done.lock(), into);
     }
 
-    /// Waits until something has arrived.
+    /// Waits until a write has been completed.
     pub(crate) async fn arrived(&self) {
         self.arrived.notified().await;
     }

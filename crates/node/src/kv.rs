@@ -24,7 +24,7 @@ pub(crate) struct NodeKv {
     pub(crate) node: NodeInfo,
     /// Tablets of a new table per node.
     pub(crate) tablets_per_node: u32,
-    /// Work that takes more than a moment.
+    /// Threads for work that takes more than a moment.
     pub(crate) aside: Arc<Aside>,
 }
 

@@ -6,18 +6,22 @@
 
 mod answer;
 mod aside;
+mod audit;
 mod awaited;
 mod buffers;
 mod catalog;
 mod config;
 mod connection;
+mod directories;
 mod disk_reads;
+mod entrance;
 mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod guard;
 mod http;
 mod http_login;
+mod http_sessions;
 mod inbox;
 mod kv;
 mod life_key;
@@ -30,6 +34,7 @@ mod metrics;
 mod node_tls;
 mod observe;
 mod operate;
+mod passwords;
 mod pause;
 mod peers;
 mod program;
@@ -47,7 +52,7 @@ mod tls;
 mod turns;
 
 pub use config::{DurabilityOption, NodeAddress, Size, SlowQueryOption, StartOptions};
-pub use error::{StartError, TlsError};
+pub use error::{StartError, TlsError, TokenError};
 pub use guard::{GuardError, guard};
 pub use http::configuration;
 pub use observe::Allocator;

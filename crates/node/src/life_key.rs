@@ -1,11 +1,13 @@
-//! A secret of one process of a node, whose hash, with the life that its heartbeats name, is the incarnation in its handshakes: showing it proves that the process has ended, as only its guard does so (`crate::guard`).
+//! The secret key of one process of a node. Its hash with the life that the process's heartbeats name is the
+//! incarnation in the process's handshakes. Only the process's guard (`crate::guard`) shows the key, after the process
+//! has ended: the key proves that end.
 
 use diorite_base::random;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// A secret that one process of a node and its guard share: a process that presents it is one of the two.
+/// A key that one process of a node and its guard share. Another process cannot know it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct LifeKey([u8; 32]);
@@ -16,7 +18,7 @@ impl LifeKey {
         Self(random::secret())
     }
 
-    /// The incarnation in the handshakes of this life, from which the key cannot be found.
+    /// The incarnation in the handshakes of this life. The key cannot be computed from it.
     pub(crate) fn incarnation(&self, life: u64) -> u64 {
         let hash = digest(&SHA256, &[self.0.as_slice(), &life.to_be_bytes()].concat());
         hash.as_ref().iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))

@@ -1,10 +1,10 @@
 //! Accepts CQL connections, up to a limit.
 //!
-//! Always true: the node owns its address from the start, so that a second node with the same address fails early. With
-//! `--auth`, the node listens only on loopback as long as the first superuser has the initial password. Left out: the
-//! protocol on a connection.
+//! Always true: the node owns its address from the start, so that a second node with the same address fails early. Where
+//! clients have to log in, the node listens only on loopback as long as the first superuser has the initial password; the
+//! catalog says so, so that no node listens elsewhere before it serves. Left out: the protocol on a connection, and which
+//! connections may stay ([`crate::entrance`]).
 
-use crate::catalog::CatalogFollower;
 use crate::connection::Connection;
 use crate::shared::Shared;
 use crate::socket::Socket;
@@ -27,7 +27,7 @@ impl Drop for Counted {
     }
 }
 
-/// How often a port that another process has is tried again.
+/// How long until a port that another process has is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1_024;
@@ -41,10 +41,9 @@ pub(crate) enum Door {
 }
 
 impl Door {
-    /// Binds the address. The node listens at once if the address is reachable only from this machine, or no login is
-    /// required.
-    pub(crate) async fn take(address: SocketAddr, asks_passwords: bool) -> io::Result<Self> {
-        if !asks_passwords || is_loopback(address.ip()) {
+    /// Binds the address. The node listens at once if the address is reachable only from this machine.
+    pub(crate) async fn take(address: SocketAddr) -> io::Result<Self> {
+        if is_loopback(address.ip()) {
             return Ok(Self::Open(TcpListener::bind(address).await?));
         }
         let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -58,7 +57,7 @@ fn is_loopback(address: IpAddr) -> bool {
     address.to_canonical().is_loopback()
 }
 
-/// Where clients on this machine find a node that does not listen to others yet.
+/// The loopback address of a node that does not listen on its own address yet.
 fn on_this_machine(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip().to_canonical() {
         IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -67,10 +66,15 @@ fn on_this_machine(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// Waits until the first superuser has a password of its own, in the catalog that this node serves.
-async fn password_changed(catalog: &CatalogFollower) {
-    let mut served = catalog.versions();
-    while catalog.served().has_initial_password() {
+/// Whether clients of other machines have to wait: everybody knows a password.
+fn is_for_this_machine(shared: &Shared) -> bool {
+    shared.access.entrance.requires_login() && shared.kv.catalog.served().has_initial_password()
+}
+
+/// Waits until the first superuser has a password of its own, in the catalog that this node serves, or none is asked for.
+async fn password_changed(shared: &Shared) {
+    let mut served = shared.kv.catalog.versions();
+    while is_for_this_machine(shared) {
         if served.changed().await.is_err() {
             // The node is about to end.
             return std::future::pending().await;
@@ -78,7 +82,7 @@ async fn password_changed(catalog: &CatalogFollower) {
     }
 }
 
-/// Listens, as soon as no other process does.
+/// Listens as soon as no other process uses the port.
 async fn listen(address: SocketAddr) -> TcpListener {
     loop {
         match TcpListener::bind(address).await {
@@ -87,7 +91,7 @@ async fn listen(address: SocketAddr) -> TcpListener {
                 tracing::warn!(%address, %error, "cannot listen for clients; trying again");
                 #[allow(
                     clippy::disallowed_methods,
-                    reason = "a shell's timer: nothing tells when a port is given back"
+                    reason = "a shell's timer: there is no event when a port is free again"
                 )]
                 tokio::time::sleep(RETRY).await;
             }
@@ -95,20 +99,21 @@ async fn listen(address: SocketAddr) -> TcpListener {
     }
 }
 
-/// Accepts connections until `stop`, then gives the remaining ones a moment to finish.
+/// Accepts connections until `stop`, then waits a moment for the remaining ones to finish.
 pub(crate) async fn run(door: Door, shared: Arc<Shared>, mut stop: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     let accepting = async {
         let listener = match door {
             Door::Open(listener) => listener,
             Door::Reserved(reserved, address) => {
-                if shared.kv.catalog.served().has_initial_password() {
+                if is_for_this_machine(&shared) {
                     tokio::select! {
                         () = accept_here_only(address, &shared, &mut connections) => {}
-                        () = password_changed(&shared.kv.catalog) => {}
+                        () = password_changed(&shared) => {}
                     }
                 }
-                // Only once the listener of this machine is closed: the address may be every address.
+                // The listener on loopback has to be closed before: the address may be the wildcard, which includes
+                // loopback.
                 let listener = match reserved.listen(BACKLOG) {
                     Ok(listener) => listener,
                     Err(_) => listen(address).await,
@@ -127,7 +132,7 @@ pub(crate) async fn run(door: Door, shared: Arc<Shared>, mut stop: watch::Receiv
     while connections.join_next().await.is_some() {}
 }
 
-/// Accepts clients of this machine only.
+/// Accepts clients on this machine only.
 async fn accept_here_only(address: SocketAddr, shared: &Arc<Shared>, connections: &mut JoinSet<()>) {
     let here = on_this_machine(address);
     let listener = listen(here).await;
@@ -145,9 +150,9 @@ async fn accept(listener: &TcpListener, shared: &Arc<Shared>, connections: &mut 
         let (stream, client) = match accepted {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, most likely: others must close first.
+                // Probably no file descriptors are left: other connections must close first.
                 tracing::warn!(%error, "cannot accept a connection");
-                #[allow(clippy::disallowed_methods, reason = "a shell's timer: accepting again at once would spin")]
+                #[allow(clippy::disallowed_methods, reason = "a shell's timer: another attempt at once would spin")]
                 tokio::time::sleep(Duration::from_millis(50)).await;
                 continue;
             }
@@ -171,11 +176,15 @@ async fn accept(listener: &TcpListener, shared: &Arc<Shared>, connections: &mut 
         };
         shared.connections.fetch_add(1, Ordering::Relaxed);
         let counted = Counted(Arc::clone(shared));
-        connections.spawn(Caller::from(client).scope(async move {
-            if let Err(error) = Connection::new(Arc::clone(&counted.0), socket, Some(client)).serve().await {
+        let place = shared.access.entrance.admit(client);
+        let (id, session) = (place.id(), Arc::clone(place.session()));
+        let task = connections.spawn(Caller::from(client).scope(async move {
+            let _place = place;
+            if let Err(error) = Connection::new(Arc::clone(&counted.0), session, socket, Some(client)).serve().await {
                 tracing::debug!(%error, "a connection ended");
             }
         }));
+        shared.access.entrance.attach(id, task);
     }
 }
 
@@ -212,7 +221,7 @@ mod tests {
         let address = probe.local_addr().unwrap();
         drop(probe);
         let here = on_this_machine(address);
-        let Door::Reserved(reserved, _) = Door::take(address, true).await.unwrap() else { panic!("listens at once") };
+        let Door::Reserved(reserved, _) = Door::take(address).await.unwrap() else { panic!("listens at once") };
         assert!(!answers(here).await);
         let local = listen(here).await;
         assert!(answers(here).await);
@@ -224,10 +233,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_passwords_or_on_loopback_it_is_open_at_once() {
-        for (address, asks_passwords) in [("0.0.0.0:0", false), ("127.0.0.1:0", true), ("[::1]:0", true)] {
-            let door = Door::take(address.parse().unwrap(), asks_passwords).await.unwrap();
-            assert!(matches!(door, Door::Open(_)), "{address}");
+    async fn on_loopback_it_is_open_at_once() {
+        for (address, is_open) in [("0.0.0.0:0", false), ("127.0.0.1:0", true), ("[::1]:0", true)] {
+            let door = Door::take(address.parse().unwrap()).await.unwrap();
+            assert_eq!(matches!(door, Door::Open(_)), is_open, "{address}");
         }
     }
 }

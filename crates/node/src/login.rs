@@ -1,25 +1,26 @@
-//! Logging in: SASL PLAIN, as drivers use it with Cassandra's `PasswordAuthenticator`; and the check of a password, for
-//! HTTP too.
+//! Logging in: SASL PLAIN, as drivers use it with Cassandra's `PasswordAuthenticator`; and the first role of a cluster.
 //!
-//! Always true: checking a password takes tens of milliseconds and megabytes on purpose, and runs beside the serving
-//! threads ([`crate::aside`]); a role that does not exist takes as long as one that does. Left out: permissions
-//! (`diorite_query::auth`), and the restriction to loopback while the first superuser has its initial password
-//! ([`crate::listener`]).
+//! Always true: a session gets its role only as the newest catalog of this node has it. Left out: the check of passwords
+//! ([`crate::passwords`]), who may connect ([`crate::entrance`]), permissions (`diorite_query::auth`).
 
+use crate::audit::LoginOutcome;
+use crate::entrance::NoEntry;
 use crate::kv::NodeKv;
-use crate::shared::Shared;
-use diorite_base::write::KvError;
+use crate::passwords::{Origin, Wrong};
+use crate::shared::Access;
+use diorite_base::basic::Credentials;
 use diorite_cluster::catalog::{FIRST_SUPERUSER, Role, RoleCommand};
 use diorite_cql::protocol::{CqlError, ErrorKind};
 use diorite_query::Session;
 use diorite_query::auth::{self, password};
 use diorite_query::kv::Kv;
-use std::sync::{Arc, OnceLock};
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-/// The name of the method, for drivers.
+/// The authenticator's name that drivers expect.
 pub(crate) const AUTHENTICATOR: &str = "org.apache.cassandra.auth.PasswordAuthenticator";
-/// The password of the first superuser, until it is changed.
+/// The initial password of the first superuser.
 const INITIAL_PASSWORD: &str = "cassandra";
 /// How often the first role is proposed again while the catalog cannot be written.
 const RETRY: Duration = Duration::from_secs(1);
@@ -40,37 +41,38 @@ fn credentials(token: &[u8]) -> Result<(String, String), CqlError> {
     Ok((text(user)?, text(password)?))
 }
 
-/// The hash that a password for a non-existent role is checked against.
-fn nobodys_hash() -> &'static str {
-    static HASH: OnceLock<String> = OnceLock::new();
-    HASH.get_or_init(|| password::hash(INITIAL_PASSWORD).unwrap_or_default())
-}
-
-/// Checks the password of a role; returns the role as it was when the check began, if the password is right.
-pub(crate) async fn check(kv: &NodeKv, user: &str, given: String) -> Result<Option<Arc<Role>>, KvError> {
-    let role = kv.catalog().role(user).cloned();
-    let known = role.as_ref().and_then(|role| role.password_hash.clone());
-    let exists = known.is_some();
-    let check = move || password::is_right(&given, known.as_deref().unwrap_or_else(|| nobodys_hash()));
-    let is_right = kv.hash(check).await?;
-    Ok(role.filter(|_| is_right && exists))
-}
-
 /// Checks a client's answer to AUTHENTICATE, and gives the session its role.
-pub(crate) async fn log_in(shared: Arc<Shared>, session: Arc<Session>, token: Vec<u8>) -> Result<(), CqlError> {
-    let (user, given) = credentials(&token)?;
-    let checked = check(&shared.kv, &user, given).await.map_err(|error| CqlError::overloaded(error.to_string()))?;
-    match checked {
-        Some(role) if role.can_login => {
-            session.log_in(&user);
+pub(crate) async fn log_in(
+    access: Access,
+    session: Arc<Session>,
+    client: IpAddr,
+    token: Vec<u8>,
+) -> Result<(), CqlError> {
+    let (user, password) = credentials(&token)?;
+    let wrong = || refused(format!("Provided username {user} and/or password are incorrect"));
+    let given = Credentials { user: user.clone(), password };
+    let (counters, from) = (&access.passwords.counters, Origin { client, port: "cql" });
+    let role = match access.passwords.check(given, from).await {
+        Ok(role) => role,
+        Err(Wrong::Unknown) => return Err(wrong()),
+        Err(Wrong::Busy(why)) => return Err(CqlError::overloaded(why)),
+    };
+    match access.entrance.enter(&session, &role, client) {
+        Ok(()) => {
+            counters.accepted.add(1);
+            access.passwords.audit(&user, from, LoginOutcome::Accepted);
             Ok(())
         }
-        Some(_) => Err(refused(format!("{user} is not permitted to log in"))),
-        None => Err(refused(format!("Provided username {user} and/or password are incorrect"))),
+        Err(NoEntry::Changed) => Err(wrong()),
+        Err(why) => {
+            counters.forbidden.add(1);
+            access.passwords.audit(&user, from, LoginOutcome::Forbidden);
+            Err(refused(why.to_string()))
+        }
     }
 }
 
-/// Makes the first superuser in a cluster that has no roles yet; tries until there are some.
+/// Creates the first superuser in a cluster without roles. Tries again until the catalog has a role.
 pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
     let hashing = kv.hash(|| password::hash(INITIAL_PASSWORD)).await;
     let Ok(Ok(hash)) = hashing else {

@@ -5,7 +5,7 @@ pub(crate) use diorite_storage::run_at_lower_priority as lower_priority;
 use std::fs;
 use std::path::Path;
 
-/// The machine's clocks. The monotonic one goes on while the machine sleeps (Linux, `CLOCK_BOOTTIME`): a lease that
+/// The machine's clocks. The monotonic clock continues while the machine sleeps (Linux, `CLOCK_BOOTTIME`): a lease that
 /// ends while a machine is suspended has ended when it wakes up, without any detection of the sleep. A time daemon may
 /// slew it, as it may every clock but `CLOCK_MONOTONIC_RAW`, which stops in sleep: `diorite_raft::DRIFT_PERMILLE`
 /// allows for that. Where the kernel answers from the vDSO (5.3 and later) it costs as much as any other clock, about
@@ -22,7 +22,7 @@ impl MachineClock {
         Self { wall: SystemClock::new(), id: id.unwrap_or(libc::CLOCK_MONOTONIC) }
     }
 
-    /// Its name, for the log.
+    /// The clock's name, for the log.
     pub(crate) fn name(&self) -> &'static str {
         if self.id == libc::CLOCK_BOOTTIME {
             "CLOCK_BOOTTIME"
@@ -41,7 +41,7 @@ fn read(id: libc::clockid_t) -> Option<u64> {
 
 impl Clock for MachineClock {
     fn monotonic_ns(&self) -> u64 {
-        // It was read when this was made.
+        // `new` has read this clock, so that it can be read.
         read(self.id).unwrap_or_default()
     }
 
@@ -55,12 +55,18 @@ pub(crate) fn name() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
-/// How many processors it may run on.
+/// From now on the files and directories that this process makes are for its user only, whatever umask was inherited.
+pub(crate) fn keep_files_private() {
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
+}
+
+/// The number of processors that this process may use.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The memory that it may use, bytes: the machine's, or less in a control group with a limit, as containers are.
+/// The memory that this process may use, bytes: the machine's, or less in a control group with a limit, as in
+/// containers.
 pub(crate) fn memory_bytes() -> u64 {
     let page = rustix::param::page_size() as u64;
     let info = rustix::system::sysinfo();
@@ -91,7 +97,7 @@ fn group_limit_bytes(root: &Path, membership: &str) -> Option<u64> {
     limits.min()
 }
 
-/// Tablets hold files open: take as many descriptors as the system gives.
+/// Raises the limit of open files to the most that the system grants: tablets keep files open.
 pub(crate) fn raise_file_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Waits before something is tried, or looked at, again.
+/// Waits before something is tried or checked again.
 pub(crate) async fn pause(duration: Duration) {
-    #[allow(clippy::disallowed_methods, reason = "a shell's timer: nobody says when to try again")]
+    #[allow(clippy::disallowed_methods, reason = "a shell's timer: no event says when to try again")]
     tokio::time::sleep(duration).await;
 }

@@ -6,10 +6,10 @@ use diorite_replica::LEAVING;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-/// See the top of this module.
+/// The state of the other nodes, and its changes.
 pub(crate) struct PeerWatch {
     peers: Mutex<Peers>,
-    /// [`Peers::changes`].
+    /// The value of [`Peers::changes`], for tasks that wait.
     changes: watch::Sender<u64>,
 }
 
@@ -20,12 +20,12 @@ impl Default for PeerWatch {
 }
 
 impl PeerWatch {
-    /// Heartbeats of the node arrive, or no longer.
+    /// Notes that the node's heartbeats arrive, or no longer arrive.
     pub(crate) fn set_live(&self, node: NodeId, is_live: bool) -> Notice {
         self.change(|peers| peers.set_live(node, is_live))
     }
 
-    /// The node has announced this number with its heartbeats.
+    /// Notes the number that the node has announced with its heartbeats.
     pub(crate) fn set_announced(&self, node: NodeId, number: u64) -> Notice {
         let announced = match number {
             0 => Announced::Nothing,
@@ -35,12 +35,12 @@ impl PeerWatch {
         self.change(|peers| peers.set_announced(node, announced))
     }
 
-    /// Whether the node is down and clients are to be notified now. Afterwards they count as notified.
+    /// Whether the node is still down, so that clients are to be notified. Afterwards they count as notified.
     pub(crate) fn still_down(&self, node: NodeId) -> bool {
         self.change(|peers| peers.still_down(node))
     }
 
-    /// The version that a node serves, if clients take it to be up.
+    /// The version that a node serves, if it counts as up for clients.
     pub(crate) fn served_version(&self, node: NodeId) -> Option<u64> {
         self.look(|peers| peers.served_version(node))
     }

@@ -1,4 +1,4 @@
-//! What the program that runs a node brings along.
+//! What the program that runs a node provides.
 
 use crate::config::StartOptions;
 use crate::observe::Allocator;
@@ -11,17 +11,17 @@ use std::process::Command;
 pub struct Program {
     /// Its allocator.
     pub allocator: Allocator,
-    /// Runs [`crate::guard()`].
+    /// The command that runs [`crate::guard()`] in a process of its own.
     pub guard: Command,
-    /// The file that it read options from.
+    /// The file from which the options were read, if there is one.
     pub configuration: Option<ConfigurationFile>,
 }
 
 /// The file that a node's options were read from.
 #[derive(Debug, Clone)]
 pub struct ConfigurationFile {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Reads it again, with what the command line and the environment say.
+    /// Reads the file again, and combines it with the command line and the environment.
     pub read: fn(&Path) -> Result<StartOptions, Box<dyn Error + Send + Sync>>,
 }

@@ -1,7 +1,8 @@
-//! SIGHUP: the configuration file is read again, and what may change while the node runs changes.
+//! SIGHUP: reads the configuration file again, and applies the options that may change while the node runs.
 //!
-//! Always true: a file that is refused changes nothing; an option that needs a restart is named in the log and stays as it is. Left out: certificates, which are
-//! followed as they change, and settings of the whole cluster, which are in the catalog.
+//! Always true: a file that is refused changes nothing; an option that needs a restart is named in the log and stays as
+//! it is. Left out: certificates, which are watched for changes, and settings of the whole cluster, which are in the
+//! catalog.
 
 use crate::config::StartOptions;
 use crate::http::configuration;
@@ -48,7 +49,7 @@ fn apply(current: &StartOptions, options: &StartOptions, logging: &Logging) {
     }
 }
 
-/// The options that differ and do not change while the node runs, as the command line calls them.
+/// The options that differ and cannot change while the node runs, by their names on the command line.
 fn need_restart(current: &StartOptions, options: &StartOptions) -> Vec<String> {
     let (current, options) = (configuration(current), configuration(options));
     let Some(fields) = options.as_object() else { return Vec::new() };

@@ -19,31 +19,42 @@ use diorite_query::activity::Note;
 use diorite_query::budget::Budget;
 use diorite_query::engine::{ExecuteNow, OwnedRequest, ReplyTo};
 use diorite_query::{Operation, Session};
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The memory of a request in progress, beside its body.
 const REQUEST_BYTES: usize = 2 << 10;
-/// Longer requests take the general path, which takes turns with other tasks.
+/// Longer requests take the general path, which lets other tasks run in between.
 const MAX_SHORT_BYTES: usize = 64 << 10;
+
+/// How far a client has got.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// It has not sent STARTUP.
+    New,
+    /// It has to log in.
+    Guest,
+    /// Its password is being checked.
+    LoggingIn,
+    /// Its requests are carried out.
+    Served,
+}
 
 /// The parts of a connection that taking a request needs while the request borrows from the input.
 pub(crate) struct Requests<'c> {
     pub(crate) shared: &'c Arc<Shared>,
     pub(crate) session: &'c Arc<Session>,
     pub(crate) sink: &'c Arc<dyn WriteSink>,
-    /// The meter for writes that are submitted to the store.
+    /// The charge for writes that are submitted to the store.
     pub(crate) writes: &'c Meter,
     pub(crate) outbound: &'c mut Outbound,
     pub(crate) submitted: &'c mut usize,
     pub(crate) taken: &'c mut Taken,
     pub(crate) client: Option<SocketAddr>,
-    /// When they were read, on the monotonic clock.
+    /// When the requests were read, on the monotonic clock.
     pub(crate) arrived_ns: u64,
-    pub(crate) started: bool,
-    /// It has also logged in, where that is asked for.
-    pub(crate) is_served: bool,
+    pub(crate) standing: Standing,
     /// The account for requests.
     pub(crate) account: &'c Arc<Account>,
 }
@@ -57,7 +68,9 @@ impl Requests<'_> {
         };
         match &message.request {
             Request::Execute(execute)
-                if self.is_served && !message.wants_tracing && envelope.body.len() <= MAX_SHORT_BYTES =>
+                if self.standing == Standing::Served
+                    && !message.wants_tracing
+                    && envelope.body.len() <= MAX_SHORT_BYTES =>
             {
                 self.taken.executes += 1;
                 let reply = ReplyTo {
@@ -80,30 +93,33 @@ impl Requests<'_> {
                 }
                 Next::Nothing
             }
-            Request::Startup(startup) if !self.started => self.startup(envelope, startup),
+            Request::Startup(startup) if self.standing == Standing::New => self.startup(envelope, startup),
             Request::Options => {
                 let head = ReplyHead::new(envelope.version, envelope.stream);
                 response::encode_supported(self.outbound.buffer(), &head, response::SUPPORTED_OPTIONS);
                 self.outbound.commit();
                 Next::Nothing
             }
-            Request::AuthResponse(token) if self.started && !self.session.is_open() => {
+            Request::AuthResponse(token) if self.standing == Standing::Guest => {
                 self.log_in(envelope, token.unwrap_or_default())
             }
-            Request::Register(events) if self.is_served => {
+            Request::Register(events) if self.standing == Standing::Served => {
                 response::encode_ready(self.outbound.buffer(), &ReplyHead::new(envelope.version, envelope.stream));
                 self.outbound.commit();
                 Next::Register(*events)
             }
-            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_) if self.is_served => {
+            Request::Query(_) | Request::Prepare(_) | Request::Execute(_) | Request::Batch(_)
+                if self.standing == Standing::Served =>
+            {
                 self.run(envelope, &message, false)
             }
             _ => {
                 let name = envelope.opcode.name();
-                let order = match (self.started, self.is_served) {
-                    (false, _) => "before STARTUP",
-                    (true, false) => "before the client has logged in",
-                    (true, true) => "after STARTUP",
+                let order = match self.standing {
+                    Standing::New => "before STARTUP",
+                    Standing::Guest => "before the client has logged in",
+                    Standing::LoggingIn => "while the client logs in",
+                    Standing::Served => "after STARTUP",
                 };
                 self.fail(envelope, &CqlError::protocol(format!("unexpected {name} message {order}")))
             }
@@ -131,16 +147,17 @@ impl Requests<'_> {
         }
     }
 
-    /// Checks a password, which takes a while.
+    /// Checks a password, as a future: it takes tens of milliseconds.
     fn log_in(&mut self, envelope: &Envelope<'_>, token: &[u8]) -> Next {
         let (stream, session, arrived_ns) = (envelope.stream, Arc::clone(self.session), self.arrived_ns);
         let budget = Arc::new(Budget::new(Meter::new(self.account, MAX_REQUEST_MEMORY_BYTES), u64::MAX));
-        // The message, and the credentials that are taken from it.
+        // The charge covers the message, and the credentials that are copied from it.
         if let Err(error) = budget.take(2 * token.len() + REQUEST_BYTES) {
             self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
             return self.fail(envelope, &error);
         }
-        let checking = login::log_in(Arc::clone(self.shared), session, token.to_vec());
+        let client = self.client.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.ip());
+        let checking = login::log_in(self.shared.access.clone(), session, client, token.to_vec());
         Next::LogIn(Box::pin(async move {
             let outcome = checking.await.map(|()| Outcome::LoggedIn);
             let note = Note { operation: Operation::Access, statement: None };
@@ -159,7 +176,7 @@ impl Requests<'_> {
         counter.add(1);
         let deadline_ns = self.arrived_ns.saturating_add(self.shared.limits.request_timeout_ns);
         let budget = Arc::new(Budget::new(Meter::new(self.account, MAX_REQUEST_MEMORY_BYTES), deadline_ns));
-        // Before its body is copied.
+        // The charge comes before the body is copied.
         if let Err(error) = budget.take(envelope.body.len() + REQUEST_BYTES) {
             self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
             return self.fail(envelope, &error);
@@ -176,7 +193,7 @@ impl Requests<'_> {
             arrived_ns,
             budget: Arc::clone(&budget),
         };
-        // Closed only when the node is gone; then no client waits for the answer.
+        // The semaphore is closed only when the node has stopped, and then no client waits for the answer.
         let turn = Arc::clone(&self.shared.turns).acquire_owned();
         let answer = self.shared.engine.answer_in_turn(Arc::clone(self.session), request, turn);
         Next::Run(Box::pin(async move {
@@ -188,19 +205,19 @@ impl Requests<'_> {
     }
 }
 
-/// After requests of this many bytes, a task lets others go first.
+/// After requests of this many bytes, a task lets other tasks run.
 const BYTES_PER_TURN: usize = 32 << 10;
-/// The work of a task in one turn, in the runtime's units.
+/// The work that the runtime gives a task in one turn, in the runtime's units.
 const UNITS_PER_TURN: usize = 128;
 
-/// Charges the task for work that the runtime does not see. If its turn is over by that, others go first.
+/// Charges the task for work that the runtime does not measure. If its turn is over with that, other tasks run first.
 pub(crate) async fn take_turn(units: usize) {
     for _ in 0..units {
         tokio::task::coop::consume_budget().await;
     }
 }
 
-/// Charges the task of a connection for a request, by its length, so that a burst of a client's requests is not
+/// Charges the task of a connection for a request by its length, so that a burst of a client's requests is not
 /// processed without a pause. Short requests cost nothing.
 async fn take_turns(bytes: usize) {
     take_turn((bytes / (BYTES_PER_TURN / UNITS_PER_TURN)).min(UNITS_PER_TURN)).await;

@@ -1,10 +1,12 @@
-//! Starts a node, keeps it running until it is told to stop, and stops it.
+//! Starts a node, runs it until a signal or an error stops it, and stops it.
 
 use crate::aside::Aside;
+use crate::audit::AuditLog;
 use crate::buffers::ALLOWANCE_BYTES;
 use crate::catalog::CatalogFollower;
 use crate::config::{DurabilityOption, StartOptions};
 use crate::disk_reads::DiskReads;
+use crate::entrance::{Entrance, Here};
 use crate::error::StartError;
 use crate::guard::Guard;
 use crate::kv::NodeKv;
@@ -21,20 +23,22 @@ use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
 use crate::operate::{AnyNode, Operations, ReportOptions};
+use crate::passwords::Passwords;
 use crate::program::Program;
 use crate::route::{CatalogSource, RouteOptions, Router, RouterParts};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections, SharedParts};
 use crate::stop::StopSignals;
 use crate::tls::Tls;
-use crate::{http, login, machine, reload};
+use crate::{directories, http, login, machine, reload};
 use diorite_admin::NodeView;
 use diorite_base::account::Account;
 use diorite_base::random::{self, Random, SplitMix64};
 use diorite_base::{Clock, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
-use diorite_control::membership::FIRST_NODE;
-use diorite_control::membership::check_replication_factor;
+use diorite_control::access::Setting;
+use diorite_control::membership::{FIRST_NODE, Ready, check_replication_factor};
+use diorite_query::audit::{Audit, Auditor};
 use diorite_query::kv::NodeInfo;
 use diorite_query::{EngineConfig, QueryEngine};
 use diorite_replica::{
@@ -42,9 +46,8 @@ use diorite_replica::{
 };
 use diorite_rpc::Transport;
 use diorite_rpc::tcp::{Observer, TcpOptions, TcpTransport};
-use diorite_storage::{DataDirectory, Identity, Shared, StorageError, StorageOptions, companions};
+use diorite_storage::{DataDirectory, Identity, Shared, StorageOptions, companions};
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,30 +59,31 @@ use uuid::Uuid;
 /// A page of a result ends after the row that brings it to this many bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// What requests may hold even on the smallest node: one of the largest allowed.
+/// The memory that requests may hold even on the smallest node: enough for one request of the largest size.
 const MIN_REQUEST_MEMORY_BYTES: usize = 64 << 20;
-/// Connections that even the smallest node takes.
+/// The connections that even the smallest node accepts.
 const MIN_CONNECTIONS: usize = 1_024;
-/// How often it is looked which requests' time is over.
+/// How often the node checks which requests have passed their deadline.
 const EXPIRY_TICK: Duration = Duration::from_millis(20);
 
-/// Requests hold much when they hold this part of what they may.
+/// Requests hold much memory when they hold this fraction of their limit: an eighth.
 const MUCH_OF_ACCOUNT: usize = 8;
-/// A second.
+/// One second, in ticks.
 const TICKS_AFTER_MUCH: u32 = 50;
 
-/// A serving thread that has more to do all the time looks after so many turns of tasks what sockets have become ready: a turn of a connection may take a
-/// millisecond, and its next requests wait as long as those of others.
+/// A serving thread that always has work checks after this many turns of tasks which sockets have become ready: a turn
+/// of a connection may take a millisecond, and that connection's next requests wait as long as those of others.
 const TURNS_PER_LOOK: u32 = 16;
 
-/// How long a node that is told to stop waits until others lead what it led.
+/// How long a stopping node waits until other nodes lead the tablets that it led.
 const SUCCESSOR_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long tablets are flushed when the node is told to stop.
+/// How long a stopping node flushes tablets.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs a node until SIGTERM or SIGINT; then ends the process.
 pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
+    machine::keep_files_private();
     let logging = Logging::install(&options);
     machine::raise_file_limit();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
@@ -89,24 +93,33 @@ pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
     runtime.block_on(serve(options, logging, program))
 }
 
+/// Lets other nodes and clients know that the node is about to end: no node waits for it, and clients use others.
+fn leave(store: &Store, stop: &watch::Sender<bool>) {
+    tracing::info!("stopping: no new connections, flushing");
+    store.liveness().announce(LEAVING);
+    stop.send_replace(true);
+}
+
 async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -> Result<(), StartError> {
-    // Before anything else: a signal that arrives during the start must stop the node in order as well, not kill it.
+    // Signals come before all else: one that arrives during the start must stop the node in order, and not kill it.
     let mut signals = StopSignals::listen()?;
     let tls = Tls::open(&options)?;
     let traffic = Traffic::decide(&options).await?;
+    let metrics_token = http::metrics_token(&options)?;
     let cql_address = SocketAddr::new(options.listen, options.cql_port);
     let http_address = SocketAddr::new(options.listen, options.http_port);
     // Ports first: a second node on the same address must not touch any data.
-    let cql = Door::take(cql_address, options.auth).await;
+    let cql = Door::take(cql_address).await;
     let cql = cql.map_err(|source| StartError::Listen { what: "CQL", address: cql_address, source })?;
     let http = listen("HTTP", http_address).await?;
     let (stop, stopped) = watch::channel(false);
     let (serves, serving) = watch::channel(None);
     let clock = trusted_clock();
-    let serving_http =
-        tokio::spawn(http::run(http, serving, http::gate(&options), Arc::clone(&clock), stopped.clone()));
+    let audit = AuditLog::open(&options, &clock)?;
+    let serving_http = http::run(http, serving, http::gate(&options), Arc::clone(&clock), stopped.clone());
+    let serving_http = tokio::spawn(serving_http);
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
-    let (mut directories, lost) = open_directories(&options)?;
+    let (mut directories, lost) = directories::open(&options)?;
     let belonging = tokio::select! {
         belonging = belong(&options, &traffic, &mut directories, clock.as_ref()) => belonging?,
         // Nothing has been started yet.
@@ -117,15 +130,12 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
         node = start_node(&options, &traffic, directories, belonging, nodes, &clock, program.guard) => node?,
         () = signals.arrived() => end(),
     };
-    let Running { kv, membership } = node;
+    let Running { kv, membership, was_current } = node;
     let store = Arc::clone(&kv.store);
     store.set_missing_disks(lost);
-    let (engine, limits) = engine(&options, &kv);
+    let (engine, limits) = engine(&options, &kv, audit.clone());
     let account = Arc::clone(kv.router.account());
-    if options.auth {
-        tokio::spawn(login::found_roles(Arc::clone(&kv)));
-    }
-    let access = Access { asks_passwords: options.auth, tls: tls.clone() };
+    let access = access(&options, &kv, was_current, audit.clone(), tls.clone());
     let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
     let member = Arc::clone(&membership);
@@ -138,7 +148,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
         tokio::spawn(tls.follow(stopped.clone()));
     }
     let view = show(&options, &connections, &membership, program.allocator);
-    serves.send_replace(Some(http::routes(&options, &connections.kv, view)));
+    serves.send_replace(Some(http::routes(&options, &connections, metrics_token, view)));
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
     let reason = tokio::select! {
@@ -146,29 +156,29 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
         refused = membership.admission.refused() => return Err(refused),
         removed = membership.catalog.removed() => Err(removed),
     };
-    tracing::info!("stopping: no new connections, flushing");
-    // Nobody waits for it from now on, and clients look elsewhere.
-    store.liveness().announce(LEAVING);
-    stop.send_replace(true);
-    // Both end by themselves once told; a panic in one of them has been reported already.
+    leave(&store, &stop);
+    // Both servers end by themselves after the notice. A panic in one of them has been reported already.
     let _ = serving_cql.await;
     let _ = serving_http.await;
     let _ = tokio::task::spawn_blocking(move || close(&store)).await;
+    if let Some(audit) = audit {
+        audit.close();
+    }
     tracing::info!("stopped");
-    // What was removed has a last word for whoever started it.
+    // A node that was removed reports that as its error.
     reason?;
     end()
 }
 
-/// Steps down wherever this node leads, and flushes.
+/// Ends all leadership of this node, and flushes.
 fn close(store: &Store) {
-    // Others lead from now on, instead of noticing after a while that nobody does.
+    // Other nodes lead from now on, without first having to notice that the leader is missing.
     store.release_leadership();
     store.wait_for_successors(SUCCESSOR_TIMEOUT);
     store.shutdown(FLUSH_TIMEOUT);
 }
 
-/// Lets the node observe itself, and be looked at: by other nodes, and over HTTP.
+/// Starts the node's observation of itself, and makes it available to other nodes and over HTTP.
 fn show(
     options: &StartOptions,
     connections: &Arc<Connections>,
@@ -190,17 +200,40 @@ fn show(
     NodeView { node: connections.kv.node.node, metrics: Arc::new(metrics), operator }
 }
 
+/// How clients get in, from now on.
+fn access(
+    options: &StartOptions,
+    kv: &Arc<NodeKv>,
+    was_current: bool,
+    audit: Option<Arc<AuditLog>>,
+    tls: Option<Arc<Tls>>,
+) -> Access {
+    let setting = Setting { requires_login: options.auth, was_current };
+    let here = Here { address: options.listen, data_center: options.data_center.clone() };
+    let entrance = Entrance::open(Arc::clone(&kv.catalog) as Arc<dyn CatalogSource>, setting, here);
+    if entrance.may_need_first_role() {
+        tokio::spawn(login::found_roles(Arc::clone(kv)));
+    }
+    tokio::spawn(Arc::clone(&entrance).follow(kv.catalog.versions()));
+    Access { entrance, passwords: Passwords::new(Arc::clone(kv), audit), tls }
+}
+
 /// What answers statements, and how much of it at a time.
-fn engine(options: &StartOptions, kv: &Arc<NodeKv>) -> (Arc<QueryEngine<NodeKv>>, ConnectionLimits) {
+fn engine(
+    options: &StartOptions,
+    kv: &Arc<NodeKv>,
+    audit: Option<Arc<AuditLog>>,
+) -> (Arc<QueryEngine<NodeKv>>, ConnectionLimits) {
     let memory_bytes = options.memory_limit_bytes() as usize;
     let config = EngineConfig {
         tablets_per_node: options.tablets_per_node,
         client_timestamps: options.client_timestamps,
         page_bytes: PAGE_BYTES,
+        auditor: Auditor(audit.map(|audit| audit as Arc<dyn Audit>)),
         prepared_cache_bytes: (memory_bytes / 16).clamp(8 << 20, 64 << 20),
         ..EngineConfig::default()
     };
-    // What each connection has without being charged for it may not be more than a sixteenth.
+    // The uncharged allowances of all connections together may not exceed a sixteenth of the memory limit.
     let most_connections = (memory_bytes / 16 / ALLOWANCE_BYTES).max(MIN_CONNECTIONS);
     if options.max_connections > most_connections {
         tracing::info!(limit = most_connections, "--memory-limit allows fewer connections than --max-connections");
@@ -219,14 +252,15 @@ fn route_options(options: &StartOptions) -> RouteOptions {
     RouteOptions { short_timeout: Some(timeout).filter(|timeout| *timeout < defaults.timeouts.write), ..defaults }
 }
 
-/// What requests may hold, of clients and of other nodes: three sixteenths of the memory limit. Half of that limit is the cache's, an eighth that of the
-/// store's queues; the rest is for connections, prepared statements, and what is accounted for nowhere.
+/// The account for the requests of clients and of other nodes: three sixteenths of the memory limit. Half of the limit
+/// is the cache's, an eighth is that of the store's queues; the rest is for connections, prepared statements, and
+/// memory without an account.
 fn request_account(options: &StartOptions) -> Arc<Account> {
     let share = options.memory_limit_bytes() as usize / 16 * 3;
     Account::root("all requests", share.max(MIN_REQUEST_MEMORY_BYTES))
 }
 
-/// Ends requests whose time is over, for as long as the node runs.
+/// Ends requests that have passed their deadline, as long as the node runs.
 async fn end_expired(connections: Arc<Connections>) {
     loop {
         #[allow(clippy::disallowed_methods, reason = "the one timer for the deadlines of all requests")]
@@ -235,9 +269,10 @@ async fn end_expired(connections: Arc<Connections>) {
     }
 }
 
-/// While requests hold much, and for a second after: gives what they have freed back to the system at once. The allocator would keep it for ten seconds,
-/// unused pages in each of its arenas, and the process would be several times as large as what is accounted for. One at a time, on a thread of lower priority, and no
-/// sooner than a tick after the last: what it has to give back is what requests have freed in that time.
+/// While requests hold much memory, and for a second afterwards, returns the memory that they have freed to the system
+/// at once. Otherwise the allocator would keep it for ten seconds, as unused pages in each of its arenas, and the
+/// process would be several times as large as its accounts. One purge runs at a time, on a thread of lower priority,
+/// and begins a tick or more after the last one: it returns what requests have freed in that time.
 async fn give_memory_back(connections: Arc<Connections>, allocator: Allocator) {
     let much = connections.account.limit_bytes() / MUCH_OF_ACCOUNT;
     let mut left = 0;
@@ -251,8 +286,8 @@ async fn give_memory_back(connections: Arc<Connections>, allocator: Allocator) {
     }
 }
 
-/// Ends the process. Everything is durable: closing a thousand RocksDBs one by one would only take time. Without the libraries' own
-/// clean-up, which takes away what threads that close dropped tablets are still using.
+/// Ends the process. Everything is durable, and closing a thousand RocksDBs one by one would only take time. The
+/// libraries' own clean-up is skipped, as it would destroy state that threads closing dropped tablets still use.
 fn end() -> ! {
     // SAFETY: `_exit` has no preconditions, and does not return.
     unsafe { libc::_exit(0) }
@@ -262,66 +297,17 @@ async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, 
     TcpListener::bind(address).await.map_err(|source| StartError::Listen { what, address, source })
 }
 
-/// Opens the data directories, which must not belong to different nodes, and must be all that the node has. One that cannot be read may be left out if
-/// the others say that nothing in it is needed any more: it had failed, and what was on it was rebuilt. Returns also the paths of those.
-fn open_directories(options: &StartOptions) -> Result<(Vec<DataDirectory>, Vec<String>), StartError> {
-    let (mut directories, mut unreadable) = (Vec::new(), Vec::new());
-    for path in &options.data_dir {
-        match DataDirectory::open(path) {
-            Ok(directory) => directories.push(directory),
-            Err(error @ StorageError::Io { .. }) => unreadable.push((path, error)),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    let mut claimed = directories.iter().filter_map(|directory| Some((directory, directory.identity()?)));
-    if let Some((_, Identity { cluster, host, .. })) = claimed.next()
-        && let Some((directory, found)) = claimed.find(|(_, found)| (found.cluster, found.host) != (*cluster, *host))
-    {
-        return Err(StartError::Directories(format!(
-            "data directory {} belongs to host {} of cluster {}, the first one to host {host} of cluster {cluster}",
-            directory.path().display(),
-            found.host,
-            found.cluster
-        )));
-    }
-    check_complete(&directories, &mut unreadable)?;
-    let lost = unreadable.into_iter().map(|(path, error)| {
-        let path = path.display().to_string();
-        tracing::warn!(event = "disk", path, %error, "a disk that had failed is left out: what was on it is on others");
-        path
-    });
-    Ok((directories, lost.collect()))
-}
-
-/// Fails if a directory is missing that the others know of, or if one is unreadable of which they say nothing.
-fn check_complete(
-    directories: &[DataDirectory],
-    unreadable: &mut Vec<(&PathBuf, StorageError)>,
-) -> Result<(), StartError> {
-    let Some(missing) = companions::missing(&directories.iter().collect::<Vec<_>>()) else {
-        return unreadable.pop().map_or(Ok(()), |(_, error)| Err(error.into()));
-    };
-    let Some(first) = missing.first() else { return Ok(()) };
-    let why = unreadable.iter().find(|(path, _)| **path == first.path).map(|(_, error)| format!(" ({error})"));
-    Err(StartError::Directories(format!(
-        "data directory {} of this node is missing{}: without it the votes and acknowledgements of its replicas are not known; start the node with it, or \
-         start a new node with empty directories and use `diorite admin replace`",
-        first.path.display(),
-        why.unwrap_or_default()
-    )))
-}
-
 /// Whose node this is.
 struct Belonging {
     identity: Identity,
     description: NodeDescription,
     applicant: Applicant,
-    /// What was said when it joined just now.
+    /// The answer to this node's question to join, if it has just joined.
     joined: Option<Joined>,
 }
 
-/// Finds out which node of which cluster the directories are: as they say, or as a cluster that is asked to let it join says, or the first one of a
-/// new cluster. Claims those that are new.
+/// Determines to which node of which cluster the directories belong: the directories name it, or the cluster to join
+/// assigns it, or the node is the first one of a new cluster. Claims new directories.
 async fn belong(
     options: &StartOptions,
     traffic: &Traffic,
@@ -362,9 +348,11 @@ async fn belong(
 struct Running {
     kv: Arc<NodeKv>,
     membership: Arc<Membership>,
+    /// Whether its copy of the catalog is known to have been current.
+    was_current: bool,
 }
 
-/// The clock that the whole node goes by, and what is assumed of it, in the log.
+/// The clock of the whole node. Logs the clock and the assumptions about it.
 fn trusted_clock() -> Arc<dyn Clock> {
     let machine = MachineClock::new();
     tracing::info!(
@@ -378,7 +366,7 @@ fn trusted_clock() -> Arc<dyn Clock> {
     Arc::new(TrustedClock::new(Arc::new(machine)))
 }
 
-/// Opens what the directories hold, makes contact with the other members, and returns once the catalog is served.
+/// Opens the replicas in the directories, contacts the other members, and returns once the catalog is served.
 async fn start_node(
     options: &StartOptions,
     traffic: &Traffic,
@@ -422,7 +410,7 @@ async fn start_node(
         identity: identity.clone(),
         description,
     });
-    // Before anything waits for the copy of the catalog, which may have to be made anew.
+    // Set before the start waits for the copy of the catalog, which may have to be rebuilt.
     store.set_openings(Arc::clone(&catalog) as Arc<dyn Openings>);
     membership.open_doors(listener, joined.as_ref());
     if joined.is_none() {
@@ -430,7 +418,7 @@ async fn start_node(
         membership.admitted().await?;
         membership.whole().await?;
         if catalog.current().identity().cluster_id.is_none() && identity.node == FIRST_NODE.0 {
-            membership.found(&options.cluster_name, options.rf).await?;
+            membership.found(&options.cluster_name, options.rf, options.auth).await?;
         }
         membership.register().await?;
     }
@@ -439,16 +427,16 @@ async fn start_node(
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
     tokio::spawn(operations.run());
-    match &joined {
+    let ready = match &joined {
         Some(joined) => membership.joined(joined).await?,
         None => membership.caught_up().await?,
-    }
+    };
     let (node, clock, tablets_per_node) = (node_info(options, &identity), Arc::clone(clock), options.tablets_per_node);
     let kv = Arc::new(NodeKv { store, router, catalog, clock, node, tablets_per_node, aside });
-    Ok(Running { kv, membership })
+    Ok(Running { kv, membership, was_current: ready != Ready::LeaderUnreachable })
 }
 
-/// Starts the router of a node, which gets what the store refuses.
+/// Starts the router of a node, to which the store passes requests that it refuses.
 fn start_router(
     node: NodeId,
     options: RouteOptions,
@@ -499,7 +487,7 @@ fn tcp_options(
     }
 }
 
-/// What connects a life of a node with the other nodes.
+/// The connections of a life of the node to other nodes.
 struct Outside {
     life: u64,
     transport: Arc<TcpTransport>,
@@ -545,7 +533,8 @@ fn start_store(
         for_memory.set_cache(cache.0);
     }
     let storage = StorageOptions {
-        // With less, the files that come between two looks at what can be given back would fill the log, and members that lag a little lose what they lack.
+        // With a smaller log, the files that are written between two checks for removable files would fill it, and
+        // members that lag a little would need a copy.
         log_bytes: (2 * replay_bytes).max(128 << 20),
         compaction_rate_bytes: options.compaction_rate.0,
         space_amplification_percent: options.space_amplification,
@@ -563,7 +552,7 @@ fn start_store(
             DurabilityOption::Interval(every_ms) => Durability::Interval(every_ms),
         },
         queue_proposals: 64 << 10,
-        // All threads together: a sixteenth for writes, and as much for messages.
+        // A sixteenth of the memory limit for the writes of all threads, and as much for messages.
         queue_bytes: (memory_bytes / 16 / options.writing_threads() as u64).clamp(16 << 20, 256 << 20) as usize,
         replay_bytes,
         disk_reserve_bytes: options.disk_reserve.0,
@@ -573,7 +562,7 @@ fn start_store(
     Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::clone(transport))?)
 }
 
-/// Whether data files are read past the page cache: if that is wanted, and all disks can do it.
+/// Whether data files are read past the page cache: the option must be set, and all disks must support it.
 fn reads_directly(options: &StartOptions, directories: &[DataDirectory]) -> bool {
     let unable = directories.iter().find(|directory| !directory.reads_directly());
     if let Some(directory) = unable.filter(|_| options.direct_reads) {

@@ -1,9 +1,11 @@
 //! State that the connections of a node share: the engine, counters, and common limits.
 
+use crate::entrance::Entrance;
 use crate::kv::NodeKv;
 use crate::logging::{Logging, SlowQuery};
 use crate::observe::Latencies;
 use crate::observe::history::History;
+use crate::passwords::Passwords;
 use crate::tls::Tls;
 use diorite_base::account::Account;
 use diorite_base::measure::Counter;
@@ -21,38 +23,40 @@ use tokio::sync::Semaphore;
 #[derive(Default)]
 pub(crate) struct RequestCounters {
     pub(crate) executes: Counter,
-    /// EXECUTEs that could not be answered at once.
+    /// EXECUTEs that ran as futures.
     pub(crate) executes_waiting: Counter,
     pub(crate) queries: Counter,
     pub(crate) prepares: Counter,
     pub(crate) batches: Counter,
     pub(crate) protocol_errors: AtomicU64,
     pub(crate) connections_refused: AtomicU64,
-    /// Requests refused because there was no memory for them.
+    /// Requests refused for lack of memory.
     pub(crate) overloaded: AtomicU64,
 }
 
-/// The kind of an error, without its message: that may quote values.
+/// The kind of an error, without its message, which may quote values.
 fn error_name(error: &CqlError) -> String {
     let kind = format!("{:?}", error.kind);
     kind.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }
 
-/// How much the connections together may take on.
+/// Limits for all connections together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionLimits {
     pub(crate) connections: usize,
-    /// Requests that may run at a time, beside point reads from memory and single-row writes.
+    /// Requests that may run as futures at a time.
     pub(crate) running: usize,
-    /// Until when a request is answered, one way or the other.
+    /// The deadline of a request, nanoseconds after it was read.
     pub(crate) request_timeout_ns: u64,
 }
 
 /// How clients get in.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone)]
 pub(crate) struct Access {
-    /// They have to log in.
-    pub(crate) asks_passwords: bool,
+    /// Whether they have to log in, and which of them are there.
+    pub(crate) entrance: Arc<Entrance>,
+    /// Checks their passwords.
+    pub(crate) passwords: Arc<Passwords>,
     /// They have to speak TLS.
     pub(crate) tls: Option<Arc<Tls>>,
 }
@@ -79,12 +83,12 @@ pub(crate) struct Shared {
     pub(crate) connections: AtomicUsize,
     pub(crate) limits: ConnectionLimits,
     pub(crate) access: Access,
-    /// One permit for each request that may run at a time: the rows of an answer are bounded by a page, so this bounds
-    /// them all.
+    /// One permit for each request that may run at a time. The rows of an answer are bounded by a page, so the permits
+    /// bound the rows of all running requests.
     pub(crate) turns: Arc<Semaphore>,
     /// The account for requests and the buffers of connections.
     pub(crate) account: Arc<Account>,
-    /// The share of it that one connection may have.
+    /// The limit of one connection within the account, bytes.
     pub(crate) connection_limit_bytes: usize,
     random: Mutex<SplitMix64>,
 }

@@ -1,9 +1,9 @@
 //! A client's socket, plain or with TLS, as the connection uses it: it waits for readiness, then reads and writes without waiting.
 //!
-//! Always true: a read leaves nothing behind that could be decrypted, so the socket's readiness is all that a
-//! connection waits for; TLS's own messages (handshakes, keys) are sent like other bytes. A plain socket that a read
-//! has emptied counts as not ready until the system reports new bytes, so that its connection waits with all others for
-//! that report. Left out: the meaning of the bytes.
+//! Always true: a read leaves no bytes behind that could be decrypted, so the connection waits only for the socket's
+//! readiness; TLS's own messages (handshakes, keys) are sent like other bytes. A plain socket that a read has emptied
+//! counts as not ready until the system reports new bytes, so that its connection waits with all others for that
+//! report. Left out: the meaning of the bytes.
 
 use rustix::buffer::spare_capacity;
 use rustls::{ServerConfig, ServerConnection};
@@ -16,14 +16,14 @@ use tokio::net::TcpStream;
 const TLS_BUFFER_BYTES: usize = 256 << 10;
 /// The content of one record of TLS.
 pub(crate) const TLS_RECORD_BYTES: usize = 16 << 10;
-/// Room for a read where there is none.
+/// The capacity that is added to a full input buffer before a read.
 const MIN_READ_BYTES: usize = 4 << 10;
 
 /// A client's socket.
 pub(crate) enum Socket {
-    /// Bytes go as they are.
+    /// Bytes are sent unchanged.
     Plain(TcpStream),
-    /// Bytes go through TLS.
+    /// Bytes are encrypted.
     Tls(Box<TlsSocket>),
 }
 
@@ -31,7 +31,7 @@ pub(crate) enum Socket {
 pub(crate) struct TlsSocket {
     stream: TcpStream,
     tls: ServerConnection,
-    /// Bytes that were taken and are not sent yet, about.
+    /// Bytes that were accepted and are not sent yet, approximately.
     unsent_bytes: usize,
 }
 
@@ -70,7 +70,7 @@ impl Socket {
         }
     }
 
-    /// Whether bytes that were taken have not been sent yet.
+    /// Whether accepted bytes have not been sent yet.
     pub(crate) fn has_unsent(&self) -> bool {
         match self {
             Socket::Plain(_) => false,
@@ -78,7 +78,7 @@ impl Socket {
         }
     }
 
-    /// Memory of bytes that were taken and have not been sent yet.
+    /// The memory of bytes that were accepted and have not been sent yet.
     pub(crate) fn held_bytes(&self) -> usize {
         match self {
             Socket::Plain(_) => 0,
@@ -86,7 +86,7 @@ impl Socket {
         }
     }
 
-    /// How many of so many bytes a write would copy, and hold until they are sent.
+    /// How many of `bytes` a write would copy and hold until they are sent.
     pub(crate) fn copied_bytes(&self, bytes: usize) -> usize {
         match self {
             Socket::Plain(_) => 0,
@@ -102,7 +102,7 @@ impl Socket {
         }
     }
 
-    /// Takes bytes to be sent: how many; `WouldBlock` if none.
+    /// Accepts bytes to be sent, and returns their number; `WouldBlock` if it accepts none.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Socket::Plain(stream) => stream.try_write(bytes),
@@ -115,7 +115,7 @@ impl Socket {
         }
     }
 
-    /// Sends the bytes that TLS holds, as far as the socket takes them.
+    /// Sends the bytes that TLS holds, as many as the socket accepts.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         match self {
             Socket::Plain(_) => Ok(()),
@@ -124,8 +124,8 @@ impl Socket {
     }
 }
 
-/// Appends the bytes that have arrived to `input`, as far as there is space. If that empties the socket, the stream is
-/// no longer ready: with edge-triggered events the next bytes are reported, and a further, futile read is saved.
+/// Appends the bytes that have arrived to `input`, as long as it has capacity. If that empties the socket, the stream
+/// is no longer ready: with edge-triggered events the next bytes are reported, and a futile read is saved.
 fn try_read(stream: &TcpStream, input: &mut Vec<u8>) -> io::Result<usize> {
     if input.len() == input.capacity() {
         input.reserve(MIN_READ_BYTES);
@@ -159,7 +159,7 @@ impl TlsSocket {
     fn try_read(&mut self, input: &mut Vec<u8>) -> io::Result<usize> {
         let received = self.tls.read_tls(&mut Now(&self.stream))?;
         let processed = self.tls.process_new_packets();
-        // An alert reports the error to the client.
+        // The alert reports the error to the client.
         self.send()?;
         processed.map_err(io::Error::other)?;
         let before = input.len();
@@ -173,7 +173,7 @@ impl TlsSocket {
             }
         }
         match input.len() - before {
-            // Bytes of TLS alone, or the end.
+            // The bytes were TLS's own, or the peer has closed its side.
             0 if received > 0 => Err(io::ErrorKind::WouldBlock.into()),
             count => Ok(count),
         }

@@ -10,7 +10,7 @@ pub(crate) struct StopSignals {
 }
 
 impl StopSignals {
-    /// From here on the signals no longer end the process by themselves.
+    /// From now on the signals no longer end the process by themselves.
     pub(crate) fn listen() -> Result<Self, StartError> {
         let system = |error| StartError::System("cannot wait for signals", error);
         Ok(Self {

@@ -9,7 +9,7 @@ use diorite_query::ddl::options::{compaction_class, compression_class, given, re
 use diorite_storage::{CompactionStyle, Compression, Filters, TableOptions};
 use std::collections::BTreeMap;
 
-/// Zstandard's own default.
+/// Zstandard's default level.
 const ZSTD_LEVEL: i32 = 3;
 
 /// The file options of a table.
@@ -36,7 +36,8 @@ pub(crate) fn of(table: &Table) -> TableOptions {
 fn style(class: &str) -> CompactionStyle {
     match class {
         "LeveledCompactionStrategy" => CompactionStyle::Leveled,
-        // Time windows are not offered yet: a file that holds nothing but the tablet's own state is never removed (`diorite_storage::CompactionStyle`).
+        // Time windows are not offered yet: a file that holds only the tablet's own state is never removed
+        // (`diorite_storage::CompactionStyle`).
         _ => CompactionStyle::SizeTiered,
     }
 }
@@ -48,7 +49,8 @@ fn filters(fp_chance: Option<&str>) -> Filters {
     }
 }
 
-/// Snappy is not linked: LZ4 is as fast and no larger. Deflate is not linked: Zstandard's fastest level is smaller and faster.
+/// Snappy is not linked: LZ4 is as fast and compresses as well. Deflate is not linked: Zstandard's fastest level is
+/// faster and compresses better.
 fn algorithm(class: Option<&str>, options: &BTreeMap<String, String>, level: &str) -> Option<Compression> {
     let level = options.get(level).and_then(|text| text.parse().ok());
     Some(match class? {

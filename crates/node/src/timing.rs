@@ -1,4 +1,4 @@
-//! The data that a connection keeps of each request, and since when, without a clock read for each.
+//! The data that a connection keeps of each request, and when the request was read, without a clock read for each.
 //!
 //! Always true: nothing is allocated per request; a write carries its data in the tag that comes back with its outcome.
 
@@ -58,7 +58,7 @@ impl Taken {
         }
     }
 
-    /// Clears the statistics, and keeps the memory.
+    /// Clears the statistics, and keeps the buffer for reuse.
     pub(crate) fn clear(&mut self) {
         self.reads.clear();
         (self.executes, self.writes) = (0, false);

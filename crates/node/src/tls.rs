@@ -1,7 +1,7 @@
 //! TLS for clients: the certificate, and its replacement while the node runs.
 //!
-//! Always true: a new certificate or key is taken as soon as both files can be read and fit together; until then, and if they never do, connections get the old
-//! one. Connections that are open stay as they are. Left out: encryption between nodes.
+//! Always true: a new certificate or key is used as soon as both files can be read and fit together; until then,
+//! connections get the old one. Open connections keep theirs. Left out: encryption between nodes.
 
 use crate::config::StartOptions;
 use crate::error::{StartError, TlsError};
@@ -16,15 +16,15 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 
-/// How often the files are looked at.
+/// How often the files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
-/// Where certificate and key are.
+/// The paths of certificate and key.
 #[derive(Debug, Clone)]
 struct Files {
     certificate: PathBuf,
     key: PathBuf,
-    /// The authorities for clients' certificates; without them clients need none.
+    /// The authorities that sign clients' certificates; without it clients need no certificate.
     clients: Option<PathBuf>,
 }
 
@@ -81,7 +81,7 @@ impl Files {
 }
 
 impl Tls {
-    /// According to the options; `None` if they ask for no TLS.
+    /// Loads the certificate that the options name; `None` if they name none.
     pub(crate) fn open(options: &StartOptions) -> Result<Option<Arc<Tls>>, StartError> {
         let (Some(certificate), Some(key)) = (&options.tls_certificate, &options.tls_key) else { return Ok(None) };
         let clients = options.tls_client_authorities.clone();
@@ -99,7 +99,7 @@ impl Tls {
     pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
         let mut seen = self.files.seen();
         loop {
-            #[allow(clippy::disallowed_methods, reason = "a shell's timer: files say nothing by themselves")]
+            #[allow(clippy::disallowed_methods, reason = "a shell's timer: files send no notice of changes")]
             let pause = tokio::time::sleep(LOOK_EVERY);
             tokio::select! {
                 () = pause => {}
@@ -115,7 +115,7 @@ impl Tls {
                     seen = now;
                     tracing::info!("the new TLS certificate is in use");
                 }
-                // Perhaps only one of the files is new yet.
+                // It may be that only one of the files has been replaced so far.
                 Err(error) => tracing::warn!(%error, "the TLS certificate was not replaced"),
             }
         }

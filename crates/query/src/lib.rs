@@ -10,6 +10,7 @@
 //! What is left out: replication and storage (below the seam), connections, frames and authentication (the node).
 
 pub mod activity;
+pub mod audit;
 pub mod auth;
 pub mod bind;
 pub mod budget;

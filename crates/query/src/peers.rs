@@ -59,7 +59,12 @@ mod tests {
 
     fn catalog(nodes: u8, statements: &[&str]) -> Catalog {
         let cluster_id = Uuid::from_u128(1);
-        let mut commands = vec![Command::Bootstrap { cluster_id, name: "demo".to_owned(), replication_factor: 3 }];
+        let mut commands = vec![Command::Bootstrap {
+            cluster_id,
+            name: "demo".to_owned(),
+            replication_factor: 3,
+            requires_login: None,
+        }];
         commands.extend((1..=nodes).map(|number| Command::RegisterNode {
             node: NodeDescription {
                 host_id: Uuid::from_u128(u128::from(number)),

@@ -367,6 +367,13 @@ fn the_log_says_what_time_it_is_and_how_long_deletions_stay() {
     let Horizon { now_s, rows_s, ranges_s } = state().horizon;
     assert!(now_s > 0 && (rows_s, ranges_s) == (now_s, now_s));
     handle.set_gc_grace_s(77);
+    // A turn whose only write is refused proposes nothing; the next one says it.
+    let (sender, receiver) = sync_channel(1);
+    let sink: Arc<dyn WriteSink> = Arc::new(Waiting(Mutex::new(sender)));
+    store.submit_until(TabletId(1_000), add(1, 1), &sink, 0, 1).unwrap();
+    store.kick();
+    assert!(matches!(receiver.recv().unwrap(), (0, Err(KvError::Overloaded(_)))));
+    assert_eq!(state().gc_grace_s, 0);
     write_all(&store, vec![(1_000, add(1, 1))]);
     assert_eq!(state().gc_grace_s, 77);
     // A leader that is not written to says it by itself.

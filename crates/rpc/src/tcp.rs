@@ -1,11 +1,13 @@
 //! The network: one TCP connection per lane and direction, dialled by the node that sends.
 //!
-//! A node dials every peer once per lane ([`dial`]) and accepts what others dial ([`accept`]). The thread that sends writes to the socket
-//! itself when nothing waits; what the socket does not take goes to a buffer that the connection's task drains ([`pipe`]). With
-//! certificates, both ends of a connection are TLS 1.3 on the socket ([`dialled`], [`accepted`]).
+//! A node dials every peer once per lane ([`dial`]) and accepts connections that others dial ([`accept`]). The thread
+//! that sends writes to the socket itself if nothing waits; bytes that the socket does not accept go to a buffer that
+//! the connection's task drains ([`pipe`]). With certificates, both ends of a connection run TLS 1.3 on the socket
+//! ([`dialled`], [`accepted`]).
 //!
-//! Always true: a lane has at most one connection that is read, so frames of an older one never mix with those of its successor; a
-//! connection that is refused is told why; the buffers are bounded in bytes, and so are the connections that have yet to say who they are.
+//! Always true: at most one connection of a lane is read, so frames of an older connection never mix with those of its
+//! successor; a node whose connection is refused receives the reason; the buffers are bounded in bytes, and the number
+//! of connections without a complete handshake is bounded.
 
 mod accept;
 mod accepted;
@@ -60,7 +62,8 @@ impl TcpTransport {
         }
     }
 
-    /// Accepts connections from now on and hands what they bring to `receiver`. Who is let in is dialled as well.
+    /// Accepts connections from now on, and passes their frames to `receiver`. Nodes that are admitted are dialled as
+    /// well.
     pub fn listen(&self, listener: TcpListener, receiver: Arc<dyn Receiver>, gate: Arc<dyn Gate>) {
         let (peers, received) = (Arc::clone(&self.peers), Arc::clone(&self.received));
         let incarnations = Arc::clone(&self.incarnations);
@@ -68,28 +71,29 @@ impl TcpTransport {
         self.peers.runtime.spawn(accept::run(listener, Arc::new(listening), self.stop.subscribe()));
     }
 
-    /// Dials exactly these from now on; this node itself may be among them. An address that differs from the one given before is dialled
-    /// anew; until then, what a node has said about itself by dialling us counts.
+    /// Dials exactly these nodes from now on; this node itself may be among them. An address that differs from the one
+    /// given in the last call is dialled anew; until then, the address that a node named when it dialled this one is
+    /// used.
     pub fn set_peers(&self, wanted: &AHashMap<NodeId, SocketAddr>) {
         self.peers.set(wanted);
     }
 
-    /// Dials `node` at `address`, which is newer than what [`TcpTransport::set_peers`] was given.
+    /// Dials `node` at `address`, which is newer than the one that [`TcpTransport::set_peers`] was given.
     pub fn suggest(&self, node: NodeId, address: SocketAddr) {
         self.peers.suggest(node, address);
     }
 
-    /// Which incarnations of the other nodes were accepted last.
+    /// The incarnations of the other nodes whose connections were accepted last.
     pub fn incarnations(&self) -> &Arc<Incarnations> {
         &self.incarnations
     }
 
-    /// Whether `lane` to `to` can be sent on.
+    /// Whether a frame can be sent to `to` on `lane` now.
     pub fn is_connected(&self, to: NodeId, lane: Lane) -> bool {
         self.peers.map.load().get(&to).is_some_and(|peer| peer.pipes[lane.index()].is_connected())
     }
 
-    /// What each lane of each node that was sent to or received from has carried, ordered.
+    /// The statistics of each lane of each node that frames were sent to or received from, ordered.
     pub fn statistics(&self) -> Vec<(NodeId, Lane, LaneStatistics)> {
         let mut found: AHashMap<(NodeId, Lane), LaneStatistics> = AHashMap::new();
         for (node, peer) in self.peers.map.load().iter() {
@@ -125,7 +129,7 @@ impl Transport for TcpTransport {
         self.send_many(to, lane, &[frame])
     }
 
-    /// All or none of them are queued.
+    /// Queues all frames, or none.
     fn send_many(&self, to: NodeId, lane: Lane, frames: &[&[u8]]) -> Result<(), SendError> {
         if frames.iter().any(|frame| frame.len() > MAX_FRAME_BYTES) {
             return Err(SendError::Full);

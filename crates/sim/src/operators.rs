@@ -54,6 +54,7 @@ impl Operators {
                 cluster_id: Uuid::from_u128(1),
                 name: "sim".to_owned(),
                 replication_factor: scenario.replicas as u32,
+                requires_login: None,
             },
             Command::RegisterNode { node: describe(1) },
             set(Setting::Balancing { is_paused: !scenario.balances }),

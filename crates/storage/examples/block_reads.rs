@@ -1,8 +1,9 @@
-//! Counts the blocks, by kind, that a random read of a cold key reads with one choice of options: the table of
-//! `benches/notes` behind the defaults.
+//! Counts the blocks, by kind, that a random read of a cold key reads with one choice of options: the defaults follow
+//! from the table in `benches/notes`.
 //!
-//! Rows like the benchmark's, keys in random order, one tablet, a cache of half of the data divided by `--ratio`. Every miss of the block cache is a read
-//! of a file, so what is counted does not depend on the disk, on the page cache or on other work of the machine.
+//! Rows like the benchmark's, keys in random order, one tablet, a cache of half of the data divided by `--ratio`. Every
+//! miss of the block cache is a read of a file, so the counts do not depend on the disk, on the page cache or on other
+//! work of the machine.
 //!
 //! `cargo run --release -p diorite-storage --example block_reads -- --rows 3000000 --block 8192 --restart 16 --filters upper`
 
@@ -83,7 +84,7 @@ impl Load<'_> {
     }
 }
 
-/// Cache misses of data, index and filter, and the bytes that were read for them.
+/// Cache misses of data, index and filter blocks, and the bytes that were read for them.
 fn misses(shared: &Shared) -> [u64; 4] {
     [
         Ticker::BlockCacheDataMiss,

@@ -1,19 +1,20 @@
-//! The applied state of a tablet: how far its data reflects the log, and what the log has said about the tablet as a
-//! whole.
+//! The applied state of a tablet: the index up to which its data reflects the log, and the log's statements about the
+//! tablet as a whole.
 //!
-//! Always true: it is written with every batch, and is a function of the entries up to its index. States that earlier
-//! versions wrote can be read.
+//! Always true: the applied state is written with every batch, and is a function of the entries up to its index. States
+//! that earlier versions wrote can be read.
 
 use crate::error::StorageError;
 use diorite_base::Horizon;
 use diorite_base::bytes::{Malformed, Reader};
 
-/// How far the Raft log has been applied to a tablet, and what the log has said so far about the tablet as a whole.
+/// The index up to which the Raft log has been applied to a tablet, and the log's statements up to there about the
+/// tablet as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AppliedState {
     /// Index of the last applied entry.
     pub index: u64,
-    /// Its term.
+    /// The term of that entry.
     pub term: u64,
     /// The greatest client-given timestamp applied, microseconds; `i64::MIN` if none.
     pub newest_explicit_us: i64,

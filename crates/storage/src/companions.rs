@@ -5,10 +5,10 @@
 //! instead, committed entries could be lost. An empty directory where a disk should have been mounted looks like a new
 //! disk; the lists on the other disks tell the two apart.
 //!
-//! Always true: a directory is on the list from before the first data is kept in it until all its data is elsewhere.
-//! The list with the highest version is valid. A crash while the list is written to one directory after the other
-//! leaves either version, and both are right. The directories of a node that was last started by a version without
-//! lists are taken to be complete.
+//! Always true: a directory is on the list from before its first data is written until all its data is elsewhere. The
+//! list with the highest version is valid. A crash while the list is written to one directory after the other leaves
+//! either version, and both are right. The directories of a node that was last started by a version without lists count
+//! as complete.
 
 use crate::directory::DataDirectory;
 pub use crate::disks_file::Companion;
@@ -22,7 +22,7 @@ fn newest(directories: &[&DataDirectory]) -> Option<Companions> {
     directories.iter().filter_map(|directory| directory.companions()).max_by_key(|companions| companions.version)
 }
 
-/// The directories that are on the newest list and not among these. `None` if these have no list.
+/// The directories that are on the newest list and not among `directories`. `None` if these have no list.
 pub fn missing(directories: &[&DataDirectory]) -> Option<Vec<Companion>> {
     let known = newest(directories)?;
     let present: Vec<Uuid> = directories.iter().filter_map(|directory| Some(directory.companions()?.own)).collect();
@@ -43,7 +43,7 @@ pub fn enroll(directories: &[&DataDirectory], mut fresh: impl FnMut() -> Uuid) -
     if directories.iter().all(agrees) {
         return Ok(());
     }
-    // New directories are written first: they hold nothing as long as the others do not list them.
+    // New directories are written first: they hold no data as long as the others do not list them.
     let mut order: Vec<usize> = (0..directories.len()).collect();
     order.sort_by_key(|at| directories[*at].companions().is_some());
     for at in order {

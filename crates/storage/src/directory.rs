@@ -3,6 +3,8 @@
 //! Layout: `DIORITE` (the [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `RUNNING`
 //! (present while the end of the log may not be durable: the machine's boot id), `log/` (the Raft log), `tablets/<id>/`
 //! (one RocksDB each), `tablets/<id>.<purpose>/` (copies under way, and data that was set aside).
+//!
+//! Always true: nobody but its owner may enter it.
 
 use crate::disks_file::{self, Companions};
 use crate::error::StorageError;
@@ -11,6 +13,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
@@ -19,15 +22,15 @@ const FORMAT: u32 = 1;
 const MARKER: &str = "DIORITE";
 /// Locked by the process that holds the directory.
 const LOCK: &str = "LOCK";
-/// Written and removed again to see whether the disk works.
+/// Written and removed again to check whether the disk works.
 const PROBE: &str = "PROBE";
 /// The suffix of a tablet's former directory while a copy takes its place.
 const OLD: &str = "old";
 /// The suffix of a tablet's directory that could not be used, until the tablet's replica is complete again.
 const ASIDE: &str = "aside";
-/// The file that says that the end of the log may not be durable, and under which boot of the machine it was written.
+/// The file which says that the end of the log may not be durable, and under which boot of the machine it was written.
 const RUNNING: &str = "RUNNING";
-/// The suffix of a tablet's directory while it is removed.
+/// The suffix of a tablet's directory while it is being removed.
 const GONE: &str = "gone";
 /// The suffix of a directory in which a copy is received.
 const INCOMING: &str = "incoming";
@@ -43,12 +46,22 @@ pub struct Identity {
     pub format: u32,
     /// The cluster.
     pub cluster: Uuid,
-    /// The node, as the catalog numbers it.
+    /// The node's id in the catalog.
     pub node: u64,
-    /// The node, as clients see it.
+    /// The host id, which clients see.
     pub host: Uuid,
-    /// This disk among the node's.
+    /// The id of this disk.
     pub disk: Uuid,
+}
+
+/// Lets nobody but its owner into a directory, which earlier versions, or whoever made it, may have left open.
+fn make_private(path: &Path) -> std::io::Result<()> {
+    let mut permissions = fs::metadata(path)?.permissions();
+    if permissions.mode() & 0o777 == 0o700 {
+        return Ok(());
+    }
+    permissions.set_mode(0o700);
+    fs::set_permissions(path, permissions)
 }
 
 /// A data directory held by this process.
@@ -61,7 +74,7 @@ pub struct DataDirectory {
 }
 
 impl DataDirectory {
-    /// Locks `path`, making it if it is missing, and reads its owner.
+    /// Locks `path`, and creates it if it is missing, and reads its owner.
     pub fn open(path: &Path) -> Result<Self, StorageError> {
         let io = |action| move |source| StorageError::Io { action, path: path.to_owned(), source };
         fs::create_dir_all(path).map_err(io("cannot create data directory"))?;
@@ -79,15 +92,17 @@ impl DataDirectory {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
         let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
         let companions = Mutex::new(disks_file::read(path)?);
+        // Only once it is certain whose it is: nothing of somebody else's is changed.
+        make_private(path).map_err(io("cannot keep others out of data directory"))?;
         Ok(Self { path: path.to_owned(), identity, companions, _lock: lock })
     }
 
-    /// The list of the node's directories that this one holds.
+    /// The list of the node's directories in this directory.
     pub(crate) fn companions(&self) -> Option<Companions> {
         self.companions.lock().clone()
     }
 
-    /// The list was written to the file.
+    /// Notes that this list was written to the file.
     pub(crate) fn set_companions(&self, companions: Companions) {
         *self.companions.lock() = Some(companions);
     }
@@ -97,8 +112,8 @@ impl DataDirectory {
         self.identity.as_ref()
     }
 
-    /// The host id that this new directory asks to join a cluster with: `fresh`, unless it has asked before. Durable when it returns, so that
-    /// asking again after a crash does not make it another node.
+    /// The host id with which this new directory asks to join a cluster: `fresh`, unless it has asked before. Durable
+    /// when it returns, so that asking again after a crash does not make it another node.
     pub fn joining_host(&self, fresh: Uuid) -> Result<Uuid, StorageError> {
         let path = self.path.join(JOINING);
         let io = |source| StorageError::Io { action: "cannot write", path: path.clone(), source };
@@ -111,7 +126,7 @@ impl DataDirectory {
         Ok(fresh)
     }
 
-    /// Makes a new directory this node's. Durable when it returns.
+    /// Makes a new directory one of this node's. Durable when it returns.
     pub fn claim(&mut self, cluster: Uuid, node: u64, host: Uuid) -> Result<(), StorageError> {
         assert!(self.identity.is_none(), "a directory is claimed once");
         let io =
@@ -142,28 +157,28 @@ impl DataDirectory {
         &self.path
     }
 
-    /// Where the Raft log lives.
+    /// The path of the Raft log.
     pub fn log(&self) -> PathBuf {
         self.path.join("log")
     }
 
-    /// Where tablets live.
+    /// The path of all tablets.
     pub fn tablets(&self) -> PathBuf {
         self.path.join("tablets")
     }
 
-    /// Where one tablet lives.
+    /// The path of one tablet.
     pub fn tablet(&self, id: u64) -> PathBuf {
         self.tablets().join(id.to_string())
     }
 
-    /// Where a copy of a tablet is kept while it is sent to another node (`outgoing`) or received.
+    /// The path of a copy of a tablet while it is sent to another node (`outgoing`) or received.
     pub fn staged(&self, id: u64, purpose: &str) -> PathBuf {
         self.tablets().join(format!("{id}.{purpose}"))
     }
 
-    /// Puts a received copy in the place of a tablet, which nobody may have open. Durable when it returns; after a crash in between
-    /// [`Self::tidy`] finishes or undoes it.
+    /// Replaces a tablet's directory by a received copy. The tablet must not be open. Durable when it returns; after a
+    /// crash in between [`Self::tidy`] finishes or undoes it.
     pub fn install(&self, id: u64, received: &Path) -> Result<(), StorageError> {
         let (place, old) = (self.tablet(id), self.staged(id, OLD));
         let io = |source| StorageError::Io { action: "cannot install a copy in", path: self.tablet(id), source };
@@ -178,8 +193,8 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Removes copies that a crash has left half sent or installed, and partly received ones that have not grown for a
-    /// day, at `now_us` by the wall clock. Others may still be completed.
+    /// Removes copies that a crash has left half sent or half installed, and partly received copies that have not grown
+    /// for a day, at `now_us` by the wall clock. Other received parts may still be completed.
     pub fn tidy(&self, now_us: i64) -> Result<(), StorageError> {
         let io = |source| StorageError::Io { action: "cannot tidy", path: self.tablets(), source };
         for entry in fs::read_dir(self.tablets()).map_err(io)? {
@@ -197,7 +212,7 @@ impl DataDirectory {
         Ok(())
     }
 
-    /// Sets the files of a tablet, which nobody may have open, aside: they stay until [`Self::forget_aside`]. Durable
+    /// Sets the files of a tablet aside: they stay until [`Self::forget_aside`]. The tablet must not be open. Durable
     /// when it returns. Files that were set aside before are removed.
     pub fn set_aside(&self, id: u64) -> Result<(), StorageError> {
         let (place, aside) = (self.tablet(id), self.staged(id, ASIDE));
@@ -223,7 +238,7 @@ impl DataDirectory {
         }
     }
 
-    /// The tablets of which files were set aside here.
+    /// The tablets whose files were set aside here.
     pub fn aside_ids(&self) -> Result<Vec<u64>, StorageError> {
         self.staged_ids(ASIDE)
     }
@@ -241,7 +256,7 @@ impl DataDirectory {
         }
     }
 
-    /// Records that from now on the end of the log may not be durable. Durable when it returns.
+    /// Records that from now on the end of the log may not be durable. The record is durable when this returns.
     pub fn begin_run(&self, boot: &str) -> Result<(), StorageError> {
         let path = self.path.join(RUNNING);
         let io = |source| StorageError::Io { action: "cannot write", path: path.clone(), source };
@@ -250,7 +265,7 @@ impl DataDirectory {
         File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)
     }
 
-    /// Records that all of the log is durable, and will be.
+    /// Records that the whole log is durable, and will stay so.
     pub fn end_run(&self) -> Result<(), StorageError> {
         let path = self.path.join(RUNNING);
         match fs::remove_file(&path) {
@@ -261,7 +276,7 @@ impl DataDirectory {
         }
     }
 
-    /// The tablets with something staged here under this purpose.
+    /// The tablets that have a copy here under this purpose.
     pub fn staged_ids(&self, purpose: &str) -> Result<Vec<u64>, StorageError> {
         let io = |source| StorageError::Io { action: "cannot list", path: self.tablets(), source };
         let mut ids = Vec::new();
@@ -274,7 +289,7 @@ impl DataDirectory {
         Ok(ids)
     }
 
-    /// The tablets found here.
+    /// The tablets that have a directory here.
     pub fn tablet_ids(&self) -> Result<Vec<u64>, StorageError> {
         let io = |source| StorageError::Io { action: "cannot list", path: self.tablets(), source };
         let mut ids = Vec::new();
@@ -286,7 +301,7 @@ impl DataDirectory {
         Ok(ids)
     }
 
-    /// Writes a small file and makes it durable, to see whether the disk works.
+    /// Writes a small file and makes it durable, to check whether the disk works.
     pub fn probe(&self) -> Result<(), StorageError> {
         let path = self.path.join(PROBE);
         let written = File::create(&path).and_then(|mut file| file.write_all(b"probe").and_then(|()| file.sync_all()));
@@ -294,7 +309,7 @@ impl DataDirectory {
         removed.map_err(|source| StorageError::Io { action: "cannot write to", path, source })
     }
 
-    /// Free and total bytes of the disk it is on, as an unprivileged user sees them.
+    /// Free and total bytes of the directory's disk, as an unprivileged user sees them.
     pub fn space_bytes(&self) -> Result<(u64, u64), StorageError> {
         let space = rustix::fs::statvfs(&self.path).map_err(|error| StorageError::Io {
             action: "cannot read the free space of",
@@ -305,12 +320,12 @@ impl DataDirectory {
     }
 }
 
-/// An id of this boot of the machine; empty where the system gives none.
+/// An id of this boot of the machine; empty if the system provides none.
 pub fn machine_boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|boot| boot.trim().to_owned()).unwrap_or_default()
 }
 
-/// Removes the directory of a tablet, which may be open, so that a crash leaves all of it or nothing.
+/// Removes the directory of a tablet, which may be open. A crash leaves all of it or nothing.
 pub(crate) fn remove_tablet(directory: &Path) -> std::io::Result<()> {
     let gone = directory.with_extension(GONE);
     if gone.is_dir() {
@@ -323,14 +338,14 @@ pub(crate) fn remove_tablet(directory: &Path) -> std::io::Result<()> {
     fs::remove_dir_all(gone)
 }
 
-/// How long ago something was added to or removed from a directory, microseconds.
+/// The time since an entry was added to or removed from a directory, microseconds.
 fn age_us(directory: &Path, now_us: i64) -> std::io::Result<i64> {
     let changed = fs::metadata(directory)?.modified()?;
     let changed_us = changed.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_micros());
     Ok(now_us.saturating_sub(i64::try_from(changed_us).unwrap_or(i64::MAX)))
 }
 
-/// A directory without our marker must be empty, except for files of a first start that failed.
+/// Refuses a directory without the marker unless it is empty, except for files of a first start that failed.
 fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
     let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io)? {

@@ -3,6 +3,9 @@
 
 use super::*;
 use diorite_base::{Clock, SystemClock};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use uuid::Uuid;
 
 #[test]
@@ -53,4 +56,25 @@ fn foreign_and_newer_directories_are_refused_by_name_and_left_alone() {
     assert!(refused.contains("format 99"), "{refused}");
     std::fs::write(newer.path().join("DIORITE"), "not json").unwrap();
     assert!(DataDirectory::open(newer.path()).unwrap_err().to_string().contains("unreadable"));
+}
+
+#[test]
+fn a_directory_is_for_its_owner_only() {
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let set = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let (own, foreign) = (home.path().join("own"), home.path().join("foreign"));
+    for path in [&own, &foreign] {
+        fs::create_dir(path).unwrap();
+        set(path, 0o755);
+    }
+    drop(DataDirectory::open(&own).unwrap());
+    assert_eq!(mode(&own), 0o700);
+    // As an earlier version has left it.
+    set(&own, 0o770);
+    drop(DataDirectory::open(&own).unwrap());
+    assert_eq!(mode(&own), 0o700);
+    fs::write(foreign.join("thesis.tex"), "precious").unwrap();
+    assert!(DataDirectory::open(&foreign).is_err());
+    assert_eq!(mode(&foreign), 0o755, "nothing of somebody else's is changed");
 }

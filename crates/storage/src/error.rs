@@ -1,4 +1,4 @@
-//! Storage errors, sorted by what the operator or caller can do.
+//! Storage errors, sorted by what the operator or the caller can do.
 
 use diorite_raft::{GroupError, LogReadError};
 use rust_rocksdb::ErrorKind;
@@ -11,7 +11,7 @@ pub enum StorageError {
     /// Another process holds the directory.
     #[error("data directory {0} is in use by another process")]
     InUse(PathBuf),
-    /// The directory holds something that is not ours, or of another node or disk.
+    /// The directory contains foreign files, or belongs to another node or disk.
     #[error("data directory {path}: {reason}")]
     Foreign {
         /// The directory.
@@ -29,7 +29,7 @@ pub enum StorageError {
         /// The newest format this version reads.
         supported: u32,
     },
-    /// The operating system refused.
+    /// The operating system refused an action.
     #[error("{action} {path}: {source}")]
     Io {
         /// The action that failed.
@@ -45,7 +45,7 @@ pub enum StorageError {
     /// The Raft log reported an error.
     #[error("raft log: {0}")]
     Log(String),
-    /// Stored bytes are not what this version wrote.
+    /// Stored bytes have a form that no version has written.
     #[error("corrupt: {0}")]
     Corrupt(String),
 }

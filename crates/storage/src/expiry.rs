@@ -26,9 +26,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 pub(crate) struct Expiry {
     /// An applied state that has reached the disk, not necessarily the newest.
     durable: Mutex<AppliedState>,
-    /// The last compactions have kept values that a later horizon alone would let them remove.
+    /// Whether the last compactions have kept values that a later horizon alone would let them remove.
     awaits_time: AtomicBool,
-    /// The longest time to live that compactions have met since the tablet was opened, seconds.
+    /// The longest TTL that compactions have met since the tablet was opened, seconds.
     longest_ttl_s: AtomicU32,
 }
 
@@ -41,7 +41,7 @@ impl Expiry {
         }
     }
 
-    /// The longest time to live that compactions have met since the tablet was opened, seconds; 0: none.
+    /// The longest TTL that compactions have met since the tablet was opened, seconds; 0: none.
     pub(crate) fn longest_ttl_s(&self) -> u32 {
         self.longest_ttl_s.load(Ordering::Relaxed)
     }
@@ -52,7 +52,8 @@ impl Expiry {
     }
 }
 
-/// When the oldest file of a tablet with time windows may be compacted alone again, and the wait after that, seconds.
+/// The time from which on the oldest file of a tablet with time windows may be compacted alone again, and the wait
+/// after that, seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Trials {
     pub(crate) next_s: u64,
@@ -63,7 +64,7 @@ pub(crate) struct ExpiryFilterFactory {
     pub(crate) semantics: Arc<dyn ValueSemantics>,
     pub(crate) expiry: Arc<Expiry>,
     pub(crate) style: CompactionStyle,
-    /// The present second, by this node's clock.
+    /// The current second, by this node's clock.
     pub(crate) present_s: Arc<AtomicU32>,
 }
 
@@ -84,8 +85,8 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
         ExpiryFilter {
             semantics: Arc::clone(&self.semantics),
             expiry: Arc::clone(&self.expiry),
-            // With levels, each key's files have a past of their own: no state among the files covers all of it, unless
-            // all files are merged.
+            // With levels, the files of each key range have their own history: no state among the files covers all of
+            // it, unless all files are merged.
             merges_whole_runs: self.style.merges_whole_runs() || context.is_full_compaction,
             horizon: Horizon { rows_s, ..known },
             present_s,
@@ -106,14 +107,14 @@ pub(crate) struct ExpiryFilter {
     merges_whole_runs: bool,
     horizon: Horizon,
     present_s: u32,
-    /// The table has time windows, which need the longest TTL.
+    /// Whether the table has time windows, which need the longest TTL.
     notes_ttl: bool,
     /// The last replacement that RocksDB received, kept until the next call.
     replacement: Vec<u8>,
 }
 
 impl ExpiryFilter {
-    /// Takes the applied state of the newest file that is merged. It is a key that sorts before all data.
+    /// Learns the applied state of the newest file that is merged, from the value of a key that sorts before all data.
     fn learn(&mut self, value: &[u8]) {
         if let Ok(state) = AppliedState::decode(value)
             && self.merges_whole_runs
@@ -124,7 +125,8 @@ impl ExpiryFilter {
 }
 
 impl CompactionFilter for ExpiryFilter {
-    /// Values that cannot be judged stay as they are. RocksDB's frames are on the stack: no panic may cross them.
+    /// Values that cannot be judged stay unchanged. RocksDB's frames are on the stack, so no panic may cross this
+    /// function.
     fn filter(&mut self, _level: u32, key: &[u8], value: &[u8]) -> Decision {
         caught(|| self.judge(key, value)).unwrap_or_else(|panic| {
             tracing::error!(event = "panic", %panic, "a compaction could not judge a value");

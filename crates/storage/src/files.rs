@@ -25,7 +25,7 @@ pub struct FileContents {
 }
 
 impl FileContents {
-    /// Adds those of another tablet.
+    /// Adds the contents of another tablet.
     pub fn add(&mut self, other: &Self) {
         self.content_bytes += other.content_bytes;
         self.data_bytes += other.data_bytes;
@@ -33,7 +33,8 @@ impl FileContents {
         self.filter_bytes += other.filter_bytes;
     }
 
-    /// From RocksDB's text about the properties of tables: `…; raw key size=16; …; index block size (user-key? 1, delta-value? 1)=100; …`.
+    /// Parses RocksDB's text about the properties of tables: `…; raw key size=16; …; index block size (user-key? 1,
+    /// delta-value? 1)=100; …`.
     pub(crate) fn read(properties: &str) -> Option<Self> {
         let find = |name: &str| {
             let fields = properties.split(';').filter_map(|field| field.split_once('='));
@@ -50,7 +51,7 @@ impl FileContents {
     }
 }
 
-/// The last result, valid for one number of flushes and compactions, so that the files are not read again and again.
+/// The last result, valid for one number of flushes and compactions, so that the files are not read again each time.
 #[derive(Debug, Default)]
 pub(crate) struct FilesKept {
     pub(crate) version: Option<u64>,

@@ -1,23 +1,22 @@
-//! Gaps: ranges of a tablet that hold only dead rows, deleted or expired ones that are still in memory and files. Scans
-//! skip them.
+//! Gaps: ranges of a tablet that contain only dead rows, which are deleted or expired and still in memory and files.
+//! Scans skip them.
 //!
-//! A queue deletes what it hands out, and a time series expires, at one end; every read from there would pass all dead
-//! rows that compaction has not removed yet. A scan that has passed many in succession notes the range, and the next
-//! scan skips it.
+//! A queue deletes the rows that it hands out, and a time series expires, at one end; every read from there would pass
+//! all dead rows that compaction has not removed yet. A scan that has passed many in succession notes the range, and
+//! the next scan skips it.
 //!
-//! Always true: a noted range holds no live row for any reader at the second of the note or later that sees all that
-//! the noting scan saw. A dead row stays dead until its key is written to, and every batch cuts its keys out of the
-//! notes before anybody can see it. A scan notes only ranges that no batch has written to during the scan: it announces
-//! itself first, and cannot while a batch is being written.
-//! Left out: which rows are dead ([`crate::ValueSemantics::is_dead`]); keeping notes over a restart: the first scan
-//! finds the ranges again.
+//! Always true: a noted range contains no live row for any reader that reads at the second of the note or later, and
+//! that sees all changes which the noting scan saw. A dead row stays dead until its key is written to, and every batch
+//! cuts its keys out of the notes before any reader can see it. A scan notes only ranges that no batch has written to
+//! during the scan: it announces itself first, and cannot while a batch is being written. Left out: which rows are dead
+//! ([`crate::ValueSemantics::is_dead`]); keeping notes over a restart: the first scan finds the ranges again.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A range with so many dead rows in succession is noted.
+/// A range with this many dead rows in succession is noted.
 pub(crate) const NOTED_ROWS: u64 = 256;
 /// The most notes of a tablet, and the most announced scans at a time.
 const MOST: usize = 64;
@@ -32,7 +31,7 @@ struct Gap {
     as_of_s: u32,
 }
 
-/// A scan that may note something.
+/// An announced scan, which may note ranges.
 #[derive(Debug)]
 struct Announced {
     id: u64,
@@ -115,11 +114,11 @@ pub(crate) struct Announcement<'g> {
 }
 
 impl Gaps {
-    /// A batch is about to be written: `keys` calls its argument with each key of the batch; `None` if the keys are not
-    /// known. Ends with [`Self::written`].
+    /// Call this before a batch is written: `keys` calls its argument with each key of the batch; `None` if the keys
+    /// are not known. [`Self::written`] ends it.
     pub(crate) fn writing(&self, keys: Option<impl FnOnce(&mut dyn FnMut(&[u8]))>) {
-        // `announce` uses the two flags in the reverse order, and all with one total order: one of the two sees the
-        // other.
+        // `announce` accesses the two flags in the reverse order, and all accesses have one total order: so either the
+        // batch sees the scan, or the scan sees the batch.
         self.is_writing.store(true, Ordering::SeqCst);
         if self.any.load(Ordering::SeqCst) {
             let mut state = self.state.lock();
@@ -131,7 +130,7 @@ impl Gaps {
         }
     }
 
-    /// The batch has been written.
+    /// Call this after the batch was written.
     pub(crate) fn written(&self) {
         self.is_writing.store(false, Ordering::SeqCst);
     }
@@ -156,7 +155,7 @@ impl Gaps {
         Some(announcement)
     }
 
-    /// Start and end of the noted range around a key, for a reader of this state at this second.
+    /// Start and end of the noted range around a key, for a reader of the state `sequence` at the second `now_s`.
     pub(crate) fn around(&self, key: &[u8], sequence: u64, now_s: u32) -> Option<(Vec<u8>, Vec<u8>)> {
         if !self.any.load(Ordering::Acquire) {
             return None;
@@ -173,8 +172,8 @@ impl Gaps {
 }
 
 impl Announcement<'_> {
-    /// Notes that the scan met only dead rows in `start..end`, at this second, in a state that is no newer than
-    /// `sequence`.
+    /// Notes that the scan met only dead rows in `start..end`, at the second `as_of_s`, in a state that is not newer
+    /// than `sequence`.
     pub(crate) fn note(&self, start: &[u8], end: &[u8], sequence: u64, as_of_s: u32) {
         let mut state = self.gaps.state.lock();
         let Some(announced) = state.announced.iter().find(|announced| announced.id == self.id) else { return };

@@ -1,9 +1,9 @@
-//! For tests: a disk that answers nothing until it is let to. Left out: a disk that fails.
+//! For tests: a disk that does not respond until the test lets it. Left out: a disk that fails.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether a disk hangs. It costs one load where it does not.
+/// Whether a disk hangs. The check costs one load if it does not.
 #[derive(Default)]
 pub(crate) struct Hang {
     hangs: AtomicBool,
@@ -12,14 +12,14 @@ pub(crate) struct Hang {
 }
 
 impl Hang {
-    /// From now on [`Self::wait`] waits, until this is called with `false`.
+    /// Lets [`Self::wait`] wait from now on, until this is called with `false`.
     pub(crate) fn set(&self, hangs: bool) {
         let _held = self.lock.lock();
         self.hangs.store(hangs, Ordering::Release);
         self.changed.notify_all();
     }
 
-    /// To be called before the disk is used.
+    /// Waits while the disk hangs. Called before each use of the disk.
     pub(crate) fn wait(&self) {
         if self.hangs.load(Ordering::Relaxed) {
             let mut held = self.lock.lock();

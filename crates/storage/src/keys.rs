@@ -1,6 +1,6 @@
 //! The keys under which a tablet keeps its own state, and the bounds of its data.
 
-/// Where the applied state is kept; sorts before all data.
+/// The key of the applied state; sorts before all data.
 pub(crate) const META_KEY: &[u8] = &[0];
 
 /// The key of a tablet's members, written with the applied state of the entry that changed them. Like [`META_KEY`] it
@@ -11,8 +11,8 @@ pub const MEMBERS_KEY: &[u8] = &[0, 1];
 /// key of the data; scans skip it.
 pub const SPLIT_KEY: &[u8] = &[0, 2];
 
-/// The key of the record of how far a tablet has taken over the rows of another. Like [`META_KEY`] it is shorter than
-/// any key of the data; scans skip it.
+/// The key of the record of a tablet's progress in taking over the rows of another one. Like [`META_KEY`] it is shorter
+/// than any key of the data; scans skip it.
 ///
 /// # Panics
 /// If there have been more than 2^40 tablets.
@@ -29,13 +29,13 @@ pub fn staged_key(piece: u32) -> [u8; 6] {
     [0, 4, a, b, c, d]
 }
 
-/// Sorts after all keys of a tablet's own state; only rows with the least tokens sort before it.
+/// Sorts after all keys of a tablet's own state; only rows with the smallest tokens sort before it.
 pub const AFTER_KEYS_ABOUT_TABLETS: &[u8] = &[0, 5];
 
 /// Sorts after all data: no key continues with this byte after its token.
 pub const AFTER_ALL_KEYS: &[u8] = &[0xFF; 9];
 
-/// Whether the key is one of the tablet's own state, as opposed to data.
+/// Whether the key belongs to the tablet's own state, as opposed to the data.
 pub(crate) fn is_about_the_tablet(key: &[u8]) -> bool {
     [META_KEY, MEMBERS_KEY, SPLIT_KEY].contains(&key) || matches!(key, [0, 3, _, _, _, _, _] | [0, 4, _, _, _, _])
 }

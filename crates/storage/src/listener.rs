@@ -1,4 +1,5 @@
-//! Counts what RocksDB's background threads do, per node and per tablet, and runs them at lower priority than requests.
+//! Counts the work of RocksDB's background threads, per node and per tablet, and runs these threads at lower priority
+//! than requests.
 
 use crate::counters::StorageCounters;
 use crate::precedence::run_at_lower_priority;
@@ -12,7 +13,7 @@ use rust_rocksdb::event_listener::{
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Called before a flush writes the memtables that it has selected.
+/// Called before a flush writes the selected memtables.
 pub type BeforeFlush = Box<dyn Fn() + Send + Sync>;
 
 /// The state of a tablet's background work.
@@ -24,7 +25,7 @@ pub(crate) struct TabletEvents {
     pub(crate) compactions: AtomicU64,
     /// Whether RocksDB has stopped background work after an error.
     pub(crate) failed: AtomicBool,
-    /// The cost of folding in reads.
+    /// The cost of merging operands in reads.
     pub(crate) refolding: Refolding,
     /// The error that stopped background work.
     pub(crate) failure: Mutex<Option<rust_rocksdb::Error>>,
@@ -32,7 +33,7 @@ pub(crate) struct TabletEvents {
 }
 
 impl TabletEvents {
-    /// A number that grows whenever files may have come or gone.
+    /// A number that grows whenever files may have been added or removed.
     pub(crate) fn background_work(&self) -> u64 {
         self.flushes.load(Ordering::Acquire) + self.compactions.load(Ordering::Acquire)
     }
@@ -57,11 +58,11 @@ impl Listener {
 impl EventListener for Listener {
     fn on_flush_begin(&self, _: &FlushJobInfo) {
         run_at_lower_priority();
-        // The memtables to write have been selected by now.
+        // The memtables to write have been selected at this point.
         if let Some(before_flush) = self.tablet.before_flush.get()
             && let Err(panic) = caught(before_flush)
         {
-            tracing::error!(%panic, "what was to be done before a flush panicked");
+            tracing::error!(%panic, "the function before a flush panicked");
         }
         self.counters.flushes_running.fetch_add(1, Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
 //! Scans that return only live rows: dead rows are skipped here, many at once in noted ranges ([`crate::gaps`]).
 //!
 //! Always true: a row that is skipped is dead for every reader now. A scan that skips many rows still passes one of
-//! them to the caller now and then, so that the caller can end the scan and learn how far it is.
-//! Left out: the meaning of a row in its table; callers judge each row as with an ordinary scan.
+//! them to the caller now and then, so that the caller can end the scan and learn its position. Left out: the meaning
+//! of a row in its table; callers judge each row as with an ordinary scan.
 
 use crate::brief;
 use crate::engine::ScanRange;
@@ -14,9 +14,9 @@ use crate::tablet::Tablet;
 use rust_rocksdb::{DBRawIterator, ReadOptions};
 use std::sync::atomic::Ordering;
 
-/// Of so many dead rows, one is passed to the caller.
+/// One of this many dead rows is passed to the caller.
 const HANDED_OUT: u64 = 1_024;
-/// The cost of skipping a dead row in a brief read, as bytes to fold.
+/// The cost of skipping a dead row in a brief read, as bytes to merge.
 const BRIEF_BYTES: usize = 256;
 /// An upper bound for the difference between nodes' clocks, seconds: a value that expired longer ago has expired for
 /// every reader.
@@ -25,7 +25,7 @@ const APART_S: u32 = 2;
 /// The dead rows that a scan has met since the last live row.
 #[derive(Default)]
 struct Run {
-    /// The first key of the run, if the range is to be noted.
+    /// The first key of these rows, if the range is to be noted.
     start: Option<Vec<u8>>,
     rows: u64,
     is_purgeable: bool,
@@ -36,7 +36,7 @@ struct Scan<'t> {
     tablet: &'t Tablet,
     semantics: &'t dyn ValueSemantics,
     announcement: Option<Announcement<'t>>,
-    /// The scan sees all changes up to `at_least`, and none after `at_most` (sequence numbers).
+    /// Sequence numbers: the scan sees all changes up to `at_least`, and none after `at_most`.
     at_least: u64,
     at_most: u64,
     now_s: u32,
@@ -135,7 +135,7 @@ impl Scan<'_> {
         self.passed += 1;
         self.run.rows += 1;
         if self.run.rows == NOTED_ROWS {
-            // One row stands for all of the run: they were usually written and deleted in the same way.
+            // One row represents the whole run: its rows were usually written and deleted in the same way.
             let horizon = self.tablet.applied_state()?.horizon;
             self.run.is_purgeable = self.semantics.compact(key, value, &horizon) == CompactionVerdict::Remove;
         }

@@ -1,27 +1,28 @@
 //! Audits the files of a Raft log for damage, before the engine opens them.
 //!
-//! The engine takes a part that it cannot read at the end of its newest file for a write that a crash has cut, and
-//! drops it with everything after it; if it cannot read an older file, it does not open. But a damaged block in the
-//! newest file looks like a cut write too: acknowledged entries would be lost without notice. These facts tell the two
-//! apart:
+//! The engine takes an unreadable part at the end of its newest file for a write that a crash has cut, and drops it
+//! with everything after it; if it cannot read an older file, it does not open. But a damaged block in the newest file
+//! looks like a cut write too: acknowledged entries would be lost without notice. These facts distinguish the two:
 //!
 //! * Each write records how far the log was durable when it began ([`FENCE`]). If a readable write follows an
 //!   unreadable one and records that the log was durable beyond it, the unreadable one is damaged.
 //! * The same holds for a record beside the log files, written when a node stops in order and from time to time
 //!   (`log_damage`).
 //! * The last write is followed by zeros or by the end of the file (`log_files`). Other bytes there are a cut write or
-//!   a damaged one: that cannot be decided, so replicas must not rely on the end of the log.
+//!   a damaged one. Which of the two cannot be decided, so replicas must not rely on the end of the log.
 //!
 //! ```text
 //! file   header, blocks            (version 2 of raft-engine's format; all numbers of headers big-endian)
-//! block  length << 8 | compression, u64; where its items begin, u64; entries and their CRC32, if there are any; items and their CRC32 xor the file's number (version 1: not so)
-//! items  count; each: group, kind (1 entries: count, first index, where each ends; 2 command: 1 remove, 2 and an index; 3 record: 1 put, 2 delete, key, value)
+//! block  length << 8 | compression, u64; start of its items, u64; entries and their CRC32, if there are any; items and
+//!        their CRC32, which is xor-ed with the file's number (not in version 1)
+//! items  count; each: group, kind (1 entries: count, first index, end of each; 2 command: 1 remove, 2 and an index;
+//!        3 record: 1 put, 2 delete, key, value)
 //! ```
 //!
-//! Always true: durable records that cannot be read back are reported, except perhaps for the last writes before a
-//! crash, whose durability nothing records: those are in doubt ([`Verdict::Doubt`]), unless not a byte of the first of
-//! them is left. Nothing is written here. Left out: damaged entries in a block whose items can be read; the engine
-//! reports them when they are read, and the replica concerned is set aside.
+//! Always true: durable records that cannot be read are reported, except perhaps for the last writes before a crash,
+//! whose durability nothing records: those are in doubt ([`Verdict::Doubt`]), unless no byte of the first of them is
+//! left. The audit writes nothing. Left out: damaged entries in a block whose items can be read; the engine reports
+//! them when they are read, and their replica is set aside.
 
 use crate::log_files::{Durable, END_BYTES};
 use crate::log_freed::Freed;
@@ -47,8 +48,8 @@ const MAGIC: &[u8] = b"RAFT-LOG-FILE-HEADER-9986AB3E47F320B394C8E84916EB0ED5";
 const BLOCK_HEADER_BYTES: usize = 16;
 const CHECKSUM_BYTES: usize = 4;
 
-/// The most bytes that are checksummed in the search for a block where none is known to begin: values of clients may
-/// look like the beginnings of blocks.
+/// The most bytes that are checksummed while searching for the beginning of a block: values of clients may look like
+/// the beginnings of blocks.
 const SEARCH_BYTES: usize = 4 << 30;
 
 /// The result of an audit.
@@ -91,16 +92,16 @@ pub(crate) struct Audit {
     pub(crate) hard_states: BTreeMap<u64, HardState>,
     /// Whether there are log files.
     pub(crate) has_files: bool,
-    /// How far the log was durable at least.
+    /// The position up to which the log was durable at least.
     pub(crate) durable: Durable,
     /// Whether a file has a damaged header, an older file has bytes in its middle that are no block, or the disk cannot
     /// read a file.
     pub(crate) is_unreadable: bool,
     /// For either queue, the file up to which none is needed.
     pub(crate) freed: Freed,
-    /// Files that are not needed and still exist.
+    /// Files that are no longer needed and still exist.
     obsolete: Vec<PathBuf>,
-    /// The newest files with bytes after their last block, and where that ends.
+    /// The newest files that have bytes after their last block, and the end of that block.
     ends: Vec<(PathBuf, u64)>,
 }
 
@@ -108,14 +109,14 @@ pub(crate) struct Audit {
 struct Block<'a> {
     length: usize,
     items: &'a [u8],
-    /// Whether its entries can be read too.
+    /// Whether its entries can be read as well.
     has_entries: bool,
 }
 
 /// The end of the newest file of a queue.
 struct End {
     at: usize,
-    /// Whether there are zeros, as after the last write.
+    /// Whether zeros follow, as after the last write.
     looks_like_end: bool,
     /// The first block whose entries cannot be read.
     first_cut: Option<usize>,
@@ -128,7 +129,8 @@ struct LogFile {
 }
 
 impl Audit {
-    /// Audits all needed files of the log in a directory. `known`: how far the log was durable at least.
+    /// Audits all needed files of the log in a directory. `known`: the position up to which the log was durable at
+    /// least.
     ///
     /// # Errors
     /// If the system lacks a resource at the moment. A file that the disk cannot read counts as damage.
@@ -174,15 +176,15 @@ impl Audit {
         Ok(audit)
     }
 
-    /// The files of a queue, in order, without those that are not needed.
+    /// The needed files of a queue, in order.
     fn needed<'a>(&mut self, queue: Queue, files: &[&'a LogFile], recorded: Option<Freed>) -> Vec<&'a LogFile> {
         let freed = match recorded {
             Some(freed) => freed.of(queue),
-            // A log of a version that recorded nothing: gaps in the numbers decide, as they do for the engine.
+            // Earlier versions recorded nothing: gaps in the numbers decide, as they do for the engine.
             None => files.windows(2).rfind(|two| two[0].number + 1 < two[1].number).map_or(0, |two| two[0].number),
         };
-        // The engine never deletes the newest file. If the record says that it was freed, that file is missing, or the
-        // log was started anew.
+        // The engine never deletes the newest file. If the newest file is recorded as freed, the real newest file is
+        // missing, or the log was started anew.
         let freed = if files.last().is_some_and(|newest| newest.number > freed) { freed } else { 0 };
         self.freed.set(queue, freed);
         let (obsolete, needed): (Vec<&LogFile>, Vec<&LogFile>) = files.iter().partition(|file| file.number <= freed);
@@ -195,8 +197,8 @@ impl Audit {
         self.obsolete.iter().try_for_each(std::fs::remove_file)
     }
 
-    /// Cuts the newest files where their last block ends. The engine does so too, but first allocates as many bytes as
-    /// a damaged block claims to have. What was found must be recorded durably before this is called.
+    /// Cuts the newest files at the end of their last block. The engine does so too, but first allocates as many bytes
+    /// as a damaged block claims to have. The findings must be recorded durably before this is called.
     pub(crate) fn cut_files(&self) -> std::io::Result<()> {
         for (path, end) in &self.ends {
             let file = File::options().write(true).open(path)?;
@@ -215,21 +217,21 @@ impl Audit {
         self.verdict = before.or(verdict);
     }
 
-    /// Takes the readable part of a file that the disk cannot read to its end. The engine must not try to open it: it
-    /// would fail.
+    /// Reads the readable part of a file that the disk cannot read to its end. The engine must not try to open this
+    /// file: it would fail.
     fn read_part(&mut self, file: &LogFile, bytes: &[u8], error: &std::io::Error) {
         self.is_unreadable = true;
         self.damaged(format!("{}: {error}", file.path.display()));
         self.read(file, bytes, false);
     }
 
-    /// Reads a file; returns its end if it is the last of its queue.
+    /// Reads a file; returns its end if the file is the last of its queue.
     fn read(&mut self, file: &LogFile, bytes: &[u8], is_last: bool) -> Option<End> {
         let Some((header_bytes, signature)) = header(bytes, file.number) else {
             return self.without_header(file, bytes, is_last);
         };
         let mut at = header_bytes;
-        // The last block, if the engine would cut the file before it: the engine checks the entries of that block only.
+        // The last block, if the engine would cut the file before it: the engine checks only that block's entries.
         let mut cut: Option<(usize, BTreeSet<u64>)> = None;
         let mut first_cut = None;
         while let Some(block) = block(&bytes[at..], signature) {
@@ -254,10 +256,10 @@ impl Audit {
         Some(End { at: end, looks_like_end: is_end(&bytes[end..]), first_cut })
     }
 
-    /// A file without a valid header. A header is durable before anything is written after it.
+    /// Handles a file without a valid header. A header is durable before anything is written after it.
     fn without_header(&mut self, file: &LogFile, bytes: &[u8], is_last: bool) -> Option<End> {
         self.look_beyond(bytes, file.number as u32);
-        // With another alignment than the one written, the engine would read arbitrary bytes as the length of a block.
+        // With an alignment other than the one written, the engine would read arbitrary bytes as the length of a block.
         let is_written = bytes.iter().skip(MAGIC.len() + 16).any(|byte| *byte != 0);
         if !is_last || is_written {
             self.is_unreadable = true;
@@ -266,7 +268,7 @@ impl Audit {
         Some(End { at: 0, looks_like_end: bytes.iter().all(|byte| *byte == 0), first_cut: None })
     }
 
-    /// Reads blocks after an unreadable part: they may record that it was durable.
+    /// Reads blocks after an unreadable part: they may record that this part was durable.
     fn look_beyond(&mut self, bytes: &[u8], signature: u32) {
         let (mut at, mut searched_bytes) = (0, 0);
         let Some(written) = bytes.iter().rposition(|byte| *byte != 0) else { return };
@@ -282,13 +284,13 @@ impl Audit {
                 }
             }
             if searched_bytes > SEARCH_BYTES {
-                self.found(Verdict::Doubt("too much behind its end looks like blocks of the log".to_owned()));
+                self.found(Verdict::Doubt("too many bytes after its end look like blocks of the log".to_owned()));
                 break;
             }
         }
     }
 
-    /// Takes the items of a block; returns the groups among them.
+    /// Processes the items of a block; returns the groups among them.
     fn take(&mut self, items: &[u8]) -> BTreeSet<u64> {
         let mut groups = BTreeSet::new();
         // A block with a valid checksum that is not well formed is of another version, which the engine will report.
@@ -332,7 +334,7 @@ impl Audit {
     }
 }
 
-/// How files are read: tests simulate disks that fail.
+/// Reads files: tests simulate disks that fail.
 pub(crate) type FileReader<'r> = dyn Fn(&Path) -> std::io::Result<Box<dyn Read>> + 'r;
 
 /// Reads a file from the disk.
@@ -345,13 +347,13 @@ pub(crate) fn is_unreadable(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
-/// The value of [`FENCE`].
+/// Encodes the value of [`FENCE`].
 pub(crate) fn fence_value(durable: Durable) -> Vec<u8> {
     let numbers = [durable.append.0, durable.append.1, durable.rewrite.0, durable.rewrite.1];
     numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// Reads what [`fence_value`] has encoded.
+/// Decodes the value of [`FENCE`].
 pub(crate) fn fence(value: &[u8]) -> Result<Durable, Malformed> {
     let mut reader = Reader::new(value);
     let append = (reader.u64()?, reader.u64()?);
@@ -373,7 +375,7 @@ fn files(directory: &Path) -> std::io::Result<Vec<LogFile>> {
     Ok(files)
 }
 
-/// The length of a file's header, and the signature of its blocks.
+/// The length of a file's header, and the value with which the checksums of its blocks are combined.
 fn header(bytes: &[u8], number: u64) -> Option<(usize, u32)> {
     let rest = bytes.strip_prefix(MAGIC)?;
     let version = u64::from_be_bytes(*rest.first_chunk()?);
@@ -386,7 +388,7 @@ fn header(bytes: &[u8], number: u64) -> Option<(usize, u32)> {
     }
 }
 
-/// Whether nothing was written here: where a block would begin, there are zeros.
+/// Whether zeros are here where a block would begin, so that nothing was written.
 fn is_end(bytes: &[u8]) -> bool {
     bytes.iter().take(END_BYTES).all(|byte| *byte == 0)
 }
@@ -398,7 +400,7 @@ fn is_signed(bytes: &[u8], signature: u32) -> bool {
     })
 }
 
-/// Reads a block header: where its items begin, and how long it is.
+/// Parses a block header: the start of its items, and its length.
 fn extent(bytes: &[u8]) -> Option<(usize, usize)> {
     let length_and_kind = u64::from_be_bytes(*bytes.first_chunk()?);
     let items_at = u64::from_be_bytes(*bytes.get(8..)?.first_chunk()?);
@@ -408,7 +410,7 @@ fn extent(bytes: &[u8]) -> Option<(usize, usize)> {
         .then_some((items_at, length))
 }
 
-/// The block that begins here, if its items can be read.
+/// The block at the beginning of `bytes`, if its items can be read.
 fn block(bytes: &[u8], signature: u32) -> Option<Block<'_>> {
     let (items_at, length) = extent(bytes)?;
     let (entries, items) = (&bytes[BLOCK_HEADER_BYTES..items_at], &bytes[items_at..length]);
@@ -419,7 +421,7 @@ fn block(bytes: &[u8], signature: u32) -> Option<Block<'_>> {
     })
 }
 
-/// One item of a block, as far as the audit needs it.
+/// One item of a block, with the fields that the audit needs.
 enum Item<'a> {
     Record(&'a [u8], &'a [u8]),
     Other,

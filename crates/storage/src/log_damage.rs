@@ -1,12 +1,12 @@
-//! The handling of a Raft log with damage: it is opened, and none of its replicas relies on what is left of it.
+//! The handling of a damaged Raft log: the log is opened, and no replica relies on what is left of it.
 //!
 //! ```text
 //! in doubt ─▶ noted in a file ─▶ opened, and cut ─▶ no replica knows how far it has acknowledged (UNKNOWN_FLOOR) ─▶ the note goes
 //! damaged  ─▶ noted in a file ─▶ opened, or set aside and begun anew ─▶ each group has a record of the reason   ─▶ the note goes
 //! ```
 //!
-//! Always true: a finding is durable before the engine cuts a file, and the note stays until each group's record is
-//! durable, so that a crash in between loses nothing. The files of a log that cannot be opened stay in the folder
+//! Always true: a finding is durable before the engine cuts a file, and its record stays until each group's own record
+//! is durable, so that a crash in between loses nothing. The files of a log that cannot be opened stay in the folder
 //! `damaged-<n>` beside the new ones until no record of damage is left. Left out: recovering data from them.
 
 use crate::error::StorageError;
@@ -19,14 +19,14 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The file, in the log's folder, that records how far the log was durable when it was written.
+/// The file in the log's folder that records the position up to which the log was durable when the file was written.
 const DURABLE: &str = "DURABLE";
-/// The file that holds a finding until each group concerned has a record of it.
+/// The file that holds a finding until each affected group has a record of it.
 const FOUND: &str = "DAMAGE";
 /// The prefix of folders with the files of logs that could not be opened.
 const SET_ASIDE: &str = "damaged-";
 
-/// A [`Verdict`] as it is stored.
+/// The stored form of a [`Verdict`].
 #[derive(Serialize, Deserialize)]
 struct Note {
     reason: String,
@@ -34,11 +34,11 @@ struct Note {
     groups: Option<BTreeSet<u64>>,
 }
 
-/// The folder of a log, with the files beside the log's own.
+/// The folder of a log, for the files beside the log's own.
 pub(crate) struct Folder<'a>(pub(crate) &'a Path);
 
 impl Folder<'_> {
-    /// How far the log was durable at least; nothing is known if the file cannot be read.
+    /// The position up to which the log was durable at least; nothing is known if the file cannot be read.
     pub(crate) fn durable(&self) -> Durable {
         let value = fs::read(self.0.join(DURABLE)).unwrap_or_default();
         let checked =
@@ -46,7 +46,7 @@ impl Folder<'_> {
         checked.and_then(|(value, _)| fence(value).ok()).unwrap_or_default()
     }
 
-    /// Records how far the log is durable. Durable when it returns.
+    /// Records the position up to which the log is durable. The record is durable when this returns.
     pub(crate) fn note_durable(&self, durable: Durable) -> Result<(), StorageError> {
         let mut value = fence_value(durable);
         value.extend_from_slice(&crc32fast::hash(&value).to_le_bytes());
@@ -57,7 +57,7 @@ impl Folder<'_> {
     pub(crate) fn found(&self) -> Verdict {
         let text = match fs::read(self.0.join(FOUND)) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Verdict::Whole,
-            // The file exists, so something was found.
+            // The file exists, so there was a finding.
             Err(error) => return Verdict::Damaged { reason: format!("{FOUND}: {error}"), groups: None },
             Ok(text) => text,
         };
@@ -68,7 +68,7 @@ impl Folder<'_> {
         }
     }
 
-    /// Records a finding. Durable when it returns.
+    /// Records a finding. The record is durable when this returns.
     pub(crate) fn note_found(&self, verdict: &Verdict) -> Result<(), StorageError> {
         let note = match verdict.clone() {
             Verdict::Whole => return Ok(()),
@@ -79,10 +79,10 @@ impl Folder<'_> {
         self.put(FOUND, &serde_json::to_vec(&note).map_err(|error| self.failed(error.into()))?)
     }
 
-    /// Removes the record of the finding: each group concerned has its own record now.
+    /// Removes the record of the finding: each affected group has its own record now.
     pub(crate) fn forget_found(&self) -> Result<(), StorageError> {
-        // In this order: the log that was cut or started anew is shorter than the durable length recorded of the former
-        // one.
+        // The order matters: the log that was cut or started anew is shorter than the durable length that was recorded
+        // for the former one.
         self.remove(DURABLE)?;
         self.remove(FOUND)
     }
@@ -134,6 +134,6 @@ impl Folder<'_> {
     }
 
     fn failed(&self, source: std::io::Error) -> StorageError {
-        StorageError::Io { action: "cannot note or set aside what is damaged in", path: self.0.to_owned(), source }
+        StorageError::Io { action: "cannot record or set aside the damage in", path: self.0.to_owned(), source }
     }
 }

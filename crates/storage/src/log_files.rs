@@ -2,14 +2,14 @@
 //!
 //! An append to a file that exists and is full of zeros changes no file system metadata, so an fsync is a single write
 //! and does not wait for the file system's journal. The log engine recycles its files, but only once the log is near
-//! its limit. Until then, a thread keeps one file ready here, which is used when the engine would create an empty one.
+//! its limit. Until then, a thread keeps one file ready, which is used when the engine would create an empty one.
 //!
-//! This module also tracks how far the files are durable ([`DurableEnds`]), which the log records with each write, and
-//! follows each write by zeros ([`END_BYTES`]), so that a log that ends where the last write ended can be told from one
-//! that a damaged block cuts short (`log_audit`).
+//! This module also tracks the position up to which the files are durable ([`DurableEnds`]), which the log records with
+//! each write, and writes zeros ([`END_BYTES`]) after each write, so that a log that ends at its last write can be
+//! distinguished from one that a damaged block cuts short (`log_audit`).
 //!
-//! Always true: a prepared file is as long as a log file and durable as a whole. If none is ready, or the disk is short
-//! of space, the engine creates an empty file as it would without this. A durable end is the end of a write, never
+//! Always true: a prepared file is as long as a log file, and durable as a whole. If none is ready, or the disk lacks
+//! space, the engine creates an empty file, as it would without this module. A durable end is the end of a write, never
 //! within one.
 
 use crate::log_freed::FreedRecord;
@@ -27,20 +27,21 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// Bytes that are written and made durable at a time: for that long the log's own fsyncs may have to wait.
+/// Bytes that are written and made durable at a time. The log's own fsyncs may have to wait for that long.
 const STEP_BYTES: usize = 1 << 20;
 
 /// The size of a log file. Files are recycled as a whole, so space is freed in units of this size.
 pub const FILE_BYTES: u64 = 16 << 20;
 
-/// With less free space than this, nothing is prepared.
+/// With less free space than this, no file is prepared.
 const FREE_BYTES: u64 = 16 * FILE_BYTES;
 
-/// Zeros after the last write in a file that continues: no block begins with as many. A recycled file has blocks of its
-/// former use there.
+/// Zeros after the last write, where the file continues: no block begins with so many zeros. A recycled file contains
+/// blocks of its former use there.
 pub(crate) const END_BYTES: usize = 16;
 
-/// How far the two queues are durable: the number of a file and an offset in it. Ordered; 0 while nothing is known.
+/// The position up to which the two queues are durable: the number of a file and an offset in it. Ordered; 0 while
+/// nothing is known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Durable {
     pub(crate) append: (u64, u64),
@@ -113,7 +114,7 @@ impl Spare {
     fn find(directory: &Path) -> Self {
         let spare =
             Self { directory: directory.to_owned(), is_ready: AtomicBool::new(false), ends: AtomicBool::new(false) };
-        // The file need not exist.
+        // The file may be absent.
         let _ = fs::remove_file(spare.unfinished());
         let is_whole = fs::metadata(spare.ready()).is_ok_and(|found| found.len() == FILE_BYTES);
         spare.is_ready.store(is_whole, Ordering::Relaxed);
@@ -147,7 +148,7 @@ impl Spare {
     fn keep_ready(&self, asked: &Receiver<()>) {
         while asked.recv().is_ok() {
             if let Err(error) = self.prepare() {
-                // If the disk is full, the log will find out by itself.
+                // If the disk is full, the log will notice by itself.
                 tracing::debug!(directory = %self.directory.display(), %error, "could not prepare a log file");
                 let _ = fs::remove_file(self.unfinished());
             }
@@ -163,7 +164,7 @@ struct Preparer {
 /// One file of the log.
 pub(crate) struct LogFile {
     file: File,
-    /// Its queue and number, if it is a file of the log.
+    /// Its queue and number, if its name is that of a log file.
     number: Option<(Queue, u64)>,
     /// The end of the last complete write; 0 if nothing was written since the file was opened.
     end: AtomicU64,
@@ -223,7 +224,7 @@ impl Write for LogFileWriter {
     /// Writes the whole buffer, so that the recorded end of the file is the end of a block.
     fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
         let end = self.offset + buffer.len() as u64;
-        // There is nothing of a former use beyond the end of the file.
+        // Beyond the end of the file there are no blocks of a former use.
         let zeros = &[0; END_BYTES][..self.size.saturating_sub(end).min(END_BYTES as u64) as usize];
         let at_once = match pwritev(&self.file.file, &[IoSlice::new(buffer), IoSlice::new(zeros)], self.offset) {
             Ok(written) => written,
@@ -321,14 +322,14 @@ impl LogFiles {
         active.map_or(Ok(()), |active| active.sync())
     }
 
-    /// How far the files are durable.
+    /// The position up to which the files are durable.
     pub(crate) fn durable(&self) -> Durable {
         self.ends.now()
     }
 
     fn ask(&self) {
         if let Some(preparer) = self.preparer.get() {
-            // A failure to send means that the request is pending already.
+            // A failure to send means that a request is pending already.
             let _ = preparer.ask.try_send(());
         }
     }

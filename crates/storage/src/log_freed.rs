@@ -1,11 +1,14 @@
-//! Which files of a Raft log are no longer needed.
+//! Records which files of a Raft log are no longer needed.
 //!
-//! When the engine frees files, it keeps the oldest under their names, to use them again, and deletes the ones after them. So a gap in the numbers of the files is
-//! usual after a crash, and the files before it are obsolete. A file that something else has deleted leaves a gap, too, and then acknowledged writes are lost. To tell
-//! the two apart, the number of a file is recorded durably before the engine deletes the file: it needs no file up to that number any more.
+//! When the engine frees files, it keeps the oldest ones under their names, to use them again, and deletes the ones
+//! after them. So a gap in the numbers of the files is usual after a crash, and the files before the gap are obsolete.
+//! A file that something else has deleted leaves a gap too, and then acknowledged writes are lost. To distinguish the
+//! two, the number of a file is recorded durably before the engine deletes the file: no file up to that number is
+//! needed any more.
 //!
-//! Always true: no file that is still needed has a number up to the recorded one. The record is written in place, so that a full disk can free files. Left out: files that
-//! the engine keeps for later; they are obsolete as well, and complete.
+//! Always true: no file that is still needed has a number up to the recorded one. The record is written in place, so
+//! that files can be freed even on a full disk. Left out: files that the engine keeps for reuse; they are obsolete as
+//! well, and complete.
 //!
 //! ```text
 //! FREED  two slots of 512 bytes, of which the valid one with the greater count holds
@@ -25,7 +28,7 @@ pub(crate) const FREED: &str = "FREED";
 const SLOT_BYTES: usize = 512;
 const VALUE_BYTES: usize = 24;
 
-/// For each queue, the newest file that was deleted because no file up to it is needed; 0: none.
+/// For each queue, the number of the newest deleted file: no file up to it is needed; 0: none was deleted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Freed {
     pub(crate) append: u64,
@@ -80,7 +83,7 @@ impl FreedRecord {
         Ok(record)
     }
 
-    /// Records that no file of the queue up to this one is needed. Durable when it returns.
+    /// Records that no file of the queue up to this one is needed. The record is durable when this returns.
     pub(crate) fn advance(&self, queue: Queue, number: u64) -> io::Result<()> {
         let mut now = self.now.lock();
         let mut freed = now.1;

@@ -9,7 +9,7 @@ pub(crate) enum Queue {
     Rewrite,
 }
 
-/// Queue and number of a file, by the engine's name for it.
+/// Queue and number of a file, from the engine's name for it.
 pub(crate) fn numbered(path: &Path) -> Option<(Queue, u64)> {
     let name = path.file_name()?.to_str()?;
     let (number, kind) = name.split_once('.')?;

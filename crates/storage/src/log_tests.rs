@@ -1,4 +1,4 @@
-//! Tests of logs with changed bytes: acknowledged records are there, or the replica knows that they may be missing.
+//! Tests of logs with changed bytes: acknowledged records are present, or the replica knows that they may be missing.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -23,7 +23,7 @@ type Promised = BTreeMap<GroupId, (HardState, Vec<Entry>)>;
 struct Image {
     home: TempDir,
     promised: Promised,
-    /// The active file, and how much of it is written.
+    /// The active file, and the number of bytes written to it.
     active: PathBuf,
     written: u64,
 }
@@ -72,7 +72,7 @@ fn newest(home: &Path) -> PathBuf {
     files.filter(|path| path.extension().is_some_and(|kind| kind == "raftlog")).max().unwrap()
 }
 
-/// A log of so many durable writes, as a crash or an orderly stop leaves it.
+/// A log with this many durable writes, as a crash or an orderly stop leaves it.
 fn image(writes: usize, in_order: bool) -> Image {
     let (own, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let mut promised = Promised::new();
@@ -104,7 +104,7 @@ enum Found {
     Unreadable,
 }
 
-/// Opens a log; returns the worst report on its groups. Panics if anything acknowledged is missing without a report.
+/// Opens a log; returns the worst report on its groups. Panics if an acknowledged record is missing without a report.
 fn judge(home: &Path, promised: &Promised) -> Found {
     let held: Vec<GroupId> = (1..=GROUPS).map(GroupId).collect();
     let log = RaftLog::open(home, LIMIT, &held).unwrap();
@@ -173,7 +173,7 @@ fn a_damaged_block_before_the_last_is_known_for_what_it_is() {
     for share in 1..8 {
         let home = tempfile::tempdir().unwrap();
         copy(image.home.path(), home.path());
-        // A part of a block in the middle. Where that hits only entries, the damage shows when they are read.
+        // A part of a block in the middle. If it contains only entries, the damage is found when they are read.
         change(&newest(home.path()), image.written * share / 10, &[0x5a; 900]);
         let found = judge(home.path(), &image.promised);
         assert_eq!(found, Found::Damaged);
@@ -218,7 +218,7 @@ fn a_start_that_ended_before_it_had_told_its_replicas_is_made_up_for() {
     assert!(!noted.is_empty() && !image.home.path().join("DAMAGE").exists());
 }
 
-/// A write that a loss of power has cut: each of its sectors is there or not.
+/// A write that a loss of power has cut: each of its sectors is present or not.
 fn torn(image: &Image, unsynced: u64, sectors: u64) -> TempDir {
     let home = tempfile::tempdir().unwrap();
     copy(image.home.path(), home.path());
@@ -314,7 +314,7 @@ fn files_that_are_used_again_and_older_ones_tell_what_is_damaged_in_them() {
     assert_eq!(after(&|home| change(&home.join(newest), 10, &[1])), Found::Damaged, "the newest file's header");
     assert_eq!(after(&|home| change(&home.join(newest), 75, &[1; 9])), Found::Damaged, "the newest file's first block");
     let in_the_middle = |home: &Path| {
-        // A byte in each of several places, whatever it belongs to.
+        // One byte in each of several places, whatever it belongs to.
         let bytes = fs::read(home.join(oldest)).unwrap();
         let at = bytes.windows(4).rposition(|bytes| bytes != [bytes[0]; 4]).unwrap() as u64;
         change(&home.join(oldest), at - 8, &[0x11; 8]);
@@ -402,7 +402,7 @@ fn the_files_of_a_log_that_cannot_be_opened_stay_until_nobody_needs_them() {
     assert!(!aside.exists());
 }
 
-/// A file whose reading fails after so many bytes.
+/// A file that cannot be read beyond this many bytes.
 fn unreadable_from(path: &Path, bytes: u64) -> Box<dyn std::io::Read> {
     struct Broken;
     impl std::io::Read for Broken {
@@ -459,7 +459,7 @@ fn a_log_that_is_gone_while_its_tablets_are_there_is_damaged() {
 
 #[derive(Debug, Clone)]
 struct Change {
-    /// Position, in millionths of the written bytes.
+    /// The position, in millionths of the written bytes.
     at: u64,
     with: Vec<u8>,
 }
@@ -492,7 +492,7 @@ proptest! {
                 change(&active, (at * image.written / 1_000_000).min(image.written - length), &with[..length as usize]);
             }
             judge(home.path(), &image.promised);
-            // Nor at the next start.
+            // The same holds at the next start.
             judge(home.path(), &image.promised);
         });
     }

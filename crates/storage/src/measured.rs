@@ -1,28 +1,30 @@
-//! Reads that are to find out how large a value is, and nothing else: the merge operator notes it and hands out no value.
+//! Reads that measure the size of a value: the merge operator notes the size, and returns no value.
 //!
-//! What is read stays where it is, in memtables and in the block cache; a value that is folded for its length is dropped at once, where a read would copy it.
+//! The operands stay in memtables and in the block cache; a value that is merged for its size is dropped at once, while
+//! a read would copy it.
 //!
-//! Always true: whoever reads on another thread, or to have the value, notices nothing. Left out: what a value that is a single part in itself holds.
+//! Always true: reads on other threads, and reads for the value, are not affected. Left out: the size of operands
+//! within a value that consists of one part.
 
 use crate::error::StorageError;
 use std::cell::Cell;
 use std::ops::Deref;
 
-/// What is asked of a value.
+/// The size that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Measure {
-    /// How much is to be folded.
+    /// The size of the operands.
     Parts,
-    /// How much that comes to.
+    /// The size of the merged value.
     Whole,
 }
 
 #[derive(Clone, Copy)]
 enum State {
-    /// Nobody measures.
+    /// No measurement is under way.
     Off,
     Asked(Measure),
-    /// Found out.
+    /// The size has been found.
     Bytes(u64),
 }
 
@@ -30,7 +32,7 @@ thread_local! {
     static STATE: Cell<State> = const { Cell::new(State::Off) };
 }
 
-/// How large the value is that `get` reads; 0 if there is none.
+/// The size of the value that `get` reads; 0 if there is none.
 pub(crate) fn measured<V: Deref<Target = [u8]>>(
     measure: Measure,
     get: impl FnOnce() -> Result<Option<V>, StorageError>,
@@ -38,13 +40,13 @@ pub(crate) fn measured<V: Deref<Target = [u8]>>(
     STATE.set(State::Asked(measure));
     let found = get();
     match STATE.replace(State::Off) {
-        // The merge operator has declined, which RocksDB tells as an error.
+        // The merge operator has declined, which RocksDB reports as an error.
         State::Bytes(bytes) => Ok(bytes),
         State::Off | State::Asked(_) => found.map(|found| found.map_or(0, |value| value.len() as u64)),
     }
 }
 
-/// Whether these are folded by a read that measures: then it has what it wants, and the operator is to decline.
+/// Whether a measuring read would merge these operands: then it has the size, and the operator must decline.
 #[inline]
 pub(crate) fn takes<'a>(
     existing: Option<&[u8]>,
@@ -82,9 +84,9 @@ mod tests {
         assert!(matches!(read(None), Ok(Some(_))));
         assert!(matches!(measured(Measure::Parts, || read(Some(&[0; 100]))), Ok(112)));
         assert!(matches!(measured(Measure::Whole, || read(Some(&[0; 100]))), Ok(3)));
-        assert!(matches!(measured(Measure::Parts, || Ok(Some(vec![0; 9]))), Ok(9)), "nothing was to be folded");
+        assert!(matches!(measured(Measure::Parts, || Ok(Some(vec![0; 9]))), Ok(9)), "there was nothing to merge");
         assert!(matches!(measured(Measure::Whole, || Ok(None::<Vec<u8>>)), Ok(0)));
-        assert!(matches!(read(None), Ok(Some(_))), "the thread reads as before");
+        assert!(matches!(read(None), Ok(Some(_))), "the thread's later reads are not affected");
     }
 
     #[test]

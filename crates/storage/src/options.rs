@@ -1,4 +1,4 @@
-//! What an operator can set about storage.
+//! The storage options that an operator can set.
 
 /// Storage limits and quotas of one node. Sizes in bytes.
 #[derive(Debug, Clone)]
@@ -9,7 +9,7 @@ pub struct StorageOptions {
     pub memtable_limit_bytes: usize,
     /// One tablet's memtable; flushed when full.
     pub memtable_bytes: usize,
-    /// Flush and compaction together, bytes per second, at the start; 0 is no limit.
+    /// The initial rate limit of flushes and compactions together, bytes per second; 0 is no limit.
     pub compaction_rate_bytes: u64,
     /// Threads for flushes.
     pub flush_threads: i32,
@@ -19,10 +19,9 @@ pub struct StorageOptions {
     pub bottom_compaction_threads: i32,
     /// Data block size before compression.
     pub block_bytes: usize,
-    /// Entries of an index between two whole keys: fewer whole keys make it smaller.
+    /// The number of index entries from one whole key to the next: fewer whole keys make the index smaller.
     pub index_restart_interval: i32,
-    /// Bits per key of a filter (counted as for a Bloom filter of the same accuracy), if the table does not set an
-    /// accuracy.
+    /// Bits per key of a filter (counted as for a Bloom filter of the same accuracy), for tables that set no accuracy.
     pub bloom_bits: f64,
     /// Whether those filters are Ribbon filters: a third smaller than Bloom filters, and slower to build.
     pub has_ribbon_filters: bool,
@@ -30,11 +29,11 @@ pub struct StorageOptions {
     pub pins_upper_runs: bool,
     /// How far the data may exceed its live size before everything is compacted, in percent.
     pub space_amplification_percent: i32,
-    /// Files each tablet may hold open.
+    /// Files that each tablet may keep open.
     pub open_files_per_tablet: i32,
-    /// The Raft log of one disk is kept below about this size, whatever members that lag may still need. About twice
-    /// the size that is replayed after a crash, plus space for files in which little is still needed. Less on a small
-    /// disk.
+    /// The approximate size below which the Raft log of one disk is kept, whatever members that lag may still need.
+    /// About twice the size that is replayed after a crash, plus space for files in which few records are still needed.
+    /// Less on a small disk.
     pub log_bytes: u64,
     /// Whether data files are read past the page cache.
     pub direct_reads: bool,

@@ -4,13 +4,13 @@
 //! and requests that arrive meanwhile wait. The scheduler preempts a thread of lower weight sooner when another one
 //! wakes (`sched(7)`, "The nice value").
 //!
-//! Always true: on busy processors such a thread still gets a third of what another thread gets, so that compactions,
-//! which writes would wait for in the end, and copies, which restore redundancy, make progress.
+//! Always true: on busy processors such a thread still gets a third of the time of another thread, so that compactions,
+//! for which writes would have to wait in the end, and copies, which restore redundancy, make progress.
 
 use rustix::process::{getpid, getpriority_process, setpriority_process};
 use std::cell::Cell;
 
-/// How much nicer than the process: a third of the weight.
+/// The difference to the nice value of the process: a third of the weight.
 const NICER: i32 = 5;
 
 thread_local! {

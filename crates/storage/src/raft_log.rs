@@ -8,8 +8,8 @@
 //! holds the log's own record: `d`, with each write, how far the log was durable when it began.
 //!
 //! Always true: entries that were replaced or truncated are not returned, whatever the engine has kept. The engine
-//! copies old entries into other files than those with the records that replaced or truncated them, and the file with
-//! the latter may be deleted first. A replacing entry stays as long as the log holds anything of its group. If the log
+//! copies old entries into other files than the records that replaced or truncated them, and the file with these
+//! records may be deleted first. A replacing entry stays as long as the log has any record of its group. If the log
 //! ended with the truncated entries, the truncation record says so, and any entry after it must have been written
 //! later, with a commit index at least as high.
 
@@ -41,7 +41,7 @@ const TRUNCATED: &[u8] = b"t";
 const FLOOR: &[u8] = b"f";
 const DAMAGE: &[u8] = b"x";
 
-/// A log with a smaller limit prepares no files: it will soon recycle its own.
+/// A log with a smaller limit prepares no files: it soon recycles its own.
 const PREPARES_FROM_BYTES: u64 = 16 * FILE_BYTES;
 
 #[derive(Clone)]
@@ -81,7 +81,7 @@ fn position(LogPosition { index, term }: LogPosition) -> Vec<u8> {
 #[derive(Default)]
 pub struct LogBatch {
     inner: EngineBatch,
-    /// Empty; a reused buffer.
+    /// A reused buffer, empty between calls.
     recorded: Vec<RecordedEntry>,
 }
 
@@ -91,7 +91,8 @@ impl LogBatch {
         Ok(self.inner.put(group.0, DAMAGE.to_vec(), reason.as_bytes().to_vec())?)
     }
 
-    /// Removes the record of damage: the group relies on the remaining entries of its log ([`RaftLog::damage`]).
+    /// Removes the record of damage, after which the group relies on the remaining entries of its log
+    /// ([`RaftLog::damage`]).
     pub fn forget_damage(&mut self, group: GroupId) {
         self.inner.delete(group.0, DAMAGE.to_vec());
     }
@@ -203,8 +204,8 @@ fn config(directory: &Path, limit_bytes: u64) -> Result<Config, StorageError> {
     Ok(Config {
         dir: dir.to_owned(),
         target_file_size: ReadableSize(FILE_BYTES),
-        // From this size on files are freed. The engine expects everything in the oldest fifth of the files to be
-        // obsolete by then, and rewrites the rest; until then there must be time to flush it.
+        // The size from which on files are freed. The engine expects everything in the oldest fifth of the files to be
+        // obsolete by then, and rewrites the rest; before that there must be time to flush it.
         purge_threshold: ReadableSize((limit_bytes / 4 * 3).max(2 * FILE_BYTES)),
         // Appending to an existing file changes no file system metadata, so an fsync does not wait for the journal and
         // the other writes on the disk. The engine can preallocate files too, but would not make them durable; see
@@ -220,8 +221,8 @@ fn config(directory: &Path, limit_bytes: u64) -> Result<Config, StorageError> {
 }
 
 impl RaftLog {
-    /// Opens the log in `directory`, or makes it, even if it is damaged: see [`Self::damage`]. `held`: the groups that
-    /// have data on this disk.
+    /// Opens the log in `directory`, or creates it, even if it is damaged: see [`Self::damage`]. `held`: the groups
+    /// that have data on this disk.
     pub fn open(directory: &Path, limit_bytes: u64, held: &[GroupId]) -> Result<Self, StorageError> {
         Self::open_by(directory, limit_bytes, held, &from_disk)
     }
@@ -254,7 +255,7 @@ impl RaftLog {
                 if let Some(Err(refused)) = refused {
                     verdict = verdict.or(refused.verdict()?);
                 }
-                tracing::error!(event = "disk", path = %directory.display(), ?verdict, "the raft log cannot be opened: its files are set aside, and it begins anew");
+                tracing::error!(event = "disk", path = %directory.display(), ?verdict, "the raft log cannot be opened: its files are set aside, and a new log begins");
                 folder.note_found(&verdict)?;
                 folder.set_files_aside()?;
                 let freed = FreedRecord::open(directory, Freed::default()).map_err(io("cannot write"))?;
@@ -278,7 +279,7 @@ impl RaftLog {
         Ok(log)
     }
 
-    /// Writes the findings of an audit to the groups concerned.
+    /// Records the findings of an audit for the affected groups.
     fn record_damage(&self, verdict: &Verdict, audit: &Audit, held: &[GroupId]) -> Result<(), StorageError> {
         let path = self.directory.display();
         let found = || audit.groups.iter().copied().map(GroupId).chain(held.iter().copied());
@@ -286,7 +287,7 @@ impl RaftLog {
             Verdict::Whole => return Ok(()),
             Verdict::Doubt(reason) => {
                 let replicas = self.forget_damaged_floors(found())?;
-                tracing::warn!(event = "disk", %path, reason, replicas, "what was written last to the raft log may be lost: its replicas ask the others");
+                tracing::warn!(event = "disk", %path, reason, replicas, "the last writes to the raft log may be lost: its replicas ask the others");
             }
             Verdict::Damaged { reason, groups } => {
                 // Other findings of the same audit are not distinguished.
@@ -309,8 +310,8 @@ impl RaftLog {
         Folder(&self.directory).forget_found()
     }
 
-    /// Why the group's records cannot be relied on: durable ones were lost, so its replica must be rebuilt from others.
-    /// Set until [`LogRecords::retire`] or [`LogBatch::forget_damage`].
+    /// Why the group's records cannot be relied on: durable records were lost, so the group's replica must be rebuilt
+    /// from others. Set until [`LogRecords::retire`] or [`LogBatch::forget_damage`].
     pub fn damage(&self, group: GroupId) -> Option<String> {
         self.engine.get(group.0, DAMAGE).map(|reason| String::from_utf8_lossy(&reason).into_owned())
     }
@@ -323,8 +324,8 @@ impl RaftLog {
         Folder(&self.directory).forget_files_aside()
     }
 
-    /// Drops entries that were replaced or truncated and have come back, see the top of this module. An entry after the
-    /// end of such a log would leave a gap, which the engine does not allow.
+    /// Drops entries that were replaced or truncated and have come back (see the module's documentation). An entry
+    /// after the end of such a log would leave a gap, which the engine does not allow.
     fn cut_again(&self) -> Result<(), StorageError> {
         let mut batch = EngineBatch::default();
         for group in self.groups() {
@@ -345,7 +346,7 @@ impl RaftLog {
                 batch.add_command(group.0, Command::Compact { index: cut.last.index + 1 });
             }
         }
-        // Not synced: the next start repeats it if it is lost.
+        // Not synced: if this write is lost, the next start repeats it.
         self.engine.write(&mut batch, false)?;
         Ok(())
     }
@@ -367,13 +368,13 @@ impl RaftLog {
         Ok(())
     }
 
-    /// How often [`Self::sync`] has synced.
+    /// The number of times that [`Self::sync`] has synced.
     #[doc(hidden)]
     pub fn syncs(&self) -> u64 {
         self.syncs.load(Ordering::Relaxed)
     }
 
-    /// Whether the log no longer writes to the disk: a write has failed, or [`Self::give_up`] was called.
+    /// Whether the log no longer writes to the disk, because a write has failed or [`Self::give_up`] was called.
     pub fn has_failed(&self) -> bool {
         self.has_failed.load(Ordering::Acquire)
     }
@@ -383,14 +384,14 @@ impl RaftLog {
         self.has_failed.store(true, Ordering::Release);
     }
 
-    /// For tests: from now on every write waits, until this is called with `false`.
+    /// For tests: lets every write wait from now on, until this is called with `false`.
     #[doc(hidden)]
     pub fn hang(&self, hangs: bool) {
         self.hang.set(hangs);
     }
 
-    /// Runs `write` unless an earlier write failed. The engine panics when an fsync fails, so that it cannot be used
-    /// any more; that must not end the process, as the logs of the other disks are not affected.
+    /// Runs `write` unless an earlier write has failed. The engine panics when an fsync fails, and cannot be used any
+    /// more; that must not end the process, as the logs of the other disks are not affected.
     fn unless_failed<T>(&self, write: impl FnOnce(&Engine) -> raft_engine::Result<T>) -> Result<T, StorageError> {
         if self.has_failed() {
             return Err(StorageError::Log("its disk has failed".to_owned()));
@@ -398,7 +399,7 @@ impl RaftLog {
         self.hang.wait();
         let outcome = match catch_unwind(AssertUnwindSafe(|| write(&self.engine))) {
             Ok(outcome) => outcome.map_err(StorageError::from),
-            Err(_) => Err(StorageError::Log("what was written could not be made durable".to_owned())),
+            Err(_) => Err(StorageError::Log("a write could not be made durable".to_owned())),
         };
         if outcome.is_err() {
             self.give_up();
@@ -428,7 +429,8 @@ impl RaftLog {
         })
     }
 
-    /// What a replica whose log cannot be used must remember: term and vote, and how far it may have acknowledged.
+    /// The state that a replica whose log cannot be used must remember: term and vote, and the last position that it
+    /// may have acknowledged.
     ///
     /// # Errors
     /// If its term and vote cannot be read. If its entries cannot be read, how far it has acknowledged is unknown.
@@ -511,10 +513,10 @@ impl RaftLog {
     }
 
     /// Frees files in which every record is obsolete. Records that have stayed in the oldest files over about ten calls
-    /// are rewritten entry by entry, which is expensive: not to be called before another [`FILE_BYTES`] or so are
+    /// are rewritten entry by entry, which is expensive: call this only after another [`FILE_BYTES`] or so have been
     /// written.
     pub fn purge(&self) -> Result<(), StorageError> {
-        // The records that made others obsolete must be durable before those are deleted.
+        // Records that made others obsolete must be durable before the obsolete ones are deleted.
         self.sync()?;
         self.engine.purge_expired_files()?;
         self.note_durable()
@@ -548,7 +550,7 @@ impl Log for RaftLog {
     }
 }
 
-/// Reads one group's entries back.
+/// Reads one group's entries.
 pub struct GroupReader {
     engine: Arc<Engine>,
     group: GroupId,

@@ -9,9 +9,9 @@ use std::ptr::NonNull;
 
 /// How often bytes are granted, microseconds.
 const REFILL_US: i64 = 100_000;
-/// One in so many refills gives compactions a share even if flushes could use all of it.
+/// One of this many refills gives compactions a share even if flushes could use all of it.
 const FAIRNESS: i32 = 10;
-/// More than any disk writes: stands for no limit.
+/// The rate that stands for no limit: no disk writes as much.
 const NO_LIMIT: i64 = 1 << 42;
 
 unsafe extern "C" {
@@ -19,9 +19,9 @@ unsafe extern "C" {
     fn diorite_ratelimiter_get(limiter: *const ffi::rocksdb_ratelimiter_t) -> i64;
 }
 
-/// Hands out bytes to write.
+/// Grants bytes to write.
 pub(crate) struct RateLimiter {
-    /// A counted reference to the limiter; the options, and the tablets opened with them, hold others.
+    /// A counted reference to the limiter; the options, and the tablets that were opened with them, hold others.
     raw: NonNull<ffi::rocksdb_ratelimiter_t>,
 }
 
@@ -41,7 +41,7 @@ impl RateLimiter {
         Self { raw: NonNull::new(raw).expect("RocksDB aborts without memory") }
     }
 
-    /// Makes everything opened with these options use the limiter.
+    /// Sets the limiter in these options, and so for everything opened with them.
     pub(crate) fn limit(&self, options: &mut Options) {
         // SAFETY: both pointers are valid for the call, in which RocksDB takes a reference of its own.
         unsafe { ffi::rocksdb_options_set_ratelimiter(options.as_raw_ptr(), self.raw.as_ptr()) };

@@ -19,7 +19,7 @@ pub(crate) struct RecordedEntry {
 }
 
 impl RecordedEntry {
-    /// Encodes the entries of one write, the last one with the commit index, into `recorded`.
+    /// Encodes the entries of one write into `recorded`, the last one with the commit index.
     pub(crate) fn all(entries: &[Entry], commit: u64, recorded: &mut Vec<Self>) {
         recorded.extend(entries.iter().map(|entry| Self { entry: entry.clone(), commit: 0 }));
         if let Some(last) = recorded.last_mut() {
@@ -49,7 +49,7 @@ impl Message for RecordedEntry {
 
     fn merge_from(&mut self, input: &mut CodedInputStream<'_>) -> ProtobufResult<()> {
         self.entry.merge_from(input)?;
-        // Entries that are read back go to other members too, which must receive only fields that Raft defines.
+        // Entries from the log are sent to other members too, which must receive only fields that Raft defines.
         let unknown = std::mem::take(self.entry.mut_unknown_fields());
         if let Some(commit) = unknown.get(COMMIT_FIELD).and_then(|values| values.varint.last()) {
             self.commit = *commit;

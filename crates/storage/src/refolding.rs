@@ -1,32 +1,32 @@
-//! Notes when reads fold many operands of one key again and again, and asks for a flush that stores them as one.
+//! Notes when reads merge many operands of one key again and again, and asks for a flush that stores them as one.
 //!
-//! A flush folds the operands of each key that are in memory into one, beside the read and write paths. It changes how
-//! a value is stored, never the value. It is worth its cost once reads have folded as many bytes as it will write.
+//! A flush merges the operands of each key that are in memory into one, beside the read and write paths. It changes how
+//! a value is stored, never the value. It is worth its cost once reads have merged as many bytes as it will write.
 //!
-//! Always true: a key with few operands is never noted, and costs one comparison; no clock is read.
-//! Left out: operands in files, of which each holds one per key, and compactions, which fold those.
+//! Always true: a key with few operands is never noted, and costs one comparison; no clock is read. Left out: operands
+//! in files, of which each file holds one per key, and compactions, which merge those.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The least number of operands of a key that is noted.
+/// The smallest number of operands of a key that is noted.
 const MANY_OPERANDS: usize = 256;
 
-/// About how many bytes an operand takes in memory beside its own: its key, its node, the pointer to it.
+/// The approximate memory of an operand beside its own bytes: its key, its node, the pointer to it.
 const OPERAND_BYTES: u64 = 64;
 
 /// A flush is not worth it below this many bytes.
 const LEAST_BYTES: u64 = 4 << 20;
 
-/// The bytes that reads have folded since the last flush that they asked for.
+/// The bytes that reads have merged since the last flush that was due because of them.
 #[derive(Debug, Default)]
 pub(crate) struct Refolding {
     bytes: AtomicU64,
-    /// The most bytes that a single read has folded.
+    /// The most bytes that a single read has merged.
     largest_bytes: AtomicU64,
 }
 
 impl Refolding {
-    /// Notes that a read folded operands of a key.
+    /// Notes that a read merged operands of a key.
     #[inline]
     pub(crate) fn note<'a>(&self, count: usize, operands: impl Iterator<Item = &'a [u8]>) {
         if count >= MANY_OPERANDS {
@@ -36,7 +36,7 @@ impl Refolding {
         }
     }
 
-    /// Whether a flush is due, with so many bytes in memory. Returns true once; then counting begins anew.
+    /// Whether a flush is due, with this many bytes in memory. Returns true once; then counting begins anew.
     pub(crate) fn wants_flush(&self, memory_bytes: impl FnOnce() -> u64) -> bool {
         let bytes = self.bytes.load(Ordering::Relaxed);
         if bytes < LEAST_BYTES {
@@ -47,7 +47,7 @@ impl Refolding {
             return false;
         }
         self.bytes.store(0, Ordering::Relaxed);
-        // A read that folded more than all memory holds has read files, where a flush does not help.
+        // A read that merged more than the memtables hold has read files, where a flush does not help.
         self.largest_bytes.swap(0, Ordering::Relaxed) / 2 <= memory_bytes
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         read(&refolding, 10_000);
         assert!(!refolding.wants_flush(|| 64 << 20), "writing all this would take longer than the reads did");
         assert!(refolding.wants_flush(|| 2 << 20));
-        assert!(!refolding.wants_flush(|| 2 << 20), "it was asked for");
+        assert!(!refolding.wants_flush(|| 2 << 20), "it was due before, and is due once");
     }
 
     #[test]

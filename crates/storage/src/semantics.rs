@@ -1,17 +1,17 @@
-//! The interface through which the row model gives storage the meaning of merging and expiry.
+//! The interface by which the row model defines merging and expiry for storage.
 
 use diorite_base::Horizon;
 
 /// The kind of a tablet's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Values {
-    /// Rows: merged and expired as `ValueSemantics` says.
+    /// Rows: `ValueSemantics` merges and expires them.
     Rows,
     /// Bytes that are only replaced (the catalog's objects).
     Plain,
 }
 
-/// What compaction does with an entry.
+/// The treatment of an entry in a compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionVerdict {
     /// The entry stays as it is.
@@ -22,14 +22,14 @@ pub enum CompactionVerdict {
     Replace(Vec<u8>),
 }
 
-/// The meaning of values. Called on RocksDB's threads: must not block. A panic counts as a malformed value: nothing is
-/// folded, and a compaction keeps the entry as it is.
+/// The meaning of values. Called on RocksDB's threads: must not block. A panic counts as a malformed value: no operands
+/// are merged, and a compaction keeps the entry as it is.
 pub trait ValueSemantics: Send + Sync + 'static {
-    /// Folds `operands`, oldest first, onto `existing`, or onto nothing if nothing is stored. `None` if they are malformed, which RocksDB
-    /// reports as corruption.
+    /// Merges `operands`, oldest first, with `existing`, or without it if nothing is stored. `None` if they are
+    /// malformed, which RocksDB reports as corruption.
     fn fold<'a>(&self, existing: Option<&'a [u8]>, operands: &mut dyn Iterator<Item = &'a [u8]>) -> Option<Vec<u8>>;
 
-    /// Folds neighbouring operands, oldest first, into one, whatever is stored below them. `None` if that is not
+    /// Merges neighbouring operands, oldest first, into one, whatever value is stored below them. `None` if that is not
     /// possible: they stay separate.
     fn fold_apart(&self, operands: &[&[u8]]) -> Option<Vec<u8>> {
         self.fold(None, &mut operands.iter().copied())
@@ -44,7 +44,7 @@ pub trait ValueSemantics: Send + Sync + 'static {
         false
     }
 
-    /// The longest time to live within a value, seconds; 0: none.
+    /// The longest TTL within a value, seconds; 0: none.
     fn longest_ttl_s(&self, value: &[u8]) -> u32 {
         let _ = value;
         0

@@ -1,5 +1,5 @@
-//! The resources that all tablets of a node share: block cache, memtable limit, thread pools, rate limit, counters; and
-//! the RocksDB options made from them.
+//! The resources that all tablets of a node share (block cache, memtable limit, thread pools, rate limit, counters),
+//! and the RocksDB options made from them.
 
 use crate::brief;
 use crate::counters::StorageCounters;
@@ -35,7 +35,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// Makes the caches, pools and limits.
+    /// Creates the caches, pools and limits.
     pub fn new(options: StorageOptions, semantics: Arc<dyn ValueSemantics>) -> Result<Arc<Self>, StorageError> {
         let cache = Cache::new_hyper_clock_cache(options.cache_bytes, 0);
         let write_buffers =
@@ -62,13 +62,13 @@ impl Shared {
         }))
     }
 
-    /// Sets the present second. Compaction uses the time of logs, but none that is in the future: a log may have been
-    /// written with a wrong clock.
+    /// Sets the current second. Compaction uses the time of logs, but no time after the current second: a log may have
+    /// been written with a wrong clock.
     pub fn set_present_s(&self, now_s: u32) {
         self.present_s.store(now_s, Ordering::Relaxed);
     }
 
-    /// The present second as last set; 0 if unknown.
+    /// The current second as last set; 0 if unknown.
     pub(crate) fn present_s(&self) -> u32 {
         match self.present_s.load(Ordering::Relaxed) {
             u32::MAX => 0,
@@ -85,7 +85,7 @@ impl Shared {
         &self.options
     }
 
-    /// Sets the limit on what flushes and compactions write together, bytes per second; 0: no limit.
+    /// Sets the rate limit of flushes and compactions together, bytes per second; 0: no limit.
     pub fn set_compaction_rate(&self, bytes_per_second: u64) {
         self.rate_limiter.set(bytes_per_second);
     }
@@ -95,7 +95,7 @@ impl Shared {
         self.rate_limiter.get()
     }
 
-    /// Background work so far.
+    /// Counters of background work.
     pub fn counters(&self) -> &StorageCounters {
         &self.counters
     }
@@ -160,8 +160,8 @@ impl Shared {
     }
 }
 
-/// The result of a fold; `None` if it panics, which RocksDB reports as corruption of this tablet. RocksDB's frames are
-/// on the stack: no panic may cross them.
+/// The result of a merge; `None` if it panics, which RocksDB reports as corruption of this tablet. RocksDB's frames are
+/// on the stack, so no panic may cross this function.
 fn or_none(fold: impl FnOnce() -> Option<Vec<u8>>) -> Option<Vec<u8>> {
     caught(fold).unwrap_or_else(|panic| {
         tracing::error!(event = "panic", %panic, "values could not be merged");
@@ -189,7 +189,8 @@ fn base_options(options: &StorageOptions, write_buffers: &WriteBufferManager) ->
     base.set_enable_write_thread_adaptive_yield(false);
     base.set_avoid_unnecessary_blocking_io(true);
     base.set_skip_stats_update_on_db_open(true);
-    // A close is as quick as a crash, after which the log is replayed. An orderly shutdown flushes first.
+    // Closing a tablet flushes nothing, and is as quick as a crash: the log is replayed. An orderly shutdown flushes
+    // first.
     base.set_avoid_flush_during_shutdown(true);
     // The default starts 15 threads each time that a tablet of a handful of files is opened.
     base.set_max_file_opening_threads(1);

@@ -1,6 +1,6 @@
 //! The storage options of a table, and the RocksDB options made from them.
 //!
-//! Always true: the options apply to files written from now on; every file itself says how it is read. They change how
+//! Always true: the options apply to files written from now on; every file records how it is read. Options change how
 //! data is stored and what reads cost, never the result of a read.
 
 use crate::options::StorageOptions;
@@ -12,20 +12,20 @@ use rust_rocksdb::{
 /// Levels of a tablet; universal compaction uses the upper ones as slots for sorted runs.
 pub(crate) const LEVELS: i32 = 7;
 
-/// With so many sorted runs, a compaction begins.
+/// A compaction begins at this many sorted runs.
 const RUNS: i32 = 6;
 
-/// With so many sorted runs writes slow down; with twice as many they stop.
+/// At this many sorted runs writes slow down; at twice as many they stop.
 pub(crate) const SLOWDOWN_RUNS: i32 = 4 * RUNS;
 
 /// RocksDB's value for an algorithm's default level. For LZ4, positive levels select LZ4 HC: level 1 takes nine times
 /// the processor time.
 const USUAL_LEVEL: i32 = 32_767;
 
-/// Partitions of index and filter, before compression.
+/// The size of the partitions of index and filter, before compression.
 const PARTITION_BYTES: usize = 16 << 10;
 
-/// Which files are merged with each other.
+/// The rule by which files are merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CompactionStyle {
     /// Runs of similar size: the least write amplification.
@@ -33,7 +33,8 @@ pub enum CompactionStyle {
     SizeTiered,
     /// Levels, each ten times the size of the one above: the least space for data that is often overwritten.
     Leveled,
-    /// One file for each window of time once the window is over; files that have expired as a whole are not merged with others.
+    /// One file for each window of time once the window is over; files whose rows have all expired are not merged with
+    /// others.
     TimeWindow {
         /// The length of a window, seconds.
         window_s: u32,
@@ -41,48 +42,48 @@ pub enum CompactionStyle {
 }
 
 impl CompactionStyle {
-    /// Whether each file holds all writes between two moments, so that its newest applied state covers all of it.
+    /// Whether each file contains all writes between two moments, so that its newest applied state covers all of it.
     pub(crate) fn merges_whole_runs(self) -> bool {
         self != Self::Leveled
     }
 }
 
-/// Which files have filters.
+/// The files that have filters.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Filters {
-    /// All but those of the last level, which hold most of the data: a read of an existing key goes there anyway.
+    /// All files but those of the last level, which hold most of the data: a read of an existing key reads them anyway.
     #[default]
     UpperRuns,
-    /// All: a read of an absent key reads the disk only with this probability.
+    /// All files: a read of an absent key reads the disk only with this probability.
     Everywhere {
         /// The probability of a false positive, above 0 and below 1.
         fp_chance: f64,
     },
 }
 
-/// How blocks are compressed.
+/// The compression of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
     /// LZ4.
     #[default]
     Lz4,
     /// Zstandard.
     Zstd {
-        /// From 1, the fastest, to 22.
+        /// The level, from 1, the fastest, to 22.
         level: i32,
     },
 }
 
-/// How the files of a tablet are written.
+/// The options with which the files of a tablet are written.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TableOptions {
     /// How files are merged.
     pub compaction: CompactionStyle,
-    /// Which files have filters.
+    /// The files that have filters.
     pub filters: Filters,
-    /// How blocks are compressed.
+    /// The compression of blocks.
     pub compression: Compression,
     /// The compression of the last level, if it differs.
     pub last_level_compression: Option<Compression>,
@@ -97,7 +98,7 @@ impl From<CompactionStyle> for TableOptions {
 }
 
 impl TableOptions {
-    /// Puts them into the options of a tablet.
+    /// Sets the options of a tablet accordingly.
     pub(crate) fn apply(&self, shared: &StorageOptions, cache: &Cache, options: &mut Options) {
         match self.compaction {
             CompactionStyle::SizeTiered => {}
@@ -108,7 +109,7 @@ impl TableOptions {
             // `crate::windows` chooses the files to merge.
             CompactionStyle::TimeWindow { .. } => {
                 options.set_disable_auto_compactions(true);
-                // Each window keeps its file for as long as the window exists.
+                // Each window keeps its file as long as the window exists.
                 options.set_level_zero_slowdown_writes_trigger(WINDOW_FILES);
                 options.set_level_zero_stop_writes_trigger(2 * WINDOW_FILES);
             }
@@ -136,7 +137,8 @@ impl TableOptions {
         }
         table.set_whole_key_filtering(true);
         table.set_optimize_filters_for_memory(true);
-        // Filters and indexes are paged like data, their top level stays in memory: a read of a cold key costs one data block.
+        // Filters and indexes are cached in parts, like data; their top level stays in memory. So a read of a cold key
+        // reads one data block from disk.
         table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
         table.set_index_block_restart_interval(shared.index_restart_interval);
         table.set_partition_filters(true);

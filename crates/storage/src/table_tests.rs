@@ -191,7 +191,7 @@ fn compression_is_as_the_table_says_and_changes_with_it() {
     assert_eq!(written.live().len(), 20_000);
 }
 
-/// Writes a file of rows of this second, and sets its age to that.
+/// Writes a file of rows of this second, and sets the file's age to that second.
 fn write_file(written: &mut Written, second: u32, rows: std::ops::Range<u64>, until_s: u32) {
     written.write(second, rows.map(|n| (n, value(until_s, 100))));
     let before: BTreeSet<String> = written.tablet.live_files().unwrap().into_iter().map(|file| file.name).collect();
@@ -303,7 +303,7 @@ fn what_expires_is_passed_over_when_it_has_for_everybody() {
     assert_eq!(seen(), 1_000, "another node's clock may be a little behind");
     shared.set_present_s(1_003);
     (0..3).for_each(|_| assert_eq!(seen(), 0));
-    // The clock was wrong and is set right.
+    // The clock was wrong, and has been corrected.
     shared.set_present_s(990);
     assert_eq!(seen(), 1_000);
 }
@@ -342,8 +342,8 @@ fn rows_that_reads_pass_over_again_and_again_are_compacted_early() {
     assert_eq!(left, 1, "what nobody needs has gone");
 }
 
-/// One writer makes a row live, announces it, and deletes it again, between dead rows; readers must see it while it is
-/// announced as live.
+/// One writer makes a row live, announces it, and deletes it again, between dead rows; readers must see the row while
+/// it is announced as live.
 #[test]
 fn whoever_reads_after_a_write_sees_it() {
     const ROWS: u64 = 3_000;
@@ -351,7 +351,7 @@ fn whoever_reads_after_a_write_sees_it() {
     let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
     shared.set_present_s(1_000);
     written.write(900, (0..ROWS).map(|n| (n, value(0, 20))));
-    // Twice the number of the row, plus one while it lives; the upper half counts rounds.
+    // Twice the number of the row, plus one while the row is live; the upper half counts rounds.
     let (said, ends) = (AtomicU64::new(0), AtomicBool::new(false));
     let tablet = Arc::clone(&written.tablet);
     std::thread::scope(|scope| {
@@ -376,7 +376,7 @@ fn whoever_reads_after_a_write_sees_it() {
             let row = random.below(ROWS);
             written.write(901, std::iter::once((row, value(u32::MAX, 20))));
             said.store((round * ROWS + row) << 1 | 1, Ordering::Release);
-            // Lasts as long as a scan or two.
+            // The row is live for as long as a scan or two.
             (0..3).for_each(|_| assert_eq!(live(&tablet, 0, false), [row]));
             said.store((round * ROWS + row) << 1, Ordering::Release);
             written.write(902, std::iter::once((row, value(0, 20))));

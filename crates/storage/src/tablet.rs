@@ -1,8 +1,8 @@
 //! One tablet replica's RocksDB.
 //!
-//! Always true: one thread applies (the tablet's worker), any thread reads; each [`Batch`] is written as one with the
-//! [`AppliedState`] it leads to. Keys of the data are at least eight bytes long (they start with a token), so the one-byte
-//! [`META_KEY`] never meets one.
+//! Always true: one thread applies (the tablet's worker), any thread reads; each [`Batch`] is written atomically with
+//! the [`AppliedState`] that it leads to. Keys of the data are at least eight bytes long (they start with a token), so
+//! none of them equals the one-byte [`META_KEY`].
 
 mod maintenance;
 mod statistics;
@@ -36,19 +36,20 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
-/// Longer scans read this much of a file at a time. The part read beyond the end of a piece is wasted, so it is not
-/// more.
+/// The bytes that longer scans read from a file at a time. Bytes read beyond the end of the range are wasted, so this
+/// is not more.
 const SCAN_READAHEAD_BYTES: usize = 256 << 10;
 /// A tablet smaller than this is compacted as a whole if a part of it is due.
 const SMALL_BYTES: u64 = 256 << 20;
 
-/// Scans do not fill the cache beyond this many entries, so that they cannot push out what point reads use.
+/// The number of entries beyond which scans do not fill the cache, so that they cannot evict blocks that point reads
+/// use.
 const SCAN_FILL_ENTRIES: usize = 1_000;
 
-/// A brief scan passes at most so many removed entries one after another: about a tenth of a millisecond.
+/// A brief scan passes at most this many removed entries one after another: about a tenth of a millisecond.
 const REMOVED_PASSED: u64 = 1_000;
 
-/// Changes to be written as one.
+/// Changes to be written atomically.
 #[derive(Default)]
 pub struct Batch {
     inner: WriteBatch,
@@ -82,7 +83,7 @@ impl TabletBatch for Batch {
 
 /// A value that stays in place (in the memtable's copy or the block cache) while this is held.
 pub struct PinnedValue {
-    // Dropped in this order: the slice points into structures of the tablet's RocksDB.
+    // The slice points into structures of the tablet's RocksDB, so it is dropped first.
     slice: DBPinnableSlice<'static>,
     _tablet: Arc<Tablet>,
 }
@@ -109,7 +110,7 @@ pub struct Tablet {
     pub(crate) trials: Mutex<Trials>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
-    /// For tests: of reads, and of writes.
+    /// For tests: whether reads hang, and whether writes hang.
     hangs: [Hang; 2],
     /// The last sizes of the files, with the amount of background work at that time.
     seen: Mutex<Option<(u64, TabletStatistics)>>,
@@ -118,7 +119,7 @@ pub struct Tablet {
 }
 
 impl Tablet {
-    /// Opens the tablet in `directory`, or makes it there.
+    /// Opens the tablet in `directory`, or creates it there.
     pub fn open(
         shared: &Arc<Shared>,
         directory: &Path,
@@ -150,17 +151,17 @@ impl Tablet {
         Ok(tablet)
     }
 
-    /// How its files are written.
+    /// The options with which its files are written.
     pub fn options(&self) -> &TableOptions {
         &self.options
     }
 
-    /// The state as applied, in memory or on disk.
+    /// The applied state, in memory or on disk.
     pub fn applied_state(&self) -> Result<AppliedState, StorageError> {
         self.read_state(&self.shared.read_any)
     }
 
-    /// The state that a crash now would leave: the one that has reached the disk.
+    /// The state that a crash now would leave, which has reached the disk.
     pub fn flushed_state(&self) -> Result<AppliedState, StorageError> {
         let mut options = ReadOptions::default();
         options.set_read_tier(ReadTier::Persisted);
@@ -176,7 +177,7 @@ impl Tablet {
         }
     }
 
-    /// Writes `batch` and the state it leads to, atomically.
+    /// Writes `batch` and the state that it leads to, atomically.
     pub fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
         batch.inner.put(META_KEY, state.encode());
         let keys = |see: &mut dyn FnMut(&[u8])| batch.inner.iterate_cf(&mut WrittenKeys(see));
@@ -186,7 +187,8 @@ impl Tablet {
         Ok(written?)
     }
 
-    /// For tests: what a replica reads or writes to apply an entry waits from now on, until this is called with `false`.
+    /// For tests: lets a replica's reads or writes for applying an entry wait from now on, until this is called with
+    /// `false`.
     #[doc(hidden)]
     pub fn hang(&self, (reads, writes): (bool, bool)) {
         self.hangs[0].set(reads);
@@ -208,7 +210,7 @@ impl Tablet {
         Moment { tablet: self, any, cached, snapshot }
     }
 
-    /// Reads from memory only. `None`: the read needs the disk, or would fold more than a brief read may.
+    /// Reads from memory only. `None`: the read needs the disk, or would merge more than a brief read may.
     pub fn get_cached(self: &Arc<Self>, key: &[u8]) -> Result<Option<Option<PinnedValue>>, StorageError> {
         self.get_if_cached(key, &self.shared.read_cached)
     }
@@ -226,7 +228,7 @@ impl Tablet {
         }
     }
 
-    /// Reads, from disk if need be.
+    /// Reads a value, from disk if necessary.
     pub fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {
         Ok(self.db.get_pinned_opt(key, &self.shared.read_any)?.map(|slice| self.pin(slice)))
     }
@@ -238,8 +240,8 @@ impl Tablet {
         PinnedValue { slice, _tablet: Arc::clone(self) }
     }
 
-    /// Calls `visit` with each entry of `start..end`, in order or in reverse, until it returns false. Returns whether the range was
-    /// exhausted.
+    /// Calls `visit` with each entry of `start..end`, in order or in reverse, until it returns false. Returns whether
+    /// the range was exhausted.
     pub fn scan(
         &self,
         range: &ScanRange<'_>,
@@ -325,20 +327,22 @@ impl Tablet {
         Ok(())
     }
 
-    /// Makes a copy of the data as of now in `directory`, which must not exist: hard links to the files, which are never changed. Flushes first.
+    /// Makes a copy of the current data in `directory`, which must not exist: hard links to the files, which never
+    /// change. Flushes first.
     pub fn checkpoint(&self, directory: &Path) -> Result<(), StorageError> {
         Checkpoint::new(&self.db)?.create_checkpoint(directory)?;
         Ok(())
     }
 
-    /// As [`Self::checkpoint`], but without a flush: the checkpoint has the state that [`Self::flushed_state`] returned before, or a newer one.
+    /// As [`Self::checkpoint`], but without a flush: the checkpoint has the state that [`Self::flushed_state`] returned
+    /// before, or a newer one.
     pub fn checkpoint_of_flushed(&self, directory: &Path) -> Result<(), StorageError> {
-        // A checkpoint flushes only if RocksDB's own write-ahead log, which is not used, has at least so many bytes.
+        // A checkpoint flushes only if RocksDB's own write-ahead log, which is not used, has at least this many bytes.
         Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(directory, u64::MAX)?;
         Ok(())
     }
 
-    /// About how many bytes of files hold keys of `start..end`. Reads indexes, possibly from disk.
+    /// The approximate size of the keys of `start..end` in files, bytes. Reads indexes, possibly from disk.
     pub fn bytes_within(&self, start: &[u8], end: &[u8]) -> Result<u64, StorageError> {
         let sizes = self.db.get_approximate_sizes(&[rust_rocksdb::Range::new(start, end)])?;
         Ok(sizes.first().copied().unwrap_or(0))
@@ -349,8 +353,8 @@ impl Tablet {
         self.events.flushes.load(Ordering::Acquire)
     }
 
-    /// Whether reads have folded so much, again and again, that a flush is worth it: it folds the operands of each key
-    /// into one. Returns true once.
+    /// Whether reads have merged so many operands, again and again, that a flush is worth its cost: it merges the
+    /// operands of each key into one. Returns true once.
     pub fn wants_flush_for_reads(&self) -> bool {
         self.events.refolding.wants_flush(|| self.memtable_bytes())
     }
@@ -369,11 +373,11 @@ impl Tablet {
     /// before any of them is written. At most once.
     pub fn set_before_flush(&self, before_flush: BeforeFlush) {
         if self.events.before_flush.set(before_flush).is_err() {
-            tracing::error!("something is done before flushes already");
+            tracing::error!("the function before flushes is already set");
         }
     }
 
-    /// The longest time to live that compactions have met since the tablet was opened, seconds; 0: none.
+    /// The longest TTL that compactions have met since the tablet was opened, seconds; 0: none.
     pub(crate) fn longest_ttl_s(&self) -> u32 {
         self.expiry.longest_ttl_s()
     }
@@ -382,7 +386,7 @@ impl Tablet {
         Ok(self.db.live_files()?)
     }
 
-    /// Merges these files, by RocksDB's names, into files of this level; returns the paths of those.
+    /// Merges these files, by RocksDB's names, into files of this level; returns the paths of the new files.
     pub(crate) fn compact_files<'n>(
         &self,
         names: impl Iterator<Item = &'n String>,
@@ -402,12 +406,12 @@ impl Tablet {
         Ok(merged.output_files.iter().filter_map(name).collect())
     }
 
-    /// Marks the tablet's files to be removed when its last user drops it.
+    /// Lets the tablet's files be removed when its last user drops it.
     pub fn doom(&self) {
         self.doomed.store(true, Ordering::Release);
     }
 
-    /// While this can be upgraded the files are in use. Once it cannot, another tablet may be opened in their place.
+    /// The files are in use while this can be upgraded. After that another tablet may be opened in their place.
     pub fn in_use(&self) -> Weak<()> {
         Arc::downgrade(&self.open)
     }
@@ -418,7 +422,7 @@ impl Tablet {
     }
 }
 
-/// The result of a scan of memory; `None` if it needs the disk, or more work than a brief read may do.
+/// The result of a scan from memory; `None` if the scan needs the disk, or more work than a brief read may do.
 fn if_cached(scan: impl FnOnce() -> Result<bool, StorageError>) -> Result<Option<bool>, StorageError> {
     match briefly(scan) {
         None => Ok(None),
@@ -434,7 +438,7 @@ fn cached_options() -> ReadOptions {
     options
 }
 
-/// Passes on the keys that a batch writes. Keys that it deletes are skipped: a dead row stays dead.
+/// Calls the function with the keys that a batch writes, except those that it deletes: a dead row stays dead.
 struct WrittenKeys<'s>(&'s mut dyn FnMut(&[u8]));
 
 impl WriteBatchIteratorCf for WrittenKeys<'_> {
@@ -461,10 +465,10 @@ fn scan_options(range: &ScanRange<'_>) -> ReadOptions {
     options
 }
 
-/// A tablet at one moment: all reads see the same batches. Compaction keeps what such readers see.
+/// A tablet at one moment: all reads see the same batches. Compaction keeps entries that such reads see.
 pub struct Moment<'t> {
     tablet: &'t Arc<Tablet>,
-    // Dropped before the snapshot that it refers to.
+    // The options refer to the snapshot, so they are dropped first.
     any: ReadOptions,
     cached: ReadOptions,
     snapshot: Snapshot<'t>,
@@ -577,9 +581,9 @@ impl Drop for Tablet {
     fn drop(&mut self) {
         self.db.cancel_all_background_work(true);
         if self.doomed.load(Ordering::Acquire) {
-            // The files are unlinked while RocksDB has them open; it is closed after this. They are renamed first: if
-            // the node is killed meanwhile, and has not kept the last changes of the catalog, it must not take the
-            // remaining files for the tablet.
+            // The files are unlinked while RocksDB has them open, and RocksDB is closed after this. They are renamed
+            // first: if the node is killed in between, and has not kept the last changes of the catalog, it must not
+            // take the remaining files for the tablet.
             if let Err(error) = remove_tablet(&self.directory) {
                 tracing::warn!(directory = %self.directory.display(), %error, "could not remove a dropped tablet");
             }

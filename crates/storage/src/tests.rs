@@ -13,7 +13,7 @@ mod measured;
 struct Sums;
 
 thread_local! {
-    /// The number of operands in this thread's last fold.
+    /// The number of operands in this thread's last merge.
     static FOLDED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
@@ -304,7 +304,7 @@ fn the_log_keeps_truncates_and_forgets() {
     assert_eq!(log.recover(one).unwrap().last, LogPosition::new(10, 3), "an empty log remembers where it ended");
 }
 
-/// Writes so much for one group that files are purged, including records of others in them.
+/// Writes so many bytes for one group that files are purged, including records of others in them.
 fn fill(log: &RaftLog, group: GroupId, from: u64) {
     for index in from..from + 200 {
         let mut batch = LogBatch::default();
@@ -329,7 +329,7 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
         let mut batch = LogBatch::default();
         batch.append(quiet, &(1..=10).map(|index| entry(index, 3)).collect::<Vec<_>>(), 0).unwrap();
         log.write(&mut batch, true).unwrap();
-        // Its entries are rewritten, into other files than the record that truncates them afterwards.
+        // The group's entries are rewritten into other files than the record that truncates them afterwards.
         fill(&log, busy, 1);
         batch.truncate_to(quiet, 8, 3, false).unwrap();
         log.write(&mut batch, true).unwrap();
@@ -350,8 +350,8 @@ fn a_log_that_was_cut_to_its_end_goes_on_after_a_restart_whatever_was_purged() {
 
 #[test]
 fn entries_that_were_replaced_do_not_come_back_when_what_replaced_them_was_cut_and_purged() {
-    // The second leader's entry may be of a greater term than the replaced one, or, after an earlier leader, of a
-    // lesser one.
+    // The second leader's entry may have a greater term than the replaced one, or, after an earlier leader, a smaller
+    // one.
     for (term, restarts) in [(4, false), (2, false), (4, true), (2, true)] {
         let home = tempfile::tempdir().unwrap();
         let (quiet, busy) = (GroupId(1), GroupId(2));
@@ -418,7 +418,7 @@ fn files_that_were_prepared_take_the_entries_and_give_them_back() {
     let (home, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let group = GroupId(1);
     let mut last = 0;
-    // Until the file that is prepared now is written to.
+    // Until the file that is now prepared is written to.
     let mut fill = |log: &RaftLog| {
         until(|| home.path().join("spare").exists());
         let inode = home.path().join("spare").metadata().unwrap().ino();
@@ -439,7 +439,7 @@ fn files_that_were_prepared_take_the_entries_and_give_them_back() {
     let log = RaftLog::open(home.path(), LIMIT, &[]).unwrap();
     fill(&log);
     let last = fill(&log);
-    // As a crash would leave it: the active file is not cut to its content.
+    // The state that a crash would leave: the active file is not cut to its content.
     for file in std::fs::read_dir(home.path()).unwrap().map(|file| file.unwrap()) {
         std::fs::copy(file.path(), other.path().join(file.file_name())).unwrap();
     }

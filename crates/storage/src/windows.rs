@@ -1,13 +1,13 @@
 //! Compaction of a tablet whose table has time windows: only files of one window are merged.
 //!
 //! A file belongs to the window in which its newest data was written. While a window is current, its files are merged
-//! by size; once it is over, they become one. A window's file is then rewritten only once: when everything in it should
+//! by size; once the window is over, they become one file. That file is rewritten only once: when all its data should
 //! have expired, it is compacted alone, and the compaction filter, which uses the log's time and not a clock, removes
-//! all of it. Rows that live on become a small file.
+//! all of it. Rows that are still live become a small file.
 //!
 //! Always true: only files adjacent in age are merged, and only the oldest is compacted alone, so that no older value
-//! reappears.
-//! Left out: choosing files by keys; files merged before the table had windows are one run, the oldest.
+//! reappears. Left out: choosing files by keys; files that were merged before the table had windows are one run, the
+//! oldest.
 
 use crate::error::StorageError;
 use crate::expiry::Trials;
@@ -19,9 +19,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// At least so many files of the current window are merged.
+/// The smallest number of files of the current window that are merged.
 const LEAST: usize = 4;
-/// At most so many of them stay unmerged, whatever their sizes.
+/// The most of them that stay unmerged, whatever their sizes.
 const MOST: usize = SLOWDOWN_RUNS as usize / 2;
 /// A file is merged with newer ones if its size is at most this share of their sum, percent.
 const LARGER_PERCENT: u64 = 120;
@@ -37,11 +37,11 @@ struct Run {
     bytes: u64,
     /// Its window.
     window: u64,
-    /// About when its newest data was written, seconds since 1970.
+    /// The approximate time when its newest data was written, seconds since 1970.
     newest_s: u64,
 }
 
-/// The runs to merge next, of runs sorted from the newest to the oldest.
+/// The runs to merge next. `runs` are sorted from the newest to the oldest.
 fn choose(runs: &[Run], window: u64) -> Option<Range<usize>> {
     let is_free = |run: &&Run| run.level == 0;
     let mut from = 0;
@@ -60,7 +60,7 @@ fn choose(runs: &[Run], window: u64) -> Option<Range<usize>> {
     None
 }
 
-/// Adjacent runs of similar size, the newest possible.
+/// Adjacent runs of similar size, as new as possible.
 fn by_size(runs: &[Run]) -> Option<Range<usize>> {
     for from in 0..runs.len() {
         let mut bytes = runs[from].bytes;
@@ -137,7 +137,7 @@ impl Tablet {
         Ok(true)
     }
 
-    /// Merges runs into one that is as old as the newest of them; returns the number of files that are left of them.
+    /// Merges runs into one that is as old as the newest of them; returns the number of files that remain.
     fn compact_runs(&self, runs: &[Run]) -> Result<usize, StorageError> {
         let newest_s = runs.iter().map(|run| run.newest_s).max().unwrap_or(0);
         let level = runs.iter().map(|run| run.level).max().unwrap_or(0);

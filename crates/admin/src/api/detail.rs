@@ -1,6 +1,6 @@
-//! One table, one tablet, one replica, the last hour, a line of a log: what is asked for when somebody looks closer.
+//! Details of one table, one tablet and one replica, of the last hour, and of a line of a log.
 //!
-//! Always true: what a node that does not answer would have to tell is missing, and everything else is there.
+//! Always true: the parts that a silent node would have sent are missing, and everything else is there.
 
 use super::{TableStatus, TabletStatus};
 use diorite_base::{NodeId, TabletId};
@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 /// A table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TableDetail {
-    /// How it is.
+    /// Its status.
     pub status: TableStatus,
-    /// The statements that make it again, with the user types that it needs.
+    /// The statements that create it, with the user types that it needs.
     pub schema: String,
     /// Replicas and leaders on each node that holds any.
     pub nodes: Vec<TableShare>,
@@ -21,66 +21,66 @@ pub struct TableDetail {
 /// A node's share of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableShare {
-    /// Which node.
+    /// The node.
     pub node: NodeId,
     /// Replicas.
     pub replicas: usize,
     /// Tablets that it leads.
     pub leaders: usize,
-    /// Bytes.
+    /// Bytes of these replicas.
     pub bytes: u64,
 }
 
 /// A tablet.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TabletDetail {
-    /// How it is.
+    /// Its status.
     pub status: TabletStatus,
-    /// What its replicas say of themselves, of those whose nodes answer.
+    /// The descriptions of its replicas, by those nodes that answer.
     pub replicas: Vec<ReplicaDetail>,
     /// The latest events of its replicas, the newest first.
     pub events: Vec<TabletEvent>,
-    /// Problems of its replicas, each with advice, as text.
+    /// Problems of its replicas, each with advice.
     #[serde(default)]
     pub advice: Vec<String>,
 }
 
-/// A replica, as it sees itself and its group.
+/// A replica's description of itself and of its group.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ReplicaDetail {
-    /// On which node.
+    /// The node.
     pub node: NodeId,
-    /// Of which tablet.
+    /// The tablet.
     pub tablet: TabletId,
-    /// The data directory that it is in.
+    /// The data directory that holds it.
     pub disk: String,
     /// Its Raft term.
     pub term: u64,
-    /// Who leads, as far as it knows.
+    /// The leader, as far as the replica knows.
     pub leader: Option<NodeId>,
-    /// Whether it may answer reads alone now.
+    /// Whether it holds the lease, and may answer reads alone.
     pub holds_lease: bool,
-    /// How long it holds without renewal, milliseconds. Absent also if the lease of a sole replica never ends.
+    /// How long the lease lasts without renewal, milliseconds. Absent also for a sole voter, whose lease does not end.
     pub lease_left_ms: Option<u64>,
     /// The first index in its log.
     pub first_index: u64,
-    /// The last one.
+    /// The last index in its log.
     pub last_index: u64,
-    /// The last one known to be committed.
+    /// The last index known to be committed.
     pub commit_index: u64,
-    /// The last one applied to its data.
+    /// The last index applied to its data.
     pub applied_index: u64,
-    /// The group's voters, as it knows them.
+    /// The group's voters, as far as the replica knows.
     pub voters: Vec<NodeId>,
-    /// The voters before, while both sets decide.
+    /// The former voters, in a joint configuration.
     pub outgoing: Vec<NodeId>,
     /// The learners.
     pub learners: Vec<NodeId>,
-    /// Of a leader: up to which index each of the others holds its log.
+    /// For a leader: the index up to which each other member holds its log.
     pub matched: Vec<(NodeId, u64)>,
     /// Entries that wait for a quorum.
     pub waiting_entries: usize,
-    /// Why it cannot go on, if so.
+    /// Why it has failed, if it has.
     pub failure: Option<String>,
     /// Bytes of its data.
     pub bytes: u64,
@@ -88,7 +88,7 @@ pub struct ReplicaDetail {
     pub memtable_bytes: u64,
     /// SSTables.
     pub sst_files: u64,
-    /// Their size.
+    /// The size of the SSTables.
     pub sst_bytes: u64,
     /// The uncompressed size of their content.
     pub content_bytes: Option<u64>,
@@ -96,42 +96,43 @@ pub struct ReplicaDetail {
     pub keys_estimate: u64,
     /// Reads served and writes applied since its node started.
     pub reads: u64,
-    /// See `reads`.
+    /// Writes applied since its node started.
     pub writes: u64,
     /// Its latest events, the oldest first.
     pub events: Vec<TabletEvent>,
 }
 
-/// Something that happened to a replica.
+/// An event of a replica.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TabletEvent {
-    /// On which node.
+    /// The node.
     pub node: NodeId,
-    /// When, milliseconds since 1970 by that node's clock.
+    /// The time, milliseconds since 1970 by that node's clock.
     pub unix_ms: i64,
-    /// What, in words.
+    /// The event, in words.
     pub event: String,
 }
 
-/// How a node, or the cluster, was in the last hour.
+/// The last hour of a node, or of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct History {
     /// The time between two values.
     pub step_seconds: u64,
-    /// When the last values were taken; a multiple of the step, the same on every node.
+    /// The time of the last values; a multiple of the step, the same on every node.
     pub end_unix_seconds: u64,
-    /// By the name of the quantity: its values, the oldest first, absent where they are unknown. All series are equally long.
+    /// The values of each quantity by its name, oldest first, absent where they are unknown. All series are equally
+    /// long.
     pub series: BTreeMap<String, Vec<Option<f64>>>,
 }
 
 /// A line of a log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// When it was written.
+    /// The time at which it was written.
     pub unix_seconds: f64,
     /// The level: `error`, `warn`, `info`, `debug` or `trace`.
     pub level: String,
-    /// The part of the program.
+    /// The module that wrote it.
     pub target: String,
     /// The text.
     pub message: String,

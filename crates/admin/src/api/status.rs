@@ -4,24 +4,27 @@ use super::TabletState;
 use diorite_base::{NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 
-/// How the cluster is.
+/// The state of the cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterStatus {
     /// Its name.
     pub name: String,
     /// Its id.
     pub cluster_id: String,
-    /// Replicas per tablet that every keyspace has at least.
+    /// The smallest replication factor of a keyspace.
     pub replication_factor: u32,
+    /// Whether clients have to log in; absent: not decided yet.
+    #[serde(default)]
+    pub requires_login: Option<bool>,
     /// The version of the catalog.
     pub catalog_version: u64,
-    /// The node that leads the catalog, and so answers here and runs the balancer.
+    /// The node that leads the catalog. It gives this answer, and runs the balancer.
     pub leader: NodeId,
     /// Nodes that are members.
     pub nodes: usize,
     /// Those of them that are up.
     pub live_nodes: usize,
-    /// The versions of the program that nodes run.
+    /// The versions of the program on the nodes.
     pub programs: Vec<String>,
     /// Tables.
     pub tables: usize,
@@ -43,16 +46,16 @@ pub struct ClusterStatus {
     pub reads_per_second: f64,
     /// Writes per second, over all nodes that are up.
     pub writes_per_second: f64,
-    /// Disks that refuse writes for want of space, or have failed.
+    /// Disks that refuse writes for lack of space, or have failed.
     #[serde(default)]
     pub full_disks: usize,
     /// Replicas that their nodes cannot use.
     #[serde(default)]
     pub set_aside: usize,
-    /// Nodes, of those that are up, that have read everything they hold since they were started.
+    /// The number of live nodes that have completed a scrub since they were started.
     #[serde(default)]
     pub scrubbed_nodes: usize,
-    /// Since when none of these has read everything again, milliseconds since 1970.
+    /// The earliest of the last complete scrubs of these nodes, milliseconds since 1970.
     #[serde(default)]
     pub scrubbed_ms: Option<i64>,
     /// How often scrubs have found damage since these nodes were started.
@@ -63,13 +66,13 @@ pub struct ClusterStatus {
     pub traffic: String,
     /// The state of the balancer.
     pub balancer: BalancerStatus,
-    /// What an operator had better look at, worst first.
+    /// Problems that need an operator's attention, the worst first.
     pub warnings: Vec<String>,
 }
 
 impl ClusterStatus {
-    /// Whether losing one more replica could lose data, or some data cannot be reached or written. A node that is down and holds nothing (any more) is no
-    /// risk.
+    /// Whether the loss of one more replica could lose data, or some data cannot be read or written. A node that is
+    /// down and holds no replicas is no risk.
     pub fn is_at_risk(&self) -> bool {
         self.under_replicated + self.leaderless + self.unavailable + self.full_disks + self.set_aside > 0
     }
@@ -80,38 +83,38 @@ impl ClusterStatus {
 pub struct BalancerStatus {
     /// `idle`, `repairing`, `balancing`, `paused`, …
     pub state: String,
-    /// Replicas on their way.
+    /// The number of replicas that are being moved.
     pub moves: usize,
-    /// Bytes that are still to be copied, as far as is known now.
+    /// Bytes still to be copied, as far as is known now.
     pub bytes_left: u64,
-    /// When that is done, seconds from now.
+    /// The estimated time until then, seconds.
     pub eta_seconds: Option<u64>,
-    /// Moves that it cannot make, with the reasons.
+    /// Moves that cannot be made, with the reasons.
     pub stalled: Vec<String>,
-    /// What copies of replicas may take, bytes per second and node.
+    /// The rate limit of copies of replicas, bytes per second and node.
     pub copy_rate_bytes: u64,
-    /// How long a node may be silent before its replicas are made anew elsewhere.
+    /// How long a node may be silent before its replicas are rebuilt on other nodes.
     pub replace_after_ms: u64,
-    /// Zones in which leaders are to be; none: anywhere.
+    /// Zones in which leaders are to be; none: all zones.
     pub preferred_leader_zones: Vec<String>,
     /// Tablets with more bytes in files are split; 0: never.
     pub split_bytes: u64,
     /// Tablets with more reads and writes a second are split; 0: never.
     pub split_operations_per_second: u64,
-    /// Neighbours with at most so many bytes of files together are merged; 0: never.
+    /// Neighbours that together have no more bytes in files than this are merged; 0: never.
     pub merge_bytes: u64,
 }
 
-/// How a node is.
+/// The state of a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeStatus {
     /// Its id.
     pub node: NodeId,
     /// Its host id.
     pub host_id: String,
-    /// Where CQL clients reach it.
+    /// Its address for CQL clients.
     pub cql_address: String,
-    /// Where its HTTP port is.
+    /// The address of its HTTP port.
     pub http_address: String,
     /// Data centre.
     pub data_center: String,
@@ -123,7 +126,7 @@ pub struct NodeStatus {
     pub state: String,
     /// Whether it may lead tablets.
     pub may_lead: bool,
-    /// Replicas that it holds, or is to.
+    /// Replicas that it holds, or is to hold.
     pub replicas: usize,
     /// Tablets that it leads.
     pub leaders: usize,
@@ -131,19 +134,19 @@ pub struct NodeStatus {
     pub tablet_bytes: u64,
     /// SSTables.
     pub sst_files: u64,
-    /// Their size.
+    /// The size of the SSTables.
     pub sst_bytes: u64,
     /// The uncompressed size of their content, if known; estimated from the tablets whose files were inspected since they changed.
     pub content_bytes: Option<u64>,
-    /// How long ago its last heartbeat has reached the node that answers, milliseconds.
+    /// The time since its last heartbeat reached the node that answers, milliseconds.
     pub last_heartbeat_ms: Option<u64>,
-    /// Since when its process runs, seconds.
+    /// How long its process has run, seconds.
     pub uptime_seconds: Option<u64>,
     /// The version of its program.
     pub program: Option<String>,
-    /// Memory that the process uses.
+    /// The resident memory of the process.
     pub resident_bytes: Option<u64>,
-    /// Memory that it was given.
+    /// The memory limit of the process.
     pub memory_limit_bytes: Option<u64>,
     /// Processor time that the process has used.
     pub cpu_seconds: Option<f64>,
@@ -163,9 +166,9 @@ pub struct Activity {
     pub reads_per_second: Option<f64>,
     /// Writes of clients.
     pub writes_per_second: Option<f64>,
-    /// The time that all but one read in a hundred stayed below.
+    /// The 99th percentile of the duration of reads.
     pub read_p99_seconds: Option<f64>,
-    /// The same of writes.
+    /// The 99th percentile of the duration of writes.
     pub write_p99_seconds: Option<f64>,
     /// Processors in use.
     pub cpu_cores: Option<f64>,
@@ -181,14 +184,14 @@ pub struct Activity {
     pub compactions_running: Option<f64>,
 }
 
-/// How a disk is.
+/// The state of a disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
     /// The data directory.
     pub path: String,
     /// Size of the file system.
     pub total_bytes: u64,
-    /// Free of it.
+    /// Free bytes of the file system.
     pub free_bytes: u64,
     /// Bytes of tablets.
     pub tablet_bytes: u64,
@@ -196,13 +199,13 @@ pub struct DiskStatus {
     pub log_bytes: u64,
     /// Replicas on it.
     pub replicas: usize,
-    /// Whether writes are refused for want of space.
+    /// Whether writes are refused for lack of space.
     pub is_full: bool,
     /// Whether it has failed.
     pub has_failed: bool,
 }
 
-/// How a table is.
+/// The state of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TableStatus {
     /// Its keyspace.
@@ -213,7 +216,7 @@ pub struct TableStatus {
     pub id: String,
     /// Tablets.
     pub tablets: usize,
-    /// Replicas wanted of each tablet.
+    /// The wanted number of replicas of each tablet.
     pub replication_factor: u32,
     /// Bytes of the leaders' replicas: the data once.
     pub bytes: u64,
@@ -229,18 +232,18 @@ pub struct TableStatus {
     pub leaderless: usize,
 }
 
-/// Some tablets.
+/// A page of a list of tablets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TabletPage {
     /// The tablets.
     pub tablets: Vec<TabletStatus>,
-    /// How many fit the filter, on all pages.
+    /// The number of tablets that match the filter, on all pages.
     pub total: usize,
-    /// Where the next page begins, if there is one.
+    /// The id after which the next page begins, if there is one.
     pub next_after: Option<u64>,
 }
 
-/// How a tablet is.
+/// The state of a tablet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TabletStatus {
     /// Its id.
@@ -255,7 +258,7 @@ pub struct TabletStatus {
     pub last_token: i64,
     /// The node that leads it.
     pub leader: Option<NodeId>,
-    /// How it stands.
+    /// Its state.
     pub state: TabletState,
     /// Bytes of the largest replica.
     pub bytes: u64,
@@ -263,7 +266,7 @@ pub struct TabletStatus {
     pub sst_files: u64,
     /// Its replicas.
     pub replicas: Vec<ReplicaStatus>,
-    /// How it is being split or merged, or how its last merge was cancelled.
+    /// The state of its split or merge, or how its last merge was cancelled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reshaping: Option<String>,
 }
@@ -271,7 +274,7 @@ pub struct TabletStatus {
 /// A replica of a tablet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ReplicaStatus {
-    /// Where it is.
+    /// Its node.
     pub node: NodeId,
     /// `voter`, `arriving` or `leaving`.
     pub role: String,
@@ -281,38 +284,38 @@ pub struct ReplicaStatus {
     pub bytes: Option<u64>,
     /// Its SSTables.
     pub sst_files: Option<u64>,
-    /// The uncompressed size of their content.
+    /// The uncompressed size of the SSTables.
     pub content_bytes: Option<u64>,
 }
 
-/// A replica on its way.
+/// A replica that is being moved.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MoveStatus {
-    /// Of which tablet.
+    /// The tablet.
     pub tablet: TabletId,
     /// The keyspace of its table.
     pub keyspace: String,
     /// Its table.
     pub table: String,
-    /// Where it comes to; none if one only goes.
+    /// The node that receives it; `None` if a replica is only removed.
     pub to: Option<NodeId>,
-    /// Who sends the data, if it is being copied.
+    /// The node that sends the data, if the replica is being copied.
     pub source: Option<NodeId>,
-    /// The nodes whose replicas go when it has come.
+    /// The nodes whose replicas are removed afterwards.
     pub leaving: Vec<NodeId>,
-    /// Copied so far.
+    /// Bytes copied so far.
     pub bytes_done: u64,
     /// Bytes in all.
     pub bytes_total: u64,
     /// Bytes per second at the moment.
     pub rate_bytes: u64,
-    /// When it is done, seconds from now.
+    /// The estimated time until it is complete, seconds.
     pub eta_seconds: Option<u64>,
 }
 
-/// Something was changed.
+/// The outcome of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Done {
-    /// What, in words.
+    /// The outcome, in words.
     pub message: String,
 }

@@ -1,9 +1,9 @@
 //! Charts of the last hour, rendered as SVG on the server, so that they need no scripts; a script shows the values under
 //! the pointer.
 //!
-//! Always true: a chart has at most [`POINTS`] points, however many were recorded (means; of latencies the maximum, so
-//! that no peak is lost). Where nothing is known there is a gap, never a line at zero. The drawing is stretched to the
-//! width of its column; labels stand beside it and are not stretched.
+//! Always true: a chart has at most [`POINTS`] points, however many were recorded (means; for latencies the maximum, so
+//! that no peak is lost). Unknown values leave a gap, never a line at zero. The drawing is stretched to the width of
+//! its column; labels are beside it and are not stretched.
 //!
 //! Not the charts of the benchmark's report (`workload::report::chart`): those are fixed drawings with axes, phases and
 //! tooltips inside, for a file that is read without a server. Here the style sheet decides the size, and a script reads
@@ -14,7 +14,7 @@ use crate::api::History;
 use maud::{Markup, PreEscaped, html};
 use std::fmt::Write;
 
-/// Points of a line.
+/// The most points of a line.
 const POINTS: usize = 180;
 /// The drawing's own units: its width is [`POINTS`] of them.
 const HEIGHT: f64 = 100.0;
@@ -202,7 +202,7 @@ fn drawn(line: &Line, at: usize, top: f64, has_area: bool) -> Markup {
     }
 }
 
-/// Four digits.
+/// Rounds to four digits.
 fn rounded(value: f64) -> f64 {
     if value == 0.0 {
         return 0.0;

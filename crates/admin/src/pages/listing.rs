@@ -39,7 +39,7 @@ impl Parameters {
 
     /// The number of the page, from 0.
     pub(super) fn page(&self) -> usize {
-        // No list is longer than this, and nothing may overflow.
+        // A greater limit than any list needs, so that no product overflows.
         self.number("page").map_or(0, |page| page.clamp(1, 1_000_000) as usize - 1)
     }
 
@@ -78,7 +78,7 @@ pub(super) struct Column<T> {
     key: &'static str,
     title: &'static str,
     is_number: bool,
-    /// `None`: the list is not sorted by this column here.
+    /// Compares rows by this column; `None` if the list is not sorted by it here.
     compare: Option<Compare<T>>,
     cell: Cell<T>,
 }
@@ -140,7 +140,7 @@ pub(super) fn select<T>(
     let wanted = parameters.get("sort");
     let compare = columns.iter().find(|column| Some(column.key) == wanted).and_then(|column| column.compare.as_ref());
     if let Some(compare) = compare {
-        // Stable, so that equal rows keep the order in which the list came.
+        // The sort is stable, so that equal rows keep the order of the list.
         match parameters.is_descending() {
             true => rows.sort_by(|a, b| compare(b, a)),
             false => rows.sort_by(compare),

@@ -4,12 +4,13 @@
 //! Without scripts everything is shown except values under the pointer; numbers are then updated by reloading the page.
 //! Lists that may be long are sorted, filtered and paged on the server. If a question cannot be answered at the moment,
 //! the page says so.
-//! Left out: changing anything (`diorite admin` does).
+//! Left out: changing anything (`diorite admin` does), except that a role logs in and out.
 
 mod chart;
 mod config;
 mod frame;
 mod listing;
+pub(crate) mod login;
 mod moves;
 mod nodes;
 mod overview;
@@ -18,8 +19,6 @@ mod question;
 mod show;
 mod tables;
 mod tablets;
-
-pub(crate) use show::moment;
 
 use crate::NodeView;
 use axum::Router;

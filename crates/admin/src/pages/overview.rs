@@ -8,13 +8,13 @@ use super::question::{Asked, ask, parameters};
 use super::show::{Tone, badge, byte_rate, count, decimal, facts, section, size, text, tile};
 use crate::NodeView;
 use crate::api::{Ask, ClusterStatus, Failure, History, NodeStatus};
-use crate::tables::scrubs;
+use crate::tables::{logins, scrubs};
 use axum::extract::State;
 use axum::response::Response;
 use diorite_base::text::{duration, or_dash};
 use maud::{Markup, html};
 
-/// Nodes that are listed here; `/nodes` has them all.
+/// The most nodes listed here; `/nodes` lists all.
 const NODES: usize = 12;
 
 const CHARTS: [Chart; 3] = [
@@ -47,7 +47,7 @@ async fn content(view: &NodeView, asked: Asked) -> Result<Markup, Failure> {
         ask::<History>(view, Ask::History)
     );
     let (status, mut found) = (status?, found?);
-    // The rest of the page is shown without charts too.
+    // The rest of the page is shown even without charts.
     let history = history.unwrap_or_default();
     let map = node_map(&found);
     let total = found.len();
@@ -151,7 +151,7 @@ fn balancer(status: &ClusterStatus) -> Markup {
     ])
 }
 
-/// A limit, of which 0 says that there is none.
+/// Shows a limit, where 0 means that there is none.
 fn limit(limit: u64, shown: impl Fn(u64) -> String) -> Markup {
     text(if limit == 0 { "–".to_owned() } else { shown(limit) })
 }
@@ -162,6 +162,7 @@ fn cluster(status: &ClusterStatus) -> Markup {
         ("Id", html! { span.mono { (status.cluster_id) } }),
         ("Version", text(status.programs.join(", "))),
         ("Replication factor", html! { (status.replication_factor) span.dim { " at least" } }),
+        ("Logins", html! { (logins(status.requires_login)) }),
         ("Catalog", html! { "version " (status.catalog_version) }),
         ("Catalog led by", html! { a href=(format!("/nodes/{}", status.leader.0)) { "node " (status.leader) } }),
         ("Keyspaces and tables", html! { a href="/tables" { (count(status.tables as u64)) " tables" } }),

@@ -1,13 +1,14 @@
-//! The pages of one node, which can be chosen: statements, memory, log.
+//! The pages of one node, which the visitor can choose: statements, memory, log.
 
 use super::frame::Frame;
 use super::listing::{self, Column, Parameters};
 use super::question::{Asked, all_nodes, ask_node, parameters};
-use super::show::{Tone, badge, count, latency, moment, nothing, optional, section, share, size, text, tile};
+use super::show::{Tone, badge, count, latency, nothing, optional, section, share, size, text, tile};
 use crate::NodeView;
 use crate::api::{
     LogFilter, LogLine, MemoryComponent, MemoryStatus, NodeQuestion, QueryActivity, QueryStatus, RunningQuery,
 };
+use crate::moment::moment;
 use axum::extract::State;
 use axum::response::Response;
 use diorite_base::NodeId;

@@ -9,10 +9,10 @@ use diorite_base::NodeId;
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
 
-/// The parameters of a page's address.
+/// The query parameters of a page's address.
 pub(super) type Asked = Result<Query<BTreeMap<String, String>>, QueryRejection>;
 
-/// The parameters, or the error in them.
+/// The parsed parameters, or the error in them.
 pub(super) fn parameters(path: &str, asked: Asked) -> Result<Parameters, Failure> {
     match asked {
         Ok(Query(given)) => Ok(Parameters::new(path, given)),

@@ -66,33 +66,12 @@ pub(super) fn ago(milliseconds: u64) -> String {
     }
 }
 
-/// `2026-11-21 23:10:05`, in UTC.
-pub(crate) fn moment(unix_ms: i64) -> String {
-    let seconds = unix_ms.div_euclid(1_000);
-    let (days, of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    let (year, month, day) = date(days);
-    let (hour, minute, second) = (of_day / 3_600, of_day / 60 % 60, of_day % 60);
-    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
-}
-
-/// The Gregorian date so many days after 1970-01-01. Years are counted from March, so that the leap day is their last, in eras of 400 years.
-fn date(days: i64) -> (i64, i64, i64) {
-    let shifted = days + 719_468;
-    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (era * 400 + year_of_era + i64::from(month <= 2), month, day)
-}
-
 /// The tone of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
-    /// As it should be.
+    /// The state is as it should be.
     Good,
-    /// It needs attention.
+    /// The state needs attention.
     Warning,
     /// Something is wrong.
     Bad,
@@ -124,7 +103,7 @@ pub(super) fn nothing() -> Markup {
     html! { span.dim { (NOTHING) } }
 }
 
-/// What there is to show, or a dash.
+/// The value, or a dash if there is none.
 pub(super) fn optional<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> Markup {
     match value {
         Some(value) => text(show(value)),
@@ -132,7 +111,7 @@ pub(super) fn optional<T>(value: Option<T>, show: impl FnOnce(T) -> String) -> M
     }
 }
 
-/// How much of something is in use, with a bar.
+/// The used share, with a bar.
 pub(super) fn share(used: u64, total: u64, label: &str) -> Markup {
     let percent = (used as f64 / total.max(1) as f64 * 100.0).min(100.0);
     let tone = match percent {
@@ -148,7 +127,7 @@ pub(super) fn share(used: u64, total: u64, label: &str) -> Markup {
     }
 }
 
-/// A heading with what belongs to it.
+/// A heading with the content below it.
 pub(super) fn section(title: &str, content: Markup) -> Markup {
     html! { section { h2 { (title) } (content) } }
 }
@@ -158,7 +137,7 @@ pub(super) fn tile(name: &str, value: Markup, note: Option<Markup>) -> Markup {
     html! { div.tile { dt { (name) } dd { (value) } @if let Some(note) = note { dd.note { (note) } } } }
 }
 
-/// Facts, each with its name.
+/// Values, each with its name.
 pub(super) fn facts(facts: &[(&str, Markup)]) -> Markup {
     html! { dl.facts { @for (name, value) in facts { div { dt { (name) } dd { (value) } } } } }
 }
@@ -179,14 +158,5 @@ mod tests {
             ["0", "12 µs", "3.40 ms", "45.6 ms", "450 ms", "1.23 s"]
         );
         assert_eq!([0, 250, 61_000].map(ago), ["now", "250 ms ago", "1 min 1 s ago"]);
-    }
-
-    #[test]
-    fn moments_are_of_the_gregorian_calendar() {
-        assert_eq!(moment(0), "1970-01-01 00:00:00");
-        assert_eq!(moment(-1), "1969-12-31 23:59:59");
-        assert_eq!(moment(951_782_400_000), "2000-02-29 00:00:00");
-        assert_eq!(moment(951_868_800_000), "2000-03-01 00:00:00");
-        assert_eq!(moment(1_795_302_605_000), "2026-11-21 23:10:05");
     }
 }

@@ -11,7 +11,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use maud::{Markup, html};
 
-/// Where a table's page is.
+/// The path of a table's page.
 pub(super) fn address(keyspace: &str, table: &str) -> String {
     format!("/tables/{}/{}", encoded(keyspace), encoded(table))
 }

@@ -1,15 +1,16 @@
-//! All tablets, and one of them as its replicas see it.
+//! All tablets, and one of them as its replicas describe it.
 
 use super::frame::Frame;
 use super::listing::{self, Column, Page, Parameters, ROWS};
 use super::question::{Asked, ask, parameters};
-use super::show::{Tone, badge, count, facts, moment, nothing, optional, section, size, text, tile};
+use super::show::{Tone, badge, count, facts, nothing, optional, section, size, text, tile};
 use super::tables::address;
 use crate::NodeView;
 use crate::api::{
     Ask, Failure, FailureKind, ReplicaDetail, ReplicaStatus, TabletDetail, TabletEvent, TabletFilter, TabletOrder,
     TabletPage, TabletState, TabletStatus,
 };
+use crate::moment::moment;
 use axum::extract::{Path, State};
 use axum::response::Response;
 use diorite_base::{NodeId, TabletId};
@@ -85,7 +86,7 @@ fn replicas(tablet: &TabletStatus) -> Markup {
     }
 }
 
-/// The value of a parameter, as the API names it.
+/// The parsed value of a parameter, in the API's form.
 fn meaning<T: DeserializeOwned>(parameters: &Parameters, name: &str) -> Result<Option<T>, Failure> {
     let read = |text: &str| {
         let invalid = |_| Failure::new(FailureKind::Invalid, format!("'{text}' is no {name}"));
@@ -193,7 +194,7 @@ fn lease(replica: &ReplicaDetail) -> Markup {
     }
 }
 
-/// A replica according to the catalog, and according to its node, if that answers.
+/// A replica according to the catalog; and according to its node, if that answers.
 type Row = (ReplicaStatus, Option<ReplicaDetail>, Option<NodeId>);
 
 fn rows(tablet: &TabletDetail) -> Vec<Row> {

@@ -59,6 +59,11 @@
     busy = true;
     try {
       const answer = await fetch(location.href, { headers: { accept: "text/html" }, cache: "no-store" });
+      // The login is over: the page to log in is shown as such.
+      if (answer.redirected) {
+        location.reload();
+        return;
+      }
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const main = page.querySelector("main");
       if (main && !paused) {

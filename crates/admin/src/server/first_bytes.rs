@@ -1,7 +1,8 @@
-//! A connection whose first bytes are looked at: do they begin a request?
+//! A connection whose first bytes are checked for the beginning of a request.
 //!
-//! Always true: from the first byte on that cannot belong to the name of a method, its reader is given what no parser takes, and answers that. Letters without an end look to a
-//! parser like the beginning of a long name. Left out: everything after the first method, which the parser judges.
+//! Always true: from the first byte on that cannot belong to the name of a method, the reader receives bytes that no
+//! parser accepts, and answers with an error. Without this, letters without an end would look to a parser like the
+//! beginning of a long name. Left out: everything after the first method, which the parser checks.
 
 use std::io;
 use std::pin::Pin;
@@ -16,18 +17,18 @@ const NONSENSE: u8 = 0;
 /// The bytes seen so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Seen {
-    /// So many bytes of some methods.
+    /// The first bytes of at least one method.
     Begin { length: usize, bytes: [u8; 8] },
-    /// A method, whole.
+    /// A complete method.
     Method,
-    /// Something else.
+    /// Any other bytes.
     Nonsense,
 }
 
 impl Seen {
     fn take(self, byte: u8) -> Self {
         let Self::Begin { length, mut bytes } = self else { return self };
-        // Empty lines before a request are passed over.
+        // Empty lines before a request are ignored.
         if length == 0 && matches!(byte, b'\r' | b'\n') {
             return self;
         }
@@ -41,7 +42,7 @@ impl Seen {
     }
 }
 
-/// See the top of this module.
+/// Passes on the bytes of a connection, and checks the first ones.
 pub(super) struct FirstBytes<S> {
     inner: S,
     seen: Seen,

@@ -1,4 +1,4 @@
-//! Clients on loopback sockets that do not play by the rules.
+//! Clients on loopback sockets that break the protocol or the limits.
 
 use super::*;
 use axum::body::Bytes;
@@ -6,9 +6,9 @@ use axum::routing::{get, post};
 use diorite_base::SystemClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// Generous: for what must come about, however slow the machine is.
+/// A long timeout for conditions that must become true, however slow the machine is.
 const LONG: Duration = Duration::from_secs(60);
-/// Limits that are not to be reached.
+/// Limits that no test reaches.
 fn patient() -> ServerLimits {
     ServerLimits { head: LONG * 10, body: LONG * 10, write: LONG * 10, stop: LONG * 10, ..ServerLimits::default() }
 }
@@ -35,7 +35,7 @@ impl Server {
         TcpStream::connect(self.address).await.expect("it listens")
     }
 
-    /// Everything that is answered to these bytes until the server closes.
+    /// Everything that the server answers to these bytes until it closes.
     async fn answer(&self, bytes: &[u8]) -> String {
         let mut stream = self.connect().await;
         stream.write_all(bytes).await.expect("it reads");
@@ -45,7 +45,7 @@ impl Server {
 
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    // The end may come as a reset, where not everything was read.
+    // The end may come as a reset if the server has not read everything.
     let _ = timeout(LONG, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -69,7 +69,7 @@ async fn requests_are_answered_however_their_bytes_arrive() {
 
 #[tokio::test]
 async fn what_is_no_request_is_answered_at_once() {
-    // Nothing ends by time here.
+    // No timeout ends anything here.
     let server = start(patient()).await;
     for garbage in
         [&b"AAAAAAAAAAAAAAAAAAAA"[..], b"\x16\x03\x01\x02\x00\x01\x00", b"hello\r\n\r\n", b"\0", b"get / HTTP/1.1\r\n"]
@@ -87,7 +87,7 @@ async fn heads_that_do_not_end_are_cut_off() {
     assert_eq!(server.answer(b"").await, "", "nothing at all");
     assert_eq!(server.answer(b"GET / HTTP/1.1\r\nhost:").await, "");
     assert!(server.answer(LAST.replace("close", "keep-alive").as_bytes()).await.ends_with("hello"), "idle");
-    // A byte now and then does not extend the time.
+    // Single bytes, now and then, do not extend the time.
     let (mut reading, mut writing) = server.connect().await.into_split();
     let dripping = async {
         writing.write_all(b"GET / HTTP/1.1\r\n").await.expect("it reads");

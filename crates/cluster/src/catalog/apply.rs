@@ -1,6 +1,7 @@
 //! The transition function of the catalog.
 //!
-//! Always true: a rejected or needless command leaves the snapshot as it was, version included.
+//! Always true: a command that is rejected or that changes nothing leaves the snapshot unchanged, including its
+//! version.
 
 use super::bounds::Rules;
 use super::command::Command;
@@ -8,16 +9,17 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use super::{merge, operations, roles, schema, split};
+use super::{login, merge, operations, roles, schema, split};
 use diorite_base::program::LoggedProgram;
 
 impl Catalog {
-    /// The snapshot after `command` and the answer to it. What nodes have to do about it says [`Catalog::changes_since`].
+    /// The snapshot after `command`, and the answer to the command. [`Catalog::changes_since`] says what nodes then
+    /// have to do.
     pub fn apply(&self, command: &Command) -> (Catalog, Outcome) {
         self.apply_by(command, Rules::Limited)
     }
 
-    /// Like [`Self::apply`], by the rules that the command was logged with.
+    /// As [`Self::apply`], with the rules that the command was logged with.
     pub fn apply_by(&self, command: &Command, rules: Rules) -> (Catalog, Outcome) {
         let mut next = self.clone();
         let mut step = next.step(command, rules);
@@ -43,9 +45,10 @@ impl Catalog {
             command.check()?;
         }
         match command {
-            Command::Bootstrap { cluster_id, name, replication_factor } => {
-                self.bootstrap(*cluster_id, name, *replication_factor)
+            Command::Bootstrap { cluster_id, name, replication_factor, requires_login } => {
+                self.bootstrap(*cluster_id, name, *replication_factor, *requires_login)
             }
+            Command::RequireLogin { required, if_undecided } => login::require_login(self, *required, *if_undecided),
             Command::RegisterNode { node } => operations::register_node(self, node),
             Command::UpdateNode { node, description } => operations::update_node(self, *node, description),
             Command::ForgetDropped { node, tablets } => operations::forget_dropped(self, *node, tablets),
@@ -86,7 +89,13 @@ impl Catalog {
         }
     }
 
-    fn bootstrap(&mut self, cluster_id: uuid::Uuid, name: &str, replication_factor: u32) -> Step {
+    fn bootstrap(
+        &mut self,
+        cluster_id: uuid::Uuid,
+        name: &str,
+        replication_factor: u32,
+        requires_login: Option<bool>,
+    ) -> Step {
         match self.identity.cluster_id {
             Some(existing) if existing == cluster_id => return Ok(Done::Nothing),
             Some(existing) => {
@@ -101,6 +110,7 @@ impl Catalog {
         self.identity.cluster_id = Some(cluster_id);
         self.identity.name = name.to_owned();
         self.identity.replication_factor = replication_factor;
+        self.identity.requires_login = requires_login;
         Ok(Done::Changed)
     }
 }

@@ -1,8 +1,9 @@
 //! What nodes have to do to get from one snapshot to a later one.
 //!
-//! Always true: the changes depend on the two snapshots alone, so a node may let any number of versions pass and catch up with all of them at
-//! once; what came and went in between leaves no trace. Order: tablets and replicas to open, definitions, nodes, settings, replicas and tablets to drop, what
-//! drivers are told (drops first, a keyspace before what is in it and after it is gone).
+//! Always true: the changes depend on the two snapshots alone, so a node may skip any number of versions and catch up
+//! with all of them at once; objects that came and went in between leave no trace. Order: tablets and replicas to open,
+//! definitions, nodes, settings, replicas and tablets to drop, notifications of drivers (drops first, a keyspace before
+//! the objects in it and after them when it is dropped).
 
 use super::snapshot::{Catalog, Map};
 use super::tablet::{Placement, Split};
@@ -11,14 +12,14 @@ use diorite_model::schema::{Table, TableEntry};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What happened to a schema object.
+/// The kind of a change of a schema object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaChangeKind {
-    /// It is new.
+    /// The object is new.
     Created,
     /// Its definition changed.
     Updated,
-    /// It is gone.
+    /// The object no longer exists.
     Dropped,
 }
 
@@ -33,25 +34,25 @@ pub enum SchemaTarget {
     Type(String),
 }
 
-/// What drivers are told.
+/// A change of the schema, as drivers are notified of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaEvent {
-    /// What happened.
+    /// The kind of the change.
     pub change: SchemaChangeKind,
     /// The keyspace.
     pub keyspace: String,
-    /// To what.
+    /// The object that has changed.
     pub target: SchemaTarget,
 }
 
 /// A tablet to be opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewTablet {
-    /// Its id.
+    /// The tablet's id.
     pub tablet: TabletId,
-    /// The smallest token in it.
+    /// The smallest token of the tablet.
     pub first_token: i64,
-    /// The greatest token in it.
+    /// The greatest token of the tablet.
     pub last_token: i64,
     /// The nodes that hold a replica, the preferred leader first.
     pub replicas: Vec<NodeId>,
@@ -64,53 +65,54 @@ pub enum Change {
     OpenTablets {
         /// The table they belong to.
         table: Arc<Table>,
-        /// Which.
+        /// The tablets.
         tablets: Vec<NewTablet>,
     },
     /// Close these tablets and remove their files, then propose `Command::ForgetDropped`.
     DropTablets {
         /// The table they belonged to.
         table: TableId,
-        /// Which.
+        /// The tablets.
         tablets: Vec<TabletId>,
     },
-    /// Where replicas of these tablets are wanted has changed. A node that is to hold one from now on opens an empty one that starts from the
-    /// tablet's initial voters (`Placement::initial_voters`), after its copy of the catalog is durable up to here; the tablet's leader brings its group in
-    /// line with `Placement::replicas`.
+    /// The wanted replicas of these tablets have changed. A node that is to hold a new replica opens an empty one,
+    /// which starts from the tablet's initial voters (`Placement::initial_voters`), after the node's copy of the
+    /// catalog is durable up to this version. The tablet's leader changes the members of its group to
+    /// `Placement::replicas`.
     ReplicasMoved {
         /// The table they belong to.
         table: Arc<Table>,
-        /// Which, and the nodes that are to hold one from now on.
+        /// The tablets, and the nodes that are to hold a new replica.
         tablets: Vec<(TabletId, Vec<NodeId>)>,
     },
     /// The leader of this tablet is to split it ([`super::Placement::split`] says where).
     SplitTablet(TabletId),
-    /// This tablet is not to be split after all: what was prepared of these children goes.
+    /// This tablet is not to be split after all: what was prepared of these children is removed.
     SplitCancelled {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
-        /// What would have become of it.
+        /// The children that it will not have.
         children: [TabletId; 2],
     },
-    /// Close the replicas of these tablets that are on these nodes, and remove their files: the groups do without them.
+    /// Close the replicas of these tablets on these nodes, and remove their files: the groups no longer need them.
     ReplicasGone {
-        /// Which, and where.
+        /// The tablets and nodes.
         tablets: Vec<(TabletId, NodeId)>,
     },
-    /// What is set for the whole cluster changed.
+    /// A setting of the whole cluster has changed.
     SettingsChanged,
     /// The definition changed; the tablets stay.
     AlterTable(Arc<Table>),
-    /// A node joined, or what is known of it changed.
+    /// A node has joined, or its record has changed.
     NodeChanged(NodeId),
     /// A node is no member any more.
     NodeRemoved(NodeId),
-    /// Tell drivers that registered for schema events.
+    /// Notify drivers that have registered for schema events.
     Schema(SchemaEvent),
 }
 
 impl Catalog {
-    /// What a node that serves `older` has to do before it serves this snapshot, and whom it has to tell.
+    /// What a node that serves `older` has to do before it serves this snapshot, and the notifications of drivers.
     pub fn changes_since(&self, older: &Catalog) -> Vec<Change> {
         let mut changes = Vec::new();
         if !Arc::ptr_eq(&self.tablets, &older.tablets) {
@@ -160,8 +162,8 @@ impl Catalog {
         }
     }
 
-    /// Parent tablets that arrive on nodes although their table does not consist of them any more: they were created, or moved, and split since.
-    /// Until all their replicas have made the child tablets, their group needs its quorum.
+    /// Parent tablets that are new or were moved, and have been split since, so that their table no longer consists of
+    /// them. Until all their replicas have made the child tablets, their group needs its quorum.
     fn parents_to_open(&self, older: &Catalog, changes: &mut Vec<Change>) {
         let is_parent = |placement: &Placement| placement.split.is_some_and(|split| split.is_served);
         let mut moved: BTreeMap<TableId, Vec<(TabletId, Vec<NodeId>)>> = BTreeMap::new();
@@ -248,7 +250,7 @@ impl Catalog {
         }
         for (id, entry) in differing(&older.tables, &self.tables) {
             let before = older.tables.get(id);
-            // Other tablets (TRUNCATE) are no other table.
+            // New tablets of the same definition (TRUNCATE) do not change the table.
             if before.is_none_or(|before| before.table != entry.table) {
                 let target = SchemaTarget::Table(entry.table.name.clone());
                 changes.push(event(kind(before.is_some()), &entry.table.keyspace, target));
@@ -257,7 +259,7 @@ impl Catalog {
     }
 }
 
-/// The objects that are new or not what they were.
+/// The objects that are new or have changed.
 fn differing<'a, K: Ord, V: PartialEq>(
     older: &'a Map<K, V>,
     newer: &'a Map<K, V>,

@@ -1,7 +1,7 @@
-//! What can be asked of the catalog.
+//! The commands of the catalog.
 //!
 //! Commands and outcomes travel as JSON in an envelope with a format number: `{"v":1,"command":{…}}`. A replica that meets a newer number
-//! stops instead of guessing, as its state would part from its peers'.
+//! stops instead of guessing, as its state would part from its peers'. A command is written in the oldest format that has it.
 
 use super::bounds::{self, Rules};
 use super::node::{NodeDescription, NodeState};
@@ -18,52 +18,54 @@ use thiserror::Error;
 use uuid::Uuid;
 
 /// The envelope's newest format.
-const COMMAND_FORMAT: u32 = 1;
+const COMMAND_FORMAT: u32 = 2;
+/// The format of commands that every version knows.
+const FIRST_FORMAT: u32 = 1;
 
-/// A tablet whose group has committed the voters that are wanted.
+/// A tablet whose group has committed the wanted voters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinishedTablet {
-    /// Which.
+    /// The tablet.
     pub tablet: TabletId,
-    /// The voters of its group, the only members.
+    /// The voters of its group, which has no other members.
     pub voters: Vec<NodeId>,
 }
 
-/// What can be set for the whole cluster; see [`super::Settings`].
+/// A setting of the whole cluster; see [`super::Settings`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "snake_case")]
 pub enum Setting {
-    /// What copies may take.
+    /// The rate limit of copies.
     CopyRate {
         /// Bytes per second and node.
         bytes_per_second: u64,
     },
-    /// Whether the balancer works.
+    /// Whether the balancer moves replicas and leaders.
     Balancing {
-        /// Whether it leaves everything where it is.
+        /// Whether it moves nothing.
         is_paused: bool,
     },
-    /// How long a node may be silent before it is replaced.
+    /// How long a node may be silent before its replicas are rebuilt on others.
     ReplaceAfter {
-        /// How long.
+        /// The time, milliseconds.
         milliseconds: u64,
     },
-    /// Where leaders are to be.
+    /// The zones of leaders.
     PreferredLeaderZones {
-        /// In which zones; empty: anywhere.
+        /// The zones; empty: all.
         zones: Vec<String>,
     },
-    /// From which size on tablets are split.
+    /// The size from which on tablets are split.
     SplitSize {
         /// Bytes in files; 0: never.
         bytes: u64,
     },
-    /// From which load on tablets are split.
+    /// The load from which on tablets are split.
     SplitLoad {
-        /// Reads and writes of one tablet; 0: never.
+        /// Reads and writes of one tablet per second; 0: never.
         operations_per_second: u64,
     },
-    /// Up to which size neighbours are merged.
+    /// The size up to which neighbours are merged.
     MergeSize {
         /// Bytes in files of both together; 0: never.
         bytes: u64,
@@ -71,7 +73,7 @@ pub enum Setting {
 }
 
 impl Setting {
-    /// Whether the cluster goes on working with it.
+    /// Checks the setting against the limits with which the cluster still works.
     fn check(&self) -> Result<(), Exceeded> {
         match self {
             Self::CopyRate { bytes_per_second } => limits::check_setting(&limits::COPY_RATE, *bytes_per_second),
@@ -90,57 +92,69 @@ impl Setting {
     }
 }
 
-/// A change that is asked for.
+/// A change that is proposed to the catalog.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Command {
     /// Gives the cluster its identity. Once only; a repetition with the same id changes nothing.
     Bootstrap {
-        /// Tells clusters apart.
+        /// Distinguishes clusters.
         cluster_id: Uuid,
         /// `cluster_name`.
         name: String,
-        /// Replicas per tablet that every keyspace has at least, and that one has which does not say.
+        /// The smallest replication factor of a keyspace, and that of a keyspace that names none.
         replication_factor: u32,
+        /// Whether clients have to log in; not given by earlier versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        requires_login: Option<bool>,
     },
-    /// Makes a node a member, unless a member is where it says it is, or updates what is known of a member with the same host id.
+    /// Decides whether clients have to log in.
+    RequireLogin {
+        /// Whether they have to.
+        required: bool,
+        /// A decision that was made before stays.
+        if_undecided: bool,
+    },
+    /// Makes a node a member, unless another member has its address; or updates the record of a member with the same
+    /// host id.
     RegisterNode {
-        /// What the node says about itself.
+        /// The node's description of itself.
         node: NodeDescription,
     },
-    /// Says that a member runs, and where. Rejected if it is not a member any more: a node that was removed does not become another one by coming back.
+    /// Updates the record of a member. Rejected if it is not a member any more: a node that was removed does not become
+    /// a new member when it starts again.
     UpdateNode {
         /// The member.
         node: NodeId,
-        /// What it says about itself.
+        /// The node's description of itself.
         description: NodeDescription,
     },
     /// A node has removed its replicas of dropped tablets.
     ForgetDropped {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// Which tablets.
+        /// The tablets.
         tablets: Vec<TabletId>,
     },
-    /// Wants a tablet's replicas elsewhere, or another of them to lead.
+    /// Changes the wanted replicas of a tablet, or its preferred leader.
     Place {
-        /// Which tablet.
+        /// The tablet.
         tablet: TabletId,
-        /// Where they are wanted so far; otherwise nothing happens.
+        /// The wanted replicas so far; if they differ, the command is rejected.
         expected: Vec<NodeId>,
-        /// Where they are wanted from now on, the preferred leader first.
+        /// The wanted replicas from now on, the preferred leader first.
         replicas: Vec<NodeId>,
     },
-    /// The groups of these tablets consist of what their placements want, and each has committed something since it began: members that were
-    /// to leave are gone.
+    /// The groups of these tablets consist of the wanted members, and each group has committed an entry since: leaving
+    /// members are not members any more.
     #[serde(rename = "settle")]
     FinishMoves {
-        /// Which, and what they consist of.
+        /// The tablets, and the members of their groups.
         tablets: Vec<FinishedTablet>,
     },
-    /// Splits a tablet in two: gives its children their ids. Its leader then does it.
+    /// Splits a tablet in two: its children get their ids. The tablet's leader then carries out the split.
     BeginSplit {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
         /// The first token of the second child.
         at: i64,
@@ -148,90 +162,90 @@ pub enum Command {
         #[serde(default)]
         stays: bool,
     },
-    /// A split can be cancelled no more: the tablet's leader is about to stop it.
+    /// A split can no longer be cancelled: the tablet's leader is about to seal it.
     CommitSplit {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
-        /// The children that it was given: they tell this split from others.
+        /// The children of the split, which distinguish it from other splits of the tablet.
         children: [TabletId; 2],
     },
     /// A tablet that is to be split stays whole.
     CancelSplit {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
     },
-    /// A tablet that is being split takes no writes any more: its children take its place.
+    /// A tablet that is being split is sealed: its children take its place.
     ServeSplit {
-        /// Which.
+        /// The tablet.
         tablet: TabletId,
-        /// The entry of its log that split it: its index.
+        /// The index of the entry of its log that split it.
         index: u64,
-        /// And its term.
+        /// The term of that entry.
         term: u64,
     },
-    /// Merges a tablet into a neighbour. The leader of the one that goes then does it.
+    /// Merges a tablet into a neighbour. The leader of the tablet that is dropped carries out the merge.
     BeginMerge {
-        /// The one that goes.
+        /// The tablet that is dropped.
         tablet: TabletId,
-        /// The one that stays.
+        /// The tablet that stays.
         into: TabletId,
     },
-    /// A tablet that is being merged takes no writes any more, and the other one has all that it held.
+    /// A tablet that is being merged is sealed, and the other one has all its rows.
     ServeMerge {
-        /// The one that goes.
+        /// The tablet that is dropped.
         tablet: TabletId,
-        /// The one that stays.
+        /// The tablet that stays.
         into: TabletId,
-        /// Which of the tablet's merges; not given by earlier versions.
+        /// The number of the tablet's merge; not given by earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
     },
-    /// A merge that is not served yet never will be.
+    /// Cancels a merge that is not served yet.
     CancelMerge {
-        /// One of the two.
+        /// One of the two tablets.
         tablet: TabletId,
-        /// Which of its merges; whichever is under way if not given.
+        /// The number of the merge; without it, the one under way.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
-        /// Why, and when.
+        /// The reason and the time.
         cancelled: CancelledMerge,
     },
-    /// Nothing is left of a merge that was cancelled.
+    /// A cancelled merge has been undone completely.
     EndCancelledMerge {
-        /// The one that was to go.
+        /// The tablet that was to be dropped.
         tablet: TabletId,
-        /// Which of its merges.
+        /// The number of the merge.
         number: u64,
     },
-    /// Says what a node is there for.
+    /// Sets the state of a node.
     SetNodeState {
-        /// Which node.
+        /// The node.
         node: NodeId,
         /// Its new state.
         state: NodeState,
     },
-    /// Puts a node into a zone, whatever it says itself.
+    /// Puts a node into a zone, whatever its own description says.
     AssignZone {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// The zone; `None`: what the node says.
+        /// The zone; `None`: that of the node's description.
         zone: Option<String>,
     },
-    /// Says whether a node may lead tablets.
+    /// Sets whether a node may lead tablets.
     SetLeading {
-        /// Which node.
+        /// The node.
         node: NodeId,
-        /// Whether others are to lead what it holds.
+        /// Whether other nodes are to lead the tablets of which it holds replicas.
         leads_nothing: bool,
     },
     /// Ends a node's membership, for ever. It must not hold any replicas.
     RemoveNode {
-        /// Which node.
+        /// The node.
         node: NodeId,
     },
-    /// Sets something for the whole cluster.
+    /// Changes a setting of the whole cluster.
     Set {
-        /// What, and to what.
+        /// The setting and its value.
         setting: Setting,
     },
     /// `CREATE KEYSPACE`
@@ -243,7 +257,7 @@ pub enum Command {
     },
     /// `ALTER KEYSPACE`
     AlterKeyspace {
-        /// Which one.
+        /// The keyspace.
         name: String,
         /// The new replication options.
         replication: Option<BTreeMap<String, String>>,
@@ -254,23 +268,24 @@ pub enum Command {
     },
     /// `DROP KEYSPACE`, with everything in it.
     DropKeyspace {
-        /// Which one.
+        /// The keyspace.
         name: String,
         /// Its absence is no error.
         if_exists: bool,
     },
     /// `CREATE TABLE`
     CreateTable {
-        /// The definition; `id` and `version` are assigned here.
+        /// The definition; `id` and `version` are assigned when the command is applied.
         table: Table,
-        /// Into how many tablets.
+        /// The number of tablets.
         tablets: u32,
         /// A table of that name is no error.
         if_not_exists: bool,
     },
-    /// `ALTER TABLE`: replaces the definition if it is still the one that the change was made from.
+    /// `ALTER TABLE`: replaces the definition, if it is still the one from which the change was derived.
     AlterTable {
-        /// The new definition; its `id` says which table, its `version` is the one it was made from.
+        /// The new definition; its `id` names the table, its `version` is that of the definition from which it was
+        /// derived.
         table: Table,
     },
     /// `DROP TABLE`
@@ -296,9 +311,10 @@ pub enum Command {
         /// A type of that name is no error.
         if_not_exists: bool,
     },
-    /// `ALTER TYPE`: replaces the definition if it is still `expected`; tables and types that use it follow.
+    /// `ALTER TYPE`: replaces the definition, if it is still `expected`; tables and types that use it are changed as
+    /// well.
     AlterType {
-        /// The definition that the change was made from.
+        /// The definition from which the change was derived.
         expected: UserType,
         /// The new definition, of the same name.
         changed: UserType,
@@ -314,7 +330,7 @@ pub enum Command {
     },
     /// Roles, their memberships and permissions.
     Roles {
-        /// What is to change.
+        /// The change.
         change: RoleCommand,
     },
 }
@@ -322,7 +338,7 @@ pub enum Command {
 #[derive(Serialize, Deserialize)]
 struct Envelope<T> {
     v: u32,
-    /// Whether it is judged by the limits when it is applied: absent from what was logged before there were any.
+    /// Whether the limits apply to the command; absent in commands that were logged before there were limits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     limited: bool,
     command: T,
@@ -345,16 +361,16 @@ pub enum EncodedCommandError {
 impl Command {
     /// The command as bytes for the log.
     pub fn encode(&self) -> Vec<u8> {
-        let envelope = Envelope { v: COMMAND_FORMAT, limited: true, command: self };
+        let envelope = Envelope { v: self.format(), limited: true, command: self };
         serde_json::to_vec(&envelope).expect("commands have string keys")
     }
 
-    /// Reads a command back.
+    /// Decodes a command.
     pub fn decode(bytes: &[u8]) -> Result<Self, EncodedCommandError> {
         Self::decode_logged(bytes).map(|(command, _)| command)
     }
 
-    /// Reads a command of the log, with the rules that it is judged by.
+    /// Decodes a command of the log, and the rules by which it is checked.
     pub fn decode_logged(bytes: &[u8]) -> Result<(Self, Rules), EncodedCommandError> {
         let malformed = |error: serde_json::Error| EncodedCommandError::Malformed(error.to_string());
         // The format is read before the command, whose shape a newer format may have changed.
@@ -368,6 +384,15 @@ impl Command {
 }
 
 impl Command {
+    /// The oldest format that has the command: a program that does not know the format stops, as it would lose what it does not know.
+    fn format(&self) -> u32 {
+        match self {
+            Command::RequireLogin { .. } | Command::Bootstrap { requires_login: Some(_), .. } => COMMAND_FORMAT,
+            Command::Roles { change } if change.is_about_reach() => COMMAND_FORMAT,
+            _ => FIRST_FORMAT,
+        }
+    }
+
     /// Whether it stores what a client wrote.
     pub(super) fn is_definition(&self) -> bool {
         matches!(

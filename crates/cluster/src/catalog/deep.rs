@@ -1,24 +1,26 @@
-//! Stored definitions that are deeper than JSON is read here: types within types, made by earlier versions, which did not bound them.
+//! Stored definitions that are nested more deeply than the JSON reader accepts: types within types, made by earlier
+//! versions, which did not limit them.
 //!
-//! Such a definition would keep every node from starting. Values of a type within a frozen type are stored as bytes with their length, whatever the type is; so a type
-//! that lies too deep is read as `blob`, and what is stored stays readable. The definition is stored anew when something changes it.
+//! Such a definition would keep every node from starting. Values of a type within a frozen type are stored as bytes
+//! with their length, whatever the type is. So a type that lies too deep is read as `blob`, and stored values stay
+//! readable. The definition is stored in its new form when it is next changed.
 //!
-//! Always true: what is read in its place is less deep than the limit, and the same at every node. Left out: definitions that are too deep in another way; they
-//! stay damaged.
+//! Always true: the definition that is read is less deep than the limit, and the same on every node. Left out:
+//! definitions that are too deep in another way; they stay damaged.
 
 use diorite_base::limits::MAX_CATALOG_DEPTH;
 
 /// Types that begin this deep are read as `blob`: a level of user-defined types takes five.
 const CUT_DEPTH: usize = MAX_CATALOG_DEPTH - 20;
 
-/// How types begin that have types within them.
+/// The JSON of types that contain types begins with one of these.
 const NESTING: [&[u8]; 6] =
     [b"{\"list\":", b"{\"set\":", b"{\"map\":", b"{\"tuple\":", b"{\"user_defined\":", b"{\"vector\":"];
 
-/// What is read in the place of a type that lies too deep.
+/// Replaces a type that lies too deep.
 const SHALLOW: &[u8] = b"\"blob\"";
 
-/// Walks over JSON and knows how deep it is in it.
+/// Steps through JSON and tracks the depth.
 #[derive(Default)]
 struct Walk {
     depth: usize,
@@ -39,7 +41,7 @@ impl Walk {
     }
 }
 
-/// How deep objects and arrays stand within each other.
+/// The greatest depth of nested objects and arrays.
 pub(super) fn json_depth(json: &[u8]) -> usize {
     let (mut walk, mut deepest) = (Walk::default(), 0);
     for byte in json {
@@ -49,12 +51,12 @@ pub(super) fn json_depth(json: &[u8]) -> usize {
     deepest
 }
 
-/// Whether a stored definition is deeper than what is read here; of such a one the innermost types are read as `blob`.
+/// Whether a stored definition is deeper than the limit, so that its innermost types are read as `blob`.
 pub fn is_too_deep(json: &[u8]) -> bool {
     json_depth(json) > MAX_CATALOG_DEPTH
 }
 
-/// What is read of a definition that is deeper than the limit; `None` of one that is not.
+/// The definition to read in place of one that is deeper than the limit; `None` if it is not.
 pub(super) fn made_shallow(json: &[u8]) -> Option<Vec<u8>> {
     if !is_too_deep(json) {
         return None;
@@ -74,7 +76,7 @@ pub(super) fn made_shallow(json: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The length of the object at the beginning.
+/// The length of the object at the beginning of `json`, bytes.
 fn object_len(json: &[u8]) -> usize {
     let mut walk = Walk::default();
     for (at, byte) in json.iter().enumerate() {
@@ -97,7 +99,7 @@ mod tests {
         assert_eq!(json_depth(br#"["\\",[["x"]]]"#), 3);
     }
 
-    /// A list of lists of `int`, so deep, as it is stored.
+    /// The stored form of lists within lists of `int`, this many levels deep.
     fn lists(levels: usize) -> String {
         (0..levels).fold("\"int\"".to_owned(), |inner, _| format!("{{\"list\":[{inner},\"yes\"]}}"))
     }
@@ -109,7 +111,7 @@ mod tests {
         let shallow = String::from_utf8(made_shallow(lists(400).as_bytes()).expect("too deep")).expect("text");
         let expected = lists(CUT_DEPTH / 2).replace("\"int\"", "\"blob\"");
         assert_eq!(shallow, expected);
-        // Names that look like types, and what comes after a type that lies too deep.
+        // Tests names that look like types, and text after a type that lies too deep.
         let name = r#""a{\"list\":[""#;
         let json = format!("[{name},{},{name}]", lists(100));
         let shallow = String::from_utf8(made_shallow(json.as_bytes()).expect("too deep")).expect("text");

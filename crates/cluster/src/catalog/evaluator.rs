@@ -1,8 +1,9 @@
-//! Ties the catalog to its log: each committed entry is a [`Command`], evaluated when it is applied.
+//! Connects the catalog with its log: each committed entry is a [`Command`], evaluated when it is applied.
 //!
-//! Always true: the published snapshot is the state after the last evaluated command; it is published before the listener is notified.
-//! Left out: durability, which is the storage's: after a crash the stored keys are loaded and the entries behind the stored
-//! applied index are evaluated again, so a listener may be notified of a snapshot that it has seen before.
+//! Always true: the published snapshot is the state after the last evaluated command; it is published before the
+//! listener is notified. Left out: durability, which is the storage's: after a crash the stored keys are loaded and the
+//! entries after the stored applied index are evaluated again, so a listener may be notified of a snapshot that it has
+//! seen before.
 
 use super::command::{Command, EncodedCommandError};
 use super::outcome::{Outcome, Rejection};
@@ -13,8 +14,8 @@ use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, Tab
 use std::fmt;
 use std::sync::Arc;
 
-/// Is notified of new snapshots, in log order, on the thread that applies the log: it must pass them on and return. Whoever carries out what they
-/// mean may leave some out ([`Catalog::changes_since`]).
+/// Receives new snapshots in log order, on the thread that applies the log, so it must pass them on and return. The
+/// thread that acts on them may skip some ([`Catalog::changes_since`]).
 pub trait CatalogListener: Send + Sync + 'static {
     /// `catalog` is the newest snapshot.
     fn changed(&self, catalog: &Arc<Catalog>);
@@ -39,7 +40,7 @@ impl fmt::Debug for CatalogEvaluator {
 }
 
 impl CatalogEvaluator {
-    /// An evaluator that starts from `catalog`, which must be what the tablet's stored keys say.
+    /// An evaluator that starts from `catalog`, which must match the stored keys of the tablet.
     pub fn new(catalog: Catalog, listener: impl CatalogListener) -> Self {
         Self { published: Arc::new(ArcSwap::from_pointee(catalog)), listener: Box::new(listener) }
     }
@@ -49,12 +50,13 @@ impl CatalogEvaluator {
         self.published.load_full()
     }
 
-    /// The cell that the newest snapshot is published in, for those who read it often.
+    /// The cell that holds the newest snapshot, for frequent readers.
     pub fn published(&self) -> Arc<ArcSwap<Catalog>> {
         self.published.clone()
     }
 
-    /// Starts over from stored keys: at opening, and after a snapshot of the group was installed. The listener is told.
+    /// Starts again from stored keys: when the replica is opened, and after a copy of the group's data was installed.
+    /// Notifies the listener.
     pub fn reload<K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         entries: impl IntoIterator<Item = (K, V)>,
@@ -77,7 +79,7 @@ impl Evaluator for CatalogEvaluator {
         let before = self.published.load_full();
         let (command, rules) = match Command::decode_logged(program) {
             Ok(logged) => logged,
-            // Every replica of this version turns it down alike.
+            // Every replica of this version rejects it alike.
             Err(EncodedCommandError::Malformed(message)) => {
                 let version = before.version();
                 return Ok(Outcome::Rejected { version, rejection: Rejection::Invalid, message }.encode());

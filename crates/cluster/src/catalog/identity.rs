@@ -1,67 +1,71 @@
-//! The cluster's own record: who it is, what is set for all of it, and the counters that ids come from.
+//! The cluster's own record: its identity, its settings, and the counters from which ids are assigned.
 //!
-//! Always true: ids are handed out once.
+//! Always true: an id is assigned once.
 
 use diorite_base::{NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-/// The first tablet id that is handed out; group ids below it are reserved for the catalog and its like.
+/// The first tablet id that is assigned; group ids below it are reserved for the catalog and similar groups.
 pub const FIRST_TABLET_ID: u64 = 1_000;
 
-/// The cluster's own record: who it is, and the counters that ids come from.
+/// The cluster's own record: its identity, its settings, and the counters from which ids are assigned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Tells clusters apart; `None` until the first command.
+    /// Distinguishes clusters; `None` until the first command.
     pub cluster_id: Option<Uuid>,
     /// `cluster_name` as drivers see it.
     pub name: String,
-    /// Replicas per tablet that every keyspace has at least, and that one has which does not say.
+    /// The smallest replication factor of a keyspace, and that of a keyspace that names none.
     pub replication_factor: u32,
     /// Grows by one with every change.
     pub version: u64,
     /// What operators have set for the whole cluster.
     #[serde(default)]
     pub settings: Settings,
+    /// Whether clients have to log in; `None`: not decided yet, as in catalogs of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) requires_login: Option<bool>,
     pub(super) next_node: u64,
     pub(super) next_table: u64,
     pub(super) next_tablet: u64,
 }
 
 impl Identity {
-    /// Whether the number of a tablet has been given out already. Those that have and are placed nowhere were dropped, for ever.
+    /// Whether the tablet's id has been assigned. A tablet with an assigned id and no placement was dropped.
     pub fn has_numbered(&self, tablet: TabletId) -> bool {
         tablet.0 < self.next_tablet
     }
 
-    /// The number that the next tablet gets.
+    /// The id of the next tablet.
     pub fn next_tablet(&self) -> TabletId {
         TabletId(self.next_tablet)
     }
 
-    /// Whether the number of a node has been given out already. Those that have and are no members were removed, for ever.
+    /// Whether the node's id has been assigned. A node with an assigned id that is no member was removed.
     pub fn has_numbered_node(&self, node: NodeId) -> bool {
         node.0 < self.next_node
     }
 }
 
-/// What operators have set for the whole cluster, beside each node's own options.
+/// The settings of the whole cluster, which operators change; each node has options of its own beside them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
-    /// What copies of replicas may take, bytes per second and node.
+    /// The rate limit of copies of replicas, bytes per second and node.
     pub copy_rate_bytes: u64,
-    /// Whether the balancer leaves everything where it is.
+    /// Whether the balancer moves nothing.
     pub balancing_is_paused: bool,
-    /// How long a node may be silent before its replicas are made anew elsewhere, milliseconds.
+    /// How long a node may be silent before its replicas are rebuilt on others, milliseconds.
     pub replace_after_ms: u64,
-    /// Zones in which leaders are to be, where they have live replicas; empty: anywhere.
+    /// Zones in which leaders are to be, if replicas there are live; empty: all zones.
     pub preferred_leader_zones: Vec<String>,
-    /// Tablets with more bytes in files are split; 0: none is unless somebody asks for it.
+    /// Tablets with more bytes in files are split; 0: only on request.
     pub split_bytes: u64,
-    /// Tablets with more reads and writes a second, for as long as it takes to be sure, are split; 0: none is unless somebody asks for it.
+    /// Tablets with more reads and writes a second, over a long enough time, are split; 0: only on request.
     pub split_operations_per_second: u64,
-    /// Neighbours with no more than this in files together are merged, where a table has more tablets than it was created with; 0: never.
+    /// Neighbours that have no more bytes in files together are merged, if the table has more tablets than it was
+    /// created with; 0: never.
     pub merge_bytes: u64,
 }
 
@@ -73,11 +77,11 @@ impl Default for Settings {
             // Long enough for a machine to be restarted.
             replace_after_ms: 15 * 60 * 1_000,
             preferred_leader_zones: Vec::new(),
-            // About a hundred replicas for some terabytes on a node: small enough to be moved in minutes.
+            // About a hundred replicas for some terabytes on a node; small enough to be moved within minutes.
             split_bytes: 64 << 30,
             // More than one of many tablets should take of a node's cores.
             split_operations_per_second: 100_000,
-            // Copied in a second.
+            // Copied within a second.
             merge_bytes: 64 << 20,
         }
     }
@@ -91,6 +95,7 @@ impl Default for Identity {
             replication_factor: 1,
             version: 0,
             settings: Settings::default(),
+            requires_login: None,
             next_node: 1,
             next_table: 1,
             next_tablet: FIRST_TABLET_ID,

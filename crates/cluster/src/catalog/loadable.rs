@@ -1,10 +1,10 @@
-//! Whether what a command makes can be stored and loaded again.
+//! Checks that the objects which a command changes can be stored and loaded again.
 //!
-//! A definition that is stored and cannot be loaded keeps every node from starting. So each command that defines something is judged twice: by
-//! itself, before it is proposed ([`super::bounds`]), and together with what it meets, when it is applied: the changed objects are encoded as
-//! they will be stored, and read again.
+//! A stored definition that cannot be loaded keeps every node from starting. So each command that defines something is
+//! checked twice: by itself, before it is proposed ([`super::bounds`]), and together with the current catalog, when it
+//! is applied: the changed objects are encoded as they will be stored, and decoded again.
 //!
-//! Always true: what is not loadable is not applied.
+//! Always true: a change that is not loadable is not applied.
 
 use super::bounds::{Rules, shortened};
 use super::deep::json_depth;
@@ -14,7 +14,7 @@ use super::snapshot::Catalog;
 use super::step::Rejected;
 use diorite_base::limits;
 
-/// Whether what a command made of `older` can be stored and loaded.
+/// Checks that the changes from `older` to `catalog` can be stored and loaded.
 pub(super) fn check_loadable(catalog: &Catalog, older: &Catalog, rules: Rules) -> Result<(), Rejected> {
     let puts = catalog.puts_since(older);
     if rules == Rules::Limited {

@@ -1,16 +1,18 @@
 //! Merging a tablet into its neighbour.
 //!
 //! ```text
-//! begin   neither moves, is split or merged otherwise; the leader of the tablet that goes copies its rows to the one that stays, and closes it
-//! serve   the one that stays has all of them: it stands in the place of both in the table, and the other is dropped
-//! cancel  instead of serve: the tablet that was to go is opened again, the other one forgets what it has taken in
-//! end     both are done with that: they may move, be split and merged again
+//! begin   neither tablet moves, is split or takes part in another merge; the leader of the tablet that is to be dropped
+//!         copies its rows to the one that stays, and closes it
+//! serve   the tablet that stays has all rows: it takes the place of both in the table, and the other one is dropped
+//! cancel  in place of serve: the closed tablet is opened again, and the other one removes the rows that it has taken over
+//! end     the cancelled merge is undone: both tablets may move, be split and merged again
 //! ```
 //!
-//! Always true: the two are neighbours of one table until the end, and the one that stays keeps its id and its group. Whether a merge is served or cancelled is decided
-//! here, by whichever command comes first, and never changed: so whoever opens the tablet again knows that nobody else answers for it. Each merge
-//! has a number, greater than those of all merges before it: what is still under way of an earlier one is told by that.
-//! Left out: how the rows get there (`replica::merge` and the node), and which tablets had better be merged (the node's).
+//! Always true: the two are neighbours of one table until the end, and the one that stays keeps its id and its group.
+//! The first of the commands "serve" and "cancel" decides for good whether a merge is served: so a leader that opens
+//! the tablet again knows that no other tablet serves its rows. Each merge has a number, greater than those of all
+//! merges before it, by which late steps of earlier merges are recognised. Left out: how the rows are copied
+//! (`replica::merge` and the node), and which tablets should be merged (the node's).
 
 use super::live::{drop_tablet, live};
 use super::outcome::Rejection;
@@ -37,7 +39,7 @@ pub(super) fn begin_merge(catalog: &mut Catalog, tablet: TabletId, into: TabletI
         }
     }
     debug_assert!(entry.tablets.len() > 1, "neighbours are two");
-    // Every command that changes something has a version of its own.
+    // Every command that changes the catalog has a version of its own.
     let merge_number = catalog.identity.version + 1;
     let tablets = Arc::make_mut(&mut catalog.tablets);
     let marked = |placement: &Placement, merge| {
@@ -50,12 +52,12 @@ pub(super) fn begin_merge(catalog: &mut Catalog, tablet: TabletId, into: TabletI
 }
 
 pub(super) fn serve_merge(catalog: &mut Catalog, tablet: TabletId, into: TabletId, number: Option<u64>) -> Step {
-    // Those of earlier versions have no number.
+    // Commands of earlier versions have no number.
     let is_asked_for = |placement: &Arc<Placement>| {
         placement.merge == Some(Merge::Into(into)) && number.is_none_or(|number| number == placement.merge_number)
     };
     let Some(current) = catalog.tablets.get(&tablet).filter(|placement| is_asked_for(placement)) else {
-        // It was told before, or the table has been dropped or truncated meanwhile.
+        // The merge was served before, or the table has been dropped or truncated meanwhile.
         return Ok(Done::Nothing);
     };
     if current.is_merge_cancelled {
@@ -76,7 +78,7 @@ pub(super) fn serve_merge(catalog: &mut Catalog, tablet: TabletId, into: TabletI
     Ok(Done::Changed)
 }
 
-/// `tablet`: either of the two; `number`: only that merge, if given.
+/// `tablet`: either of the two tablets; `number`: if given, only the merge of this number is cancelled.
 pub(super) fn cancel_merge(
     catalog: &mut Catalog,
     tablet: TabletId,
@@ -99,7 +101,7 @@ pub(super) fn cancel_merge(
     Ok(Done::Changed)
 }
 
-/// The tablet that was to go is open again, and the other one has nothing of it.
+/// The tablet that was to be dropped is open again, and the other one holds none of its rows.
 pub(super) fn end_cancelled_merge(catalog: &mut Catalog, tablet: TabletId, number: u64) -> Step {
     let is_meant = |placement: &Arc<Placement>| placement.is_merge_cancelled && placement.merge_number == number;
     let Some(current) = catalog.tablets.get(&tablet).filter(|placement| is_meant(placement)).cloned() else {

@@ -1,18 +1,18 @@
-//! A member of the cluster, and what it says about itself.
+//! A member of the cluster, and its description of itself.
 //!
-//! Always true: a node is recognised by its host id; its id is never given to another.
+//! Always true: a node is recognised by its host id; its node id is never assigned to another node.
 
 use diorite_base::NodeId;
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use uuid::Uuid;
 
-/// What a node says about itself when it registers.
+/// A node's description of itself, with which it registers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeDescription {
-    /// Made by the node when its store was created; how it is recognised.
+    /// Created by the node with its data directory. The node is recognised by it.
     pub host_id: Uuid,
-    /// Where it is reached.
+    /// The address of its listeners.
     pub address: IpAddr,
     /// Port of the CQL listener.
     pub cql_port: u16,
@@ -24,13 +24,13 @@ pub struct NodeDescription {
     pub data_center: String,
     /// Zone (the rack, as drivers see it).
     pub zone: String,
-    /// What other nodes dial, if that is not `address` and `rpc_port`.
+    /// The address that other nodes dial, if it is not `address` and `rpc_port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_address: Option<SocketAddr>,
 }
 
 impl NodeDescription {
-    /// What other nodes dial.
+    /// The address that other nodes dial.
     pub fn node_address(&self) -> SocketAddr {
         self.node_address.unwrap_or(SocketAddr::new(self.address, self.rpc_port))
     }
@@ -41,16 +41,16 @@ impl NodeDescription {
 pub struct Node {
     /// Assigned by the catalog.
     pub id: NodeId,
-    /// What the node says about itself.
+    /// The node's description of itself.
     #[serde(flatten)]
     pub description: NodeDescription,
-    /// What it is there for.
+    /// Its state.
     #[serde(default, skip_serializing_if = "NodeState::is_active")]
     pub state: NodeState,
-    /// Whether others are to lead what it holds.
+    /// Whether other nodes are to lead the tablets of which it holds replicas.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leads_nothing: bool,
-    /// The zone that an operator has put it in, whatever it says itself.
+    /// The zone to which an operator has assigned it, whatever its own description says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub assigned_zone: Option<String>,
 }
@@ -61,22 +61,22 @@ impl Node {
         self.description.address
     }
 
-    /// The zone that counts.
+    /// The zone that is in force.
     pub fn zone(&self) -> &str {
         self.assigned_zone.as_deref().unwrap_or(&self.description.zone)
     }
 }
 
-/// What a member of the cluster is there for.
+/// The state of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// It holds replicas.
     #[default]
     Active,
-    /// It is to hold none any more.
+    /// Its replicas are being moved to other nodes.
     Draining,
-    /// It has been silent for so long that its replicas are made anew elsewhere.
+    /// It has been silent for so long that its replicas are rebuilt on other nodes.
     Dead,
 }
 

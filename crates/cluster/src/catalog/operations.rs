@@ -1,8 +1,9 @@
-//! Transitions that are about nodes and where replicas are, not about the schema.
+//! Transitions of nodes and placements, as opposed to the schema.
 //!
-//! Always true: a tablet's replicas are on different nodes that are members; a node that holds a replica is in the tablet's placement until the
-//! tablet's group has said that it can do without it; a node that any placement names is a member, so that it can be dialled.
-//! Left out: whether a change is wise (the balancer's, and the checks of those who ask for it, which know who is up).
+//! Always true: a tablet's replicas are on different nodes that are members; a node that holds a replica is in the
+//! tablet's placement until the tablet's group has reported that it does not need that replica; a node that any
+//! placement names is a member, so that it can be dialled. Left out: whether a change is wise (the balancer's, and the
+//! checks of the nodes that propose it, which know which nodes are up).
 
 use super::command::{FinishedTablet, Setting};
 use super::node::{Node, NodeDescription, NodeState};
@@ -18,8 +19,8 @@ use std::sync::Arc;
 pub(super) fn register_node(catalog: &mut Catalog, description: &NodeDescription) -> Step {
     let known = catalog.node_by_host_id(description.host_id).cloned();
     let registered = match (&known, catalog.node_in_place_of(description)) {
-        // A member may move to where another was: addresses change hands while nodes are down. A node that registers lives: its replicas are
-        // wanted again.
+        // A member may take the address of another one: addresses change while nodes are down. A dead node that
+        // registers is alive, so its replicas are wanted again.
         (Some(node), _) => {
             let state = if node.state == NodeState::Dead { NodeState::Active } else { node.state };
             Node { description: description.clone(), state, ..Node::clone(node) }
@@ -105,7 +106,7 @@ pub(super) fn place(catalog: &mut Catalog, tablet: TabletId, expected: &[NodeId]
     }
     let mut placement = Placement::clone(current);
     let before: Vec<NodeId> = current.holders().collect();
-    // A replica that was about to go counts as a new one: nobody knows how far it is.
+    // A leaving replica that is wanted again counts as arriving: how far its log reaches is not known.
     placement.arriving.extend(replicas.iter().filter(|node| !expected.contains(node)));
     placement.arriving.retain(|node| replicas.contains(node));
     placement.replicas = replicas.to_vec();
@@ -171,7 +172,7 @@ pub(super) fn remove_node(catalog: &mut Catalog, node: NodeId) -> Step {
         return Err(Rejected(Rejection::InUse, "the last node cannot be removed".to_owned()));
     }
     Arc::make_mut(&mut catalog.nodes).remove(&node);
-    // What it has not yet removed of dropped tablets goes with it.
+    // The removed node need no longer confirm that it has removed its replicas of dropped tablets.
     let dropped: Vec<TabletId> = catalog.dropped.keys().copied().collect();
     forget_dropped(catalog, node, &dropped)?;
     Ok(Done::Changed)

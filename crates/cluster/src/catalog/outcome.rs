@@ -1,12 +1,12 @@
-//! What the catalog answers to a command.
+//! The catalog's answers to commands.
 //!
-//! Always true: an outcome names the version of the catalog that it was judged by.
+//! Always true: an outcome names the version of the catalog at which the command was judged.
 
 use super::command::EncodedCommandError;
 use diorite_base::NodeId;
 use serde::{Deserialize, Serialize};
 
-/// Why a command was turned down.
+/// Why a command was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rejection {
@@ -20,9 +20,9 @@ pub enum Rejection {
     NoSuchType,
     /// The node is not a member.
     NoSuchNode,
-    /// Something else changed the object meanwhile: derive the command again from the current catalog.
+    /// Another command has changed the object meanwhile: derive the command again from the current catalog.
     Conflict,
-    /// Other objects depend on it.
+    /// Other objects depend on the object.
     InUse,
     /// The command asks for something impossible.
     Invalid,
@@ -32,28 +32,29 @@ pub enum Rejection {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
-    /// Done; `version` is the catalog's from then on.
+    /// The command was applied.
     Applied {
-        /// The catalog's version that includes it.
+        /// The version of the catalog that includes it.
         version: u64,
     },
     /// The node is a member under this id.
     Registered {
-        /// Its id.
+        /// The node's id.
         node: NodeId,
-        /// The catalog's version that includes it.
+        /// The version of the catalog that includes it.
         version: u64,
     },
-    /// Nothing to do: the object was already there (`IF NOT EXISTS`), already gone (`IF EXISTS`), or already so.
+    /// The command changes nothing: the object existed already (`IF NOT EXISTS`), did not exist (`IF EXISTS`), or had
+    /// the wanted state.
     Unchanged {
-        /// The catalog's version that says so.
+        /// The version of the catalog at which that was found.
         version: u64,
     },
-    /// Turned down; nothing changed.
+    /// The command was rejected, and has changed nothing.
     Rejected {
-        /// The catalog's version that it was judged by.
+        /// The version of the catalog at which it was judged.
         version: u64,
-        /// What sort of reason.
+        /// The kind of reason.
         rejection: Rejection,
         /// The reason in words.
         message: String,
@@ -61,7 +62,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The catalog's version after the command. A node whose copy has reached it sees what the outcome speaks of.
+    /// The version of the catalog after the command. A node whose copy has reached that version sees the objects of the
+    /// outcome.
     pub fn version(&self) -> u64 {
         match self {
             Outcome::Applied { version }
@@ -76,7 +78,7 @@ impl Outcome {
         serde_json::to_vec(self).expect("outcomes have string keys")
     }
 
-    /// Reads an outcome back.
+    /// Decodes an outcome.
     pub fn decode(bytes: &[u8]) -> Result<Self, EncodedCommandError> {
         serde_json::from_slice(bytes).map_err(|error| EncodedCommandError::Malformed(error.to_string()))
     }

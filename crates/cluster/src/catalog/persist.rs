@@ -2,7 +2,8 @@
 //!
 //! Keys are text: `cluster`, `keyspace/<name>`, `table/<id>`, `type/<keyspace>/<name>`, `node/<id>`, `tablet/<id>`,
 //! `dropped/<id>`, `role/<name>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
-//! a newer format is an error that names it: serving half a catalog would drop what it does not see.
+//! a newer format is an error that names it: serving half a catalog would drop what it does not see. A catalog is written in the oldest format that has
+//! everything in it.
 
 use super::deep::made_shallow;
 use super::identity::Identity;
@@ -15,7 +16,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// The newest format of the stored catalog.
-const STORED_FORMAT: u32 = 1;
+const STORED_FORMAT: u32 = 2;
+/// The format of a catalog that every version can load.
+const FIRST_FORMAT: u32 = 1;
 const CLUSTER_KEY: &str = "cluster";
 
 /// A key with its new value, or `None` if it is to be removed.
@@ -33,9 +36,9 @@ pub enum LoadError {
     /// A key or value that does not belong to a catalog.
     #[error("the stored catalog is damaged at key {key:?}: {reason}")]
     Damaged {
-        /// Which key.
+        /// The key.
         key: String,
-        /// What is wrong with it.
+        /// What is wrong with its value.
         reason: String,
     },
 }
@@ -48,11 +51,11 @@ struct StoredIdentity {
 }
 
 impl Catalog {
-    /// The writes that lead from what `older` stored to what this snapshot stores.
+    /// The writes that turn the stored form of `older` into that of this snapshot.
     pub fn puts_since(&self, older: &Catalog) -> Vec<Put> {
         let mut puts = Vec::new();
         if self.identity != older.identity {
-            let stored = StoredIdentity { format: STORED_FORMAT, identity: self.identity.clone() };
+            let stored = StoredIdentity { format: self.stored_format(), identity: self.identity.clone() };
             puts.push((CLUSTER_KEY.as_bytes().to_vec(), Some(json(&stored))));
         }
         differences(&older.keyspaces, &self.keyspaces, |name| format!("keyspace/{name}"), &mut puts);
@@ -63,6 +66,12 @@ impl Catalog {
         differences(&older.dropped, &self.dropped, |id| format!("dropped/{:016x}", id.0), &mut puts);
         differences(&older.roles, &self.roles, |name| format!("role/{name}"), &mut puts);
         puts
+    }
+
+    /// The oldest format that has everything in it: a program that ignored who may enter would let everybody in.
+    fn stored_format(&self) -> u32 {
+        let is_restricted = || self.roles.values().any(|role| role.is_restricted());
+        if self.identity.requires_login.is_some() || is_restricted() { STORED_FORMAT } else { FIRST_FORMAT }
     }
 
     /// Reads a stored catalog. No entries at all make the empty catalog of a cluster that has no identity yet.
@@ -107,7 +116,7 @@ impl Catalog {
         }
     }
 
-    /// Whether a stored object that is read is the one that this snapshot has.
+    /// Whether a stored object, decoded, equals that object of this snapshot.
     pub(super) fn holds(&self, key: &str, value: &[u8]) -> Result<bool, LoadError> {
         fn all_same<K: Ord, V: PartialEq>(read: &Map<K, V>, known: &Map<K, V>) -> bool {
             read.iter().all(|(id, object)| known.get(id) == Some(object))
@@ -126,7 +135,7 @@ impl Catalog {
             && all_same(&read.roles, &self.roles))
     }
 
-    /// Fills in what follows from the objects.
+    /// Fills in the values that are computed from the objects.
     fn with_derived(mut self) -> Result<Self, LoadError> {
         let (keyspaces, types, tables) = (self.keyspaces.clone(), self.types.clone(), self.tables.clone());
         keyspaces.values().for_each(|keyspace| self.toggle_digest(&**keyspace));

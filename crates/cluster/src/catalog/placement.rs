@@ -1,7 +1,8 @@
 //! Which nodes hold the replicas of a new tablet, and which of them should lead it.
 //!
-//! Always true: a pure function of the snapshot, so every replica of the catalog places alike; a tablet never has two replicas on one node.
-//! Left out: everything that happens to a tablet later: replicas that it lacks, or that had better be elsewhere (the balancer's).
+//! Always true: a pure function of the snapshot, so every replica of the catalog computes the same placement; a tablet
+//! never has two replicas on one node. Left out: later changes: missing replicas, and moves to better nodes (the
+//! balancer's).
 
 use super::node::Node;
 use super::replication::Replication;
@@ -12,12 +13,12 @@ use diorite_model::schema::{Table, TableEntry, TabletRange};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What nodes have to do already, for an even spread.
+/// The load of a node, for an even spread.
 #[derive(Clone, Copy, Default)]
 struct Load {
-    /// Replicas they hold.
+    /// The number of replicas it holds.
     replicas: usize,
-    /// Tablets they are the preferred leader of.
+    /// The number of tablets of which it is the preferred leader.
     leaders: usize,
 }
 
@@ -60,9 +61,10 @@ fn loads(catalog: &Catalog) -> Loads {
     loads
 }
 
-/// The preferred leader of a new table's tablet `index` of `count`. Where the tablets can be shared out evenly, leaders take turns in the
-/// order of node ids, which is what drivers are told by the nodes' tokens (`peers::tokens_of`); where they cannot, the node that leads
-/// the fewest comes first, so that many small tables are spread as well as a large one.
+/// The preferred leader of a new table's tablet `index` of `count`. If all nodes can lead equally many tablets, they
+/// lead in the order of their ids, which matches the tokens that drivers receive for nodes (`peers::tokens_of`).
+/// Otherwise the node that leads the fewest tablets comes first, so that many small tables are spread as well as a
+/// large one.
 fn choose_leader(
     catalog: &Catalog,
     replication: &Replication,
@@ -74,7 +76,7 @@ fn choose_leader(
         .filter(|node| replication.uses(&node.description.data_center))
         .map(|node| node.id)
         .collect();
-    // A keyspace of a data centre without nodes is still served, from anywhere.
+    // A keyspace of a data centre without nodes is still served, by the nodes of other data centres.
     let able = if able.is_empty() { active_nodes(catalog).map(|node| node.id).collect() } else { able };
     if (count as usize).is_multiple_of(able.len()) {
         return able.get(index as usize % able.len().max(1)).copied();
@@ -85,13 +87,13 @@ fn choose_leader(
     })
 }
 
-/// The nodes that may be given replicas: active ones, or, where there are none, all.
+/// The nodes that may receive replicas: active ones, or all if none is active.
 fn active_nodes(catalog: &Catalog) -> impl Iterator<Item = &Arc<Node>> + Clone {
     let none_is_active = !catalog.nodes.values().any(|node| node.state.is_active());
     catalog.nodes.values().filter(move |node| none_is_active || node.state.is_active())
 }
 
-/// Adds nodes to `replicas` until there are as many as wanted, or no more nodes.
+/// Adds nodes to `replicas` until there are as many as wanted, or no node is left.
 fn fill(catalog: &Catalog, replication: &Replication, replicas: &mut Vec<NodeId>, loads: &mut Loads) {
     match replication {
         Replication::Anywhere(wanted) => fill_from(active_nodes(catalog), *wanted, replicas, loads),
@@ -104,8 +106,8 @@ fn fill(catalog: &Catalog, replication: &Replication, replicas: &mut Vec<NodeId>
     }
 }
 
-/// Adds to `replicas` until `wanted` of `nodes` are among them: those with the fewest replicas, from different zones where there are
-/// enough.
+/// Adds nodes to `replicas` until `wanted` of `nodes` are among them: those with the fewest replicas, from different
+/// zones if there are enough zones.
 fn fill_from<'a>(
     nodes: impl Iterator<Item = &'a Arc<Node>> + Clone,
     wanted: u32,

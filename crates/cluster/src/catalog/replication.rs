@@ -1,24 +1,24 @@
-//! How many replicas a keyspace asks for, how many it gets, and what its users are to be told about the difference.
+//! How many replicas a keyspace asks for, how many it gets, and the warnings to its users about the difference.
 //!
-//! Always true: a keyspace's definition is kept as it was asked for; what counts is worked out from it and the cluster's minimum each time,
-//! so a later node, or a later minimum, is enough to change it. Left out: CQL's checks of the options (the `query` crate's); options that
-//! cannot be read stand for the cluster's default.
+//! Always true: a keyspace's definition is stored as it was given; the effective replication is computed each time from
+//! it and the cluster's minimum, so that a later node, or a later minimum, changes it at once. Left out: CQL's checks
+//! of the options (the `query` crate's); options that cannot be parsed count as the cluster's default.
 
 use super::snapshot::Catalog;
 use diorite_model::schema::Keyspace;
 use std::collections::BTreeMap;
 
-/// How many replicas the tablets of a keyspace are to have, and where.
+/// The number of replicas of a keyspace's tablets, by data centre if the keyspace names any.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replication {
-    /// So many, on any nodes.
+    /// This many, on any nodes.
     Anywhere(u32),
-    /// So many in each of these data centres.
+    /// This many in each of these data centres.
     PerDataCenter(BTreeMap<String, u32>),
 }
 
 impl Replication {
-    /// What replication options (as `Keyspace::replication` has them) ask for; `default` where they do not say.
+    /// The replication that replication options (as in `Keyspace::replication`) ask for; `default` if they name none.
     pub fn asked(options: &BTreeMap<String, String>, default: u32) -> Self {
         let class = options.get("class").map_or("", |class| class.rsplit('.').next().unwrap_or(class));
         if class == "NetworkTopologyStrategy" {
@@ -35,7 +35,8 @@ impl Replication {
         Replication::Anywhere(factor.unwrap_or(default))
     }
 
-    /// Raised to `minimum` replicas in all; where data centres are named, the one with the fewest gets one more each time.
+    /// Raises the replication to `minimum` replicas in all. If data centres are named, the one with the fewest gets one
+    /// more each time.
     #[must_use]
     pub fn at_least(mut self, minimum: u32) -> Self {
         match &mut self {
@@ -59,7 +60,7 @@ impl Replication {
         }
     }
 
-    /// Whether it may place a replica in that data centre.
+    /// Whether replicas may be placed in that data centre.
     pub fn uses(&self, data_center: &str) -> bool {
         match self {
             Replication::Anywhere(_) => true,
@@ -69,14 +70,16 @@ impl Replication {
 }
 
 impl Catalog {
-    /// The replication that counts for the keyspace called `name`: what it asks for, raised to the cluster's minimum.
+    /// The effective replication of the keyspace called `name`: the one in its definition, raised to the cluster's
+    /// minimum.
     pub fn replication_of(&self, name: &str) -> Replication {
         let minimum = self.identity.replication_factor;
         let asked = |keyspace: &Keyspace| Replication::asked(&keyspace.replication, minimum).at_least(minimum);
         self.keyspace(name).map_or(Replication::Anywhere(minimum), |keyspace| asked(keyspace))
     }
 
-    /// What whoever gives a keyspace these replication options should know: that they were raised, that there are too few nodes for them.
+    /// Warnings to a client that gives a keyspace these replication options: the replication was raised, or there are
+    /// too few nodes.
     pub fn replication_warnings(&self, options: &BTreeMap<String, String>) -> Vec<String> {
         let minimum = self.identity.replication_factor;
         let asked = Replication::asked(options, minimum);

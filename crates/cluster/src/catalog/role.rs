@@ -1,8 +1,9 @@
-//! A role, and the changes of roles that can be asked for.
+//! A role, and the changes of roles.
 //!
-//! Always true: a role holds permissions by the names that Cassandra gives resources: `data`, `data/<keyspace>`, `data/<keyspace>/<table>`,
-//! `roles`, `roles/<role>`, and so on.
+//! Always true: a role holds permissions by Cassandra's names of resources: `data`, `data/<keyspace>`,
+//! `data/<keyspace>/<table>`, `roles`, `roles/<role>`, and so on.
 
+use super::reach::Permitted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,22 +15,35 @@ pub const FIRST_SUPERUSER: &str = "cassandra";
 pub struct Role {
     /// Its name.
     pub name: String,
-    /// It may do everything.
+    /// Whether it has all permissions.
     pub is_superuser: bool,
-    /// It may log in.
+    /// Whether it may log in.
     pub can_login: bool,
-    /// The hash of its password, in the PHC string format; without one nobody can log in as it.
+    /// The hash of its password, in the PHC string format; without it no client can log in as this role.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub password_hash: Option<String>,
-    /// Its password is the one that every new cluster has.
+    /// Whether its password is the one that every new cluster has.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_initial_password: bool,
+    /// The data centres to whose nodes it may connect.
+    #[serde(default, skip_serializing_if = "Permitted::is_all")]
+    pub datacenters: Permitted,
+    /// The networks from which it may connect ([`super::Network`]).
+    #[serde(default, skip_serializing_if = "Permitted::is_all")]
+    pub cidrs: Permitted,
     /// The roles that it is a direct member of.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub member_of: BTreeSet<String>,
-    /// Resource → permissions that it was granted itself.
+    /// Resource → permissions that were granted to the role itself.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub permissions: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Role {
+    /// Whether it may not connect from everywhere to everywhere, which versions before format 2 do not know.
+    pub(super) fn is_restricted(&self) -> bool {
+        !self.datacenters.is_all() || !self.cidrs.is_all()
+    }
 }
 
 /// A change of roles that is asked for.
@@ -43,9 +57,9 @@ pub enum RoleCommand {
         /// A role of that name is no error.
         if_not_exists: bool,
     },
-    /// `ALTER ROLE`: what is absent stays.
+    /// `ALTER ROLE`: absent values stay unchanged.
     Alter {
-        /// Which one.
+        /// The role.
         name: String,
         /// The new value.
         is_superuser: Option<bool>,
@@ -53,12 +67,18 @@ pub enum RoleCommand {
         can_login: Option<bool>,
         /// The hash of the new password.
         password_hash: Option<String>,
+        /// The new value.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        datacenters: Option<Permitted>,
+        /// The new value.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        cidrs: Option<Permitted>,
         /// Its absence is no error.
         if_exists: bool,
     },
     /// `DROP ROLE`
     Drop {
-        /// Which one.
+        /// The role.
         name: String,
         /// Its absence is no error.
         if_exists: bool,
@@ -67,32 +87,43 @@ pub enum RoleCommand {
     AddMember {
         /// The role.
         role: String,
-        /// Who gets what it may do.
+        /// The role that becomes a member.
         member: String,
     },
     /// `REVOKE role FROM member`
     RemoveMember {
         /// The role.
         role: String,
-        /// Who loses it.
+        /// The role that is no longer a member.
         member: String,
     },
     /// `GRANT permissions ON resource TO role`
     Grant {
-        /// Who.
+        /// The role.
         role: String,
-        /// On what.
+        /// The resource.
         resource: String,
-        /// What.
+        /// The permissions.
         permissions: BTreeSet<String>,
     },
     /// `REVOKE permissions ON resource FROM role`
     Revoke {
-        /// Who.
+        /// The role.
         role: String,
-        /// On what.
+        /// The resource.
         resource: String,
-        /// What.
+        /// The permissions.
         permissions: BTreeSet<String>,
     },
+}
+
+impl RoleCommand {
+    /// Whether versions before format 2 do not know a part of it.
+    pub(super) fn is_about_reach(&self) -> bool {
+        match self {
+            Self::Create { role, .. } => role.is_restricted(),
+            Self::Alter { datacenters, cidrs, .. } => datacenters.is_some() || cidrs.is_some(),
+            _ => false,
+        }
+    }
 }

@@ -1,12 +1,12 @@
-//! Roles: who may log in, what they may do, and whom they belong to.
+//! Roles: which of them may log in, their permissions, and their memberships.
 //!
-//! Permissions are held by the names that Cassandra gives resources: `data`, `data/<keyspace>`, `data/<keyspace>/<table>`, `roles`,
-//! `roles/<role>`, and so on. A permission on a resource is one on all that is below it; a role has its own and those of all roles that it is
-//! a member of, directly or not; a superuser has all.
+//! Permissions are held by Cassandra's names of resources: `data`, `data/<keyspace>`, `data/<keyspace>/<table>`,
+//! `roles`, `roles/<role>`, and so on. A permission on a resource includes all resources below it. A role has its own
+//! permissions and those of all roles that it is a member of, directly or not; a superuser has all permissions.
 //!
-//! Always true: memberships have no circle; a role that is dropped is no longer a member of anything, nor has it any; what is dropped from
-//! the schema takes the permissions on it along. Left out: passwords themselves (only their hashes come here), checks of statements
-//! ([`Catalog::may`] answers them, the `query` crate asks).
+//! Always true: memberships form no cycle; a dropped role is no longer a member of any role, and has no members;
+//! permissions on a dropped object of the schema are removed with it. Left out: passwords (the catalog stores only
+//! hashes), and the checks of statements (the `query` crate's, by [`Catalog::may`]).
 
 use super::outcome::Rejection;
 use super::role::{Role, RoleCommand};
@@ -25,13 +25,15 @@ pub(super) fn change_roles(catalog: &mut Catalog, command: &RoleCommand) -> Step
             true => Err(Rejected(Rejection::AlreadyExists, format!("{} already exists", role.name))),
             false => put_role(catalog, role.clone()),
         },
-        RoleCommand::Alter { name, is_superuser, can_login, password_hash, if_exists } => {
+        RoleCommand::Alter { name, is_superuser, can_login, password_hash, datacenters, cidrs, if_exists } => {
             let Some(role) = catalog.roles.get(name) else {
                 return if *if_exists { Ok(Done::Nothing) } else { Err(no_such_role(name)) };
             };
             let mut role = Role::clone(role);
             role.is_superuser = is_superuser.unwrap_or(role.is_superuser);
             role.can_login = can_login.unwrap_or(role.can_login);
+            role.datacenters = datacenters.clone().unwrap_or(role.datacenters);
+            role.cidrs = cidrs.clone().unwrap_or(role.cidrs);
             if let Some(hash) = password_hash {
                 role.password_hash = Some(hash.clone());
                 role.has_initial_password = false;
@@ -118,7 +120,7 @@ fn change_all_roles(catalog: &mut Catalog, change: impl Fn(&mut Role)) {
     }
 }
 
-/// Takes the permissions on a keyspace or table away, as it is dropped.
+/// Removes all permissions on a keyspace or table that is dropped.
 pub(super) fn forget_permissions(catalog: &mut Catalog, resource: &str) {
     let below = format!("{resource}/");
     change_all_roles(catalog, |role| {

@@ -1,6 +1,7 @@
 //! Transitions of the schema: keyspaces, tables, user types.
 //!
-//! Always true: a change of a user type reaches all tables and types that use it; what is dropped takes the permissions on it along.
+//! Always true: a change of a user type reaches all tables and types that use it; permissions on a dropped object are
+//! removed with it.
 
 use super::bounds::{Rules, check_table, check_type};
 use super::live::drop_tablets;
@@ -40,7 +41,7 @@ pub(super) fn alter_keyspace(
         changed.replication.clone_from(replication);
     }
     changed.durable_writes = durable_writes.unwrap_or(changed.durable_writes);
-    // CQL answers every ALTER KEYSPACE with UPDATED, also one that sets what was set already; the version counts it.
+    // CQL answers every ALTER KEYSPACE with UPDATED, even one that changes nothing, so each one gets a new version.
     catalog.toggle_digest(&*current);
     catalog.toggle_digest(&changed);
     Arc::make_mut(&mut catalog.keyspaces).insert(name.to_owned(), Arc::new(changed));
@@ -92,7 +93,7 @@ pub(super) fn create_table(catalog: &mut Catalog, definition: &Table, tablets: u
     Ok(Done::Changed)
 }
 
-/// Another command may have changed a user type since the definition was made.
+/// Another command may have changed a user type since the definition was derived.
 fn check_types(catalog: &Catalog, definition: &Table) -> Result<(), Rejected> {
     for column in &definition.columns {
         let mut current = true;
@@ -265,7 +266,7 @@ fn visit_user_types(data_type: &CqlType, visit: &mut dyn FnMut(&UserType)) {
     }
 }
 
-/// `data_type` with every mention of the user type called like `changed` replaced by it.
+/// `data_type` with each use of the user type that has the name of `changed` replaced by `changed`.
 fn with_type(data_type: &CqlType, changed: &Arc<UserType>) -> CqlType {
     let again = |of: &Arc<CqlType>| Arc::new(with_type(of, changed));
     match data_type {

@@ -1,7 +1,7 @@
-//! An immutable snapshot of the catalog, and the questions that it answers.
+//! An immutable snapshot of the catalog, and its queries.
 //!
-//! Always true: a snapshot clones cheaply; the names of tables and the digest of the schema follow from its objects. Left out: how the next
-//! snapshot is made ([`super::apply`]).
+//! Always true: a snapshot clones cheaply; the index of table names and the digest of the schema are computed from its
+//! objects. Left out: how the next snapshot is made ([`super::apply`]).
 
 use super::identity::Identity;
 use super::node::{Node, NodeDescription};
@@ -19,9 +19,9 @@ use uuid::Uuid;
 /// The members of the catalog's own group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CatalogMembers {
-    /// Those that vote.
+    /// The members that vote.
     pub voters: Vec<NodeId>,
-    /// Those that only have a copy.
+    /// The members that only hold a copy.
     pub learners: Vec<NodeId>,
 }
 
@@ -41,19 +41,25 @@ pub struct Catalog {
     pub(super) tablets: Map<TabletId, Placement>,
     pub(super) dropped: Map<TabletId, Placement>,
     pub(super) roles: Map<String, Role>,
-    /// Keyspace → table name → id; follows from `tables`.
+    /// Keyspace → table name → id; computed from `tables`.
     pub(super) names: Arc<BTreeMap<String, BTreeMap<String, TableId>>>,
-    /// Exclusive or of the digests of all schema objects; follows from them.
+    /// Exclusive or of the digests of all schema objects; computed from them.
     schema_digest: u128,
 }
 
-/// A resource and all above it, nearest first.
-fn chain(resource: &str) -> impl Iterator<Item = &str> {
-    std::iter::successors(Some(resource), |resource| resource.rsplit_once('/').map(|(above, _)| above))
+/// All roles, as a resource.
+const ALL_ROLES: &str = "roles";
+
+/// A resource and all above it, nearest first. The name of a role may contain anything; those of keyspaces and tables contain no `/`.
+pub fn resource_and_above(resource: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(resource), |resource| match resource.split_once('/') {
+        Some((ALL_ROLES, _)) => Some(ALL_ROLES),
+        _ => resource.rsplit_once('/').map(|(above, _)| above),
+    })
 }
 
 impl Catalog {
-    /// Who the cluster is.
+    /// The identity of the cluster.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -63,12 +69,18 @@ impl Catalog {
         &self.identity.name
     }
 
+    /// Whether clients have to log in, if that is decided.
+    pub fn requires_login(&self) -> Option<bool> {
+        self.identity.requires_login
+    }
+
     /// Grows with every change.
     pub fn version(&self) -> u64 {
         self.identity.version
     }
 
-    /// A digest of keyspaces, tables and types: equal exactly when the schema is equal (up to collisions of 122 bits).
+    /// A digest of keyspaces, tables and types. Two digests are equal exactly if the schemas are equal (up to
+    /// collisions of 122 bits).
     pub fn schema_version(&self) -> Uuid {
         uuid::Builder::from_md5_bytes(self.schema_digest.to_be_bytes()).into_uuid()
     }
@@ -124,7 +136,8 @@ impl Catalog {
         self.nodes.values().find(|node| node.description.host_id == host_id)
     }
 
-    /// The node of another host that has an address of `newcomer`: what other nodes dial, or what clients do.
+    /// The node of another host that has an address of `newcomer`, either the one that other nodes dial or the one for
+    /// clients.
     pub fn node_in_place_of(&self, newcomer: &NodeDescription) -> Option<&Arc<Node>> {
         let dialled = |node: &NodeDescription| (node.node_address(), (node.address, node.cql_port));
         let (by_nodes, by_clients) = dialled(newcomer);
@@ -139,9 +152,9 @@ impl Catalog {
         self.nodes.values()
     }
 
-    /// The members that the catalog's own group is to have: as many nodes vote as the cluster's replication factor says, active ones first, from
-    /// different zones where there are enough, in the order of their ids; all others have a copy without a vote, so that every node can plan
-    /// statements by itself.
+    /// The members that the catalog's own group is to have. As many nodes vote as the cluster's replication factor
+    /// says: active nodes first, from different zones if there are enough, in the order of their ids. All other nodes
+    /// hold a copy without a vote, so that every node can plan statements by itself.
     ///
     /// An even number is not rounded: rounding down would keep the schema in fewer copies than the data that is useless without it,
     /// and rounding up would ask for nodes that there may not be.
@@ -166,7 +179,7 @@ impl Catalog {
         CatalogMembers { voters, learners: left.into_iter().map(|node| node.id).collect() }
     }
 
-    /// Where the replicas of a live tablet are.
+    /// The placement of a live tablet.
     pub fn placement(&self, tablet: TabletId) -> Option<&Arc<Placement>> {
         self.tablets.get(&tablet)
     }
@@ -176,7 +189,7 @@ impl Catalog {
         self.tablets.iter().map(|(id, placement)| (*id, placement))
     }
 
-    /// The live tablets of which `node` holds a replica, or is to.
+    /// The live tablets of which `node` holds a replica, or is to hold one.
     pub fn tablets_on(&self, node: NodeId) -> impl Iterator<Item = (TabletId, &Arc<Placement>)> {
         self.tablets().filter(move |(_, placement)| placement.is_held_by(node))
     }
@@ -186,16 +199,21 @@ impl Catalog {
         self.dropped.iter().map(|(id, placement)| (*id, placement))
     }
 
-    /// Of which table a tablet is, or was before it was dropped or split.
+    /// The table to which a tablet belongs, or belonged before it was dropped or split.
     pub fn table_of(&self, tablet: TabletId) -> Option<&Arc<TableEntry>> {
         let placement = self.tablets.get(&tablet).or_else(|| self.dropped.get(&tablet))?;
         self.tables.get(&placement.table)
     }
 
-    /// Adds (or, called again, takes away) an object's share of the schema digest.
+    /// Adds an object's share of the schema digest; a second call removes it.
     pub(super) fn toggle_digest(&mut self, object: &impl Serialize) {
         let json = serde_json::to_vec(object).expect("schema objects have string keys and always serialise");
         self.schema_digest ^= u128::from_be_bytes(Md5::digest(&json).into());
+    }
+
+    /// Whether both snapshots have the same roles, as far as can be said without a look at them: `false` may be wrong.
+    pub fn shares_roles_with(&self, other: &Catalog) -> bool {
+        Arc::ptr_eq(&self.roles, &other.roles)
     }
 
     /// The role called `name`.
@@ -203,12 +221,12 @@ impl Catalog {
         self.roles.get(name)
     }
 
-    /// All roles by name.
+    /// All roles, by name.
     pub fn roles(&self) -> impl Iterator<Item = &Arc<Role>> {
         self.roles.values()
     }
 
-    /// A role and all that it is a member of, directly or not.
+    /// A role, and all roles of which it is a member, directly or not.
     pub fn roles_of<'c>(&'c self, name: &str) -> Vec<&'c Arc<Role>> {
         let mut found: Vec<&Arc<Role>> = self.roles.get(name).into_iter().collect();
         let mut known: BTreeSet<&str> = found.iter().map(|role| role.name.as_str()).collect();
@@ -224,7 +242,7 @@ impl Catalog {
         found
     }
 
-    /// Whether a role may do everything.
+    /// Whether a role has all permissions.
     pub fn is_superuser(&self, name: &str) -> bool {
         self.roles_of(name).iter().any(|role| role.is_superuser)
     }
@@ -233,12 +251,12 @@ impl Catalog {
     pub fn may(&self, name: &str, permission: &str, resource: &str) -> bool {
         self.roles_of(name).iter().any(|role| {
             role.is_superuser
-                || chain(resource)
+                || resource_and_above(resource)
                     .any(|resource| role.permissions.get(resource).is_some_and(|held| held.contains(permission)))
         })
     }
 
-    /// Whether a superuser still has the password that every new cluster has, or there is no role at all yet.
+    /// Whether a superuser still has the password of every new cluster, or no role exists yet.
     pub fn has_initial_password(&self) -> bool {
         self.roles.is_empty() || self.roles.values().any(|role| role.has_initial_password)
     }

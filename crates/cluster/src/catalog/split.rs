@@ -2,14 +2,18 @@
 //!
 //! ```text
 //! begin   the children get their ids, and are prepared
-//! commit  from here on the split cannot be cancelled: the leader stops the tablet with an entry of its log that says where to split
-//! serve   that entry is applied: the children stand in the tablet's place in the table, with the same replicas
-//! finish  a quorum of a child's replicas has begun where the tablet ended; when that is so of both, the tablet is dropped
+//! commit  from here on the split cannot be cancelled: the leader seals the tablet with an entry of its log that names the
+//!         boundary
+//! serve   that entry is applied: the children take the tablet's place in the table, with the same replicas
+//! finish  a quorum of a child's replicas has begun where the tablet ended; once that is so for both children, the tablet
+//!         is dropped
 //! ```
 //!
-//! Always true: a tablet that is to be split does not move, nor do its children until the end, so all of them have the same replicas and the same
-//! initial voters; no leader stops a tablet before the split is committed here, so that one that is cancelled has stopped nothing; until the end the tablet has its placement, so that replicas that lag still learn from its log where it ended.
-//! Left out: what a replica does when it is split (`replica`), and which tablets had better be split (the balancer's).
+//! Always true: a tablet that is to be split does not move, nor do its children until the end, so all of them have the
+//! same replicas and the same initial voters; no leader seals a tablet before the split is committed here, so that a
+//! cancelled split has sealed nothing; until the end the parent keeps its placement, so that replicas that lag can
+//! still learn from its log where it ended. Left out: what a replica does when it is split (`replica`), and which
+//! tablets should be split (the balancer's).
 
 use super::live::{drop_tablet, live};
 use super::outcome::Rejection;
@@ -48,7 +52,7 @@ pub(super) fn begin_split(catalog: &mut Catalog, tablet: TabletId, at: i64, stay
     Ok(Done::Changed)
 }
 
-/// `children` tell the split that is meant from others of the tablet.
+/// `children` distinguish this split from other splits of the tablet.
 pub(super) fn commit_split(catalog: &mut Catalog, tablet: TabletId, children: [TabletId; 2]) -> Step {
     let (current, ..) = live(catalog, tablet)?;
     let split = current.split.filter(|split| split.children == children);
@@ -89,8 +93,8 @@ pub(super) fn serve_split(catalog: &mut Catalog, tablet: TabletId, index: u64, t
     let origin = Origin { parent: tablet, index, term };
     let tablets = Arc::make_mut(&mut catalog.tablets);
     for child in split.children {
-        // Not the initial voters of the tablet: a replica that begins with nothing, when nobody needs the tablet any more, would take a set of members for
-        // its own that is long out of date, and may be itself alone.
+        // The parent's own initial voters would be wrong: once the parent is gone, a replica that begins with no data
+        // would take a long outdated set of members for its own, perhaps with itself as the only voter.
         let initial_voters = current.replicas.clone();
         let parent = Placement { merge_number: 0, cancelled_merge: None, ..Placement::clone(&current) };
         let placement = Placement { split: None, origin: Some(origin), initial_voters, ..parent };
@@ -109,7 +113,7 @@ pub(super) fn serve_split(catalog: &mut Catalog, tablet: TabletId, index: u64, t
     Ok(Done::Changed)
 }
 
-/// One of the children does without the tablet that was split; when both do, it is dropped.
+/// One of the children no longer needs the tablet that was split. The tablet is dropped when neither does.
 pub(super) fn end_split(catalog: &mut Catalog, tablet: TabletId) {
     let split = catalog.tablets.get(&tablet).and_then(|placement| placement.split);
     let needs_it = |child: &TabletId| catalog.tablets.get(child).is_some_and(|placement| placement.origin.is_some());

@@ -1,13 +1,13 @@
-//! How a command changes a snapshot that is being made.
+//! The result of a command on the snapshot that it changes.
 
 use super::outcome::Rejection;
 use diorite_base::NodeId;
 use diorite_base::limits::Exceeded;
 
-/// The reason a command is turned down, on its way out.
+/// The reason for which a command is rejected.
 pub(super) struct Rejected(pub Rejection, pub String);
 
-/// What a command that was not turned down did.
+/// The effect of a command that was not rejected.
 pub(super) enum Done {
     Changed,
     Registered(NodeId),

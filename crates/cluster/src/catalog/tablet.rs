@@ -1,44 +1,47 @@
-//! Where a tablet's replicas are, and whether it is being split or merged.
+//! The placement of a tablet's replicas, and whether the tablet is being split or merged.
 //!
-//! Always true: the initial voters of a tablet's group never change; until a split or merge is over, its tablets keep their placements.
+//! Always true: the initial voters of a tablet's group never change; until a split or merge has ended, its tablets keep
+//! their placements.
 
 use diorite_base::{NodeId, TableId, TabletId};
 use serde::{Deserialize, Serialize};
 
-/// Where a tablet's replicas are.
+/// The placement of a tablet's replicas, and its reshaping.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredPlacement")]
 pub struct Placement {
-    /// The table it belongs (or, once dropped, belonged) to.
+    /// The table that the tablet belongs to, or belonged to before it was dropped.
     pub table: TableId,
-    /// The nodes that are to hold a replica, the preferred leader first. The tablet's leader brings its group's members in line with it.
+    /// The nodes that are to hold a replica, the preferred leader first. The tablet's leader changes the members of its
+    /// group to these.
     pub replicas: Vec<NodeId>,
-    /// Those of `replicas` that may not vote yet: they are being brought up to date.
+    /// Those of `replicas` that do not vote yet: they are catching up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub arriving: Vec<NodeId>,
-    /// Nodes that hold a replica which goes as soon as the tablet's group consists of `replicas`.
+    /// Nodes whose replica is removed as soon as the tablet's group consists of `replicas`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<NodeId>,
-    /// The members of its group before the first entry of its log; never changed. Whoever opens a replica anew starts from these, and
-    /// learns from the log who came and went since.
+    /// The members of its group before the first entry of its log; never changed. A replica that is opened anew starts
+    /// from these, and learns later changes of members from the log.
     #[serde(rename = "founders")]
     pub initial_voters: Vec<NodeId>,
-    /// It is being split into two, or was and is still needed.
+    /// The split, while the tablet is being split, and afterwards as long as the tablet is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
-    /// The tablet that it was split off from, as long as that is still needed.
+    /// The tablet from which it was split off, as long as that one is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
-    /// It is being merged with a neighbour.
+    /// The merge with a neighbour, while it is under way.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub merge: Option<Merge>,
-    /// The number of its last merge, greater than those of all merges before that; 0 if it had none, or one of an earlier version.
+    /// The number of its last merge, greater than those of all earlier merges; 0 if there was none, or one of an
+    /// earlier version.
     #[serde(skip_serializing_if = "is_zero")]
     pub merge_number: u64,
-    /// Of the tablet that was to go: the merge under way was cancelled, and what it has done is being undone.
+    /// For the tablet that was to be dropped: whether the merge under way was cancelled, and is being undone.
     #[serde(skip_serializing_if = "is_false")]
     pub is_merge_cancelled: bool,
-    /// Of the tablet that was to go: how its last merge was cancelled, if it was.
+    /// For the tablet that was to be dropped: how its last merge was cancelled, if it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cancelled_merge: Option<CancelledMerge>,
 }
@@ -54,7 +57,7 @@ fn is_false(flag: &bool) -> bool {
 }
 
 impl Placement {
-    /// A new tablet's, whose group begins with voters on `replicas`.
+    /// The placement of a new tablet, whose group begins with voters on `replicas`.
     pub fn new(table: TableId, replicas: Vec<NodeId>) -> Self {
         let initial_voters = replicas.clone();
         let (arriving, leaving) = (Vec::new(), Vec::new());
@@ -73,28 +76,29 @@ impl Placement {
         }
     }
 
-    /// Whether its replicas have to stay where they are, as it is being split or merged, or comes from a split that is not over.
+    /// Whether its replicas must stay where they are, as the tablet is being split or merged, or comes from a split
+    /// that has not ended.
     pub fn is_reshaping(&self) -> bool {
         self.split.is_some() || self.origin.is_some() || self.merge.is_some()
     }
 
-    /// The nodes that hold a replica, or are to.
+    /// The nodes that hold a replica, or are to hold one.
     pub fn holders(&self) -> impl Iterator<Item = NodeId> + Clone + '_ {
         self.replicas.iter().chain(&self.leaving).copied()
     }
 
-    /// Whether the node holds a replica, or is to.
+    /// Whether the node holds a replica, or is to hold one.
     pub fn is_held_by(&self, node: NodeId) -> bool {
         self.holders().any(|holder| holder == node)
     }
 
-    /// Whether its group is yet to become what `replicas` says.
+    /// Whether the members of its group still have to be changed to `replicas`.
     pub fn is_moving(&self) -> bool {
         !self.arriving.is_empty() || !self.leaving.is_empty()
     }
 }
 
-/// A placement as it is stored; before initial voters were stored, replicas did not change.
+/// A stored placement. Before initial voters were stored, replicas did not change.
 #[derive(Deserialize)]
 struct StoredPlacement {
     table: TableId,
@@ -133,7 +137,7 @@ impl From<StoredPlacement> for Placement {
     }
 }
 
-/// That a tablet is, or was, to be split.
+/// A split of a tablet, under way or done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Split {
     /// The first token of the second child.
@@ -142,10 +146,10 @@ pub struct Split {
     pub children: [TabletId; 2],
     /// Whether the children have taken its place.
     pub is_served: bool,
-    /// Whether it cannot be cancelled any more. Splits of earlier versions could not be.
+    /// Whether the split can no longer be cancelled. Splits of earlier versions could not be cancelled.
     #[serde(default = "is_of_earlier_version")]
     pub is_committed: bool,
-    /// Whether the table is to keep as many tablets as it has then.
+    /// Whether the larger number of tablets is to stay after the split, without merges.
     #[serde(default)]
     pub stays: bool,
 }
@@ -154,32 +158,32 @@ fn is_of_earlier_version() -> bool {
     true
 }
 
-/// Where a tablet that was split off began.
+/// The beginning of a tablet that was split off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Origin {
     /// The tablet that was split.
     pub parent: TabletId,
-    /// The entry of the parent's log that split it: its index. What a replica of the child holds begins there.
+    /// The index of the entry of the parent's log that split it. The child's log begins there.
     pub index: u64,
-    /// And its term.
+    /// The term of that entry.
     pub term: u64,
 }
 
-/// That a tablet is to be merged with a neighbour.
+/// A merge of a tablet with a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Merge {
-    /// It goes: that one takes it in.
+    /// This tablet is dropped: that one takes over its rows.
     Into(TabletId),
-    /// It stays, and takes that one in.
+    /// This tablet stays, and takes over the rows of that one.
     Of(TabletId),
 }
 
-/// A merge that was cancelled, as it is remembered of the tablet that was to go.
+/// A cancelled merge, as recorded for the tablet that was to be dropped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelledMerge {
-    /// Why.
+    /// The reason.
     pub reason: String,
-    /// When, by the clock of whoever asked for it, milliseconds since the epoch.
+    /// The time, by the clock of the node that cancelled it, milliseconds since the epoch.
     pub unix_ms: i64,
 }

@@ -1,11 +1,13 @@
-//! Golden scripts of the catalog (`scripts/*.txt`), and what is stored.
+//! Golden scripts of the catalog (`scripts/*.txt`), and tests of its stored form.
 //!
-//! A script line is a command; below it stand the outcome, the changes and the stored keys that it touched. `UPDATE_GOLDEN=1` rewrites them.
+//! A script line is a command; below it are the outcome, the changes and the stored keys that it has changed.
+//! `UPDATE_GOLDEN=1` rewrites them.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 mod evaluator;
 mod limits;
+mod login;
 mod properties;
 mod roles;
 
@@ -38,7 +40,7 @@ fn node_description(name: &str, data_center: &str, zone: &str) -> NodeDescriptio
     }
 }
 
-/// A node as a script line describes it: `at=b` is where node b would be.
+/// A node as a script line describes it: `at=b` gives it the address of node b.
 fn described<'a>(name: &str, option: &dyn Fn(&str) -> Option<&'a str>) -> NodeDescription {
     let (data_center, zone) = (option("dc").unwrap_or("datacenter1"), option("zone").unwrap_or("rack1"));
     let node = node_description(name, data_center, zone);
@@ -90,12 +92,12 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
     }
 }
 
-/// `1000` → that tablet.
+/// `1000` → the tablet with this id.
 fn tablet_of(word: &str) -> TabletId {
     TabletId(word.parse().unwrap())
 }
 
-/// A command about nodes and where replicas are.
+/// A command about nodes and placements.
 fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
     let option = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     let node = || NodeId(words[0].parse().unwrap());
@@ -142,6 +144,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
         "zone" => Command::AssignZone { node: node(), zone: words.get(1).map(|z| (*z).to_owned()) },
         "leading" => Command::SetLeading { node: node(), leads_nothing: words[1] == "false" },
         "remove" => Command::RemoveNode { node: node() },
+        "login" => Command::RequireLogin { required: words[0] == "on", if_undecided: words.contains(&"if-undecided") },
         "set" => {
             let setting = match words[0] {
                 "rate" => Setting::CopyRate { bytes_per_second: words[1].parse().unwrap() },
@@ -159,7 +162,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
     }
 }
 
-/// Turns a script line into a command; the catalog is consulted as the `query` crate would.
+/// Turns a script line into a command; reads the catalog as the `query` crate would.
 fn parse(catalog: &Catalog, line: &str) -> Command {
     let mut words = line.split_whitespace();
     let verb = words.next().unwrap();
@@ -172,7 +175,8 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
     match verb {
         "bootstrap" => {
             let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
-            Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor }
+            let requires_login = option("login").map(|value| value.parse().unwrap());
+            Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor, requires_login }
         }
         "register" => Command::RegisterNode { node: described(&name, &option) },
         "update" => Command::UpdateNode {
@@ -301,10 +305,10 @@ fn golden_scripts() {
 fn a_newer_stored_format_is_refused_by_name() {
     let (catalog, ..) = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo"));
     let mut puts = catalog.puts_since(&Catalog::default());
-    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":2");
+    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":3");
     let error = Catalog::load([(b"cluster".as_slice(), newer.as_bytes())]).unwrap_err();
-    assert_eq!(error, LoadError::NewerFormat { found: 2 });
-    assert_eq!(error.to_string(), "the stored catalog has format 2, this program knows up to 1: upgrade it");
+    assert_eq!(error, LoadError::NewerFormat { found: 3 });
+    assert_eq!(error.to_string(), "the stored catalog has format 3, this program knows up to 2: upgrade it");
 }
 
 #[test]
@@ -315,7 +319,7 @@ fn a_placement_stored_without_initial_voters_began_with_its_replicas() {
     assert_eq!(stored, include_str!("tests/stored_placement.json").trim_end());
 }
 
-/// How many tablets each node is the preferred leader of.
+/// The number of tablets of which each node is the preferred leader.
 fn leaders(catalog: &Catalog) -> BTreeMap<NodeId, usize> {
     let mut leaders: BTreeMap<NodeId, usize> = catalog.nodes().map(|node| (node.id, 0)).collect();
     for (_, placement) in catalog.tablets() {
@@ -407,7 +411,7 @@ fn keys_that_are_no_catalogs_are_refused() {
     assert_eq!(Catalog::load(Vec::<(&str, &str)>::new()).unwrap(), Catalog::default());
 }
 
-/// A user-defined type with so many others within each other.
+/// A chain of this many nested user-defined types.
 fn chain(levels: usize) -> UserType {
     let of = |at: usize, field| UserType {
         keyspace: "ks".to_owned(),
@@ -423,12 +427,13 @@ fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
         cluster_id: Uuid::from_u128(1),
         name: "c".to_owned(),
         replication_factor: 1,
+        requires_login: None,
     });
     let mut stored: BTreeMap<Vec<u8>, Vec<u8>> =
         first.puts_since(&Catalog::default()).into_iter().map(|(key, value)| (key, value.unwrap())).collect();
     let keyspace = serde_json::to_vec(&keyspace_of("ks", BTreeMap::new())).unwrap();
     stored.insert(b"keyspace/ks".to_vec(), keyspace);
-    // As earlier versions stored what `ALTER TYPE` had joined.
+    // The form in which earlier versions stored a type that `ALTER TYPE` had extended.
     let deep = serde_json::to_vec(&chain(60)).unwrap();
     assert!(serde_json::from_slice::<UserType>(&deep).is_err() && is_too_deep(&deep));
     stored.insert(b"type/ks/t59".to_vec(), deep);
@@ -448,7 +453,7 @@ fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
 fn commands_of_a_newer_format_are_told_apart_from_garbage() {
     let command = Command::DropKeyspace { name: "a".to_owned(), if_exists: true };
     assert_eq!(Command::decode(&command.encode()).unwrap(), command);
-    let newer = br#"{"v":2,"command":{"kind":"balance"}}"#;
-    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 2 }));
+    let newer = br#"{"v":3,"command":{"kind":"balance"}}"#;
+    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 3 }));
     assert!(matches!(Command::decode(b"rubbish"), Err(EncodedCommandError::Malformed(_))));
 }

@@ -257,7 +257,7 @@ impl<W: Work> Routing<W> {
 
     /// A request's node has ended without an answer: its outcome is unknown.
     pub fn lost(sent: Sent<W>) -> Step<W> {
-        Step::TimedOut(sent.into_work(), KvError::Timeout(Waited::default()))
+        Step::TimedOut(sent.into_work(), KvError::Timeout(Waited::ended()))
     }
 
     /// Ends parked requests whose deadline has passed.

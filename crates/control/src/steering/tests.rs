@@ -186,3 +186,27 @@ fn what_two_nodes_decide_on_the_same_state_is_carried_out_once() {
     }
     assert_eq!(placements(&world.catalog), once);
 }
+
+/// The first look at a cluster of an earlier version, whose nodes ask for logins or do not.
+fn decided(settings: [bool; 3]) -> Vec<Command> {
+    let mut world = World::new(3);
+    world.lead_long_enough();
+    world.report();
+    for (requires_login, node) in settings.into_iter().zip(1..) {
+        let report = Report { requires_login: Some(requires_login), ..Report::default() };
+        world.steering.learn(NodeId(node), report, world.now_ns);
+    }
+    let mut proposed = Vec::new();
+    for _ in 0..2 * Timing::default().idle_ticks {
+        let task = world.tick();
+        proposed.extend(world.run(task));
+    }
+    proposed.into_iter().filter(|command| matches!(command, Command::RequireLogin { .. })).collect()
+}
+
+#[test]
+fn a_cluster_of_an_earlier_version_decides_once_whether_clients_log_in() {
+    let decision = |required| vec![Command::RequireLogin { required, if_undecided: true }];
+    assert_eq!(decided([false, false, false]), decision(false));
+    assert_eq!(decided([false, false, true]), decision(true));
+}

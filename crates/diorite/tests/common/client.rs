@@ -22,23 +22,47 @@ const VERSION: Version = Version::V4;
 
 impl Client {
     pub fn connect(address: &str) -> io::Result<Self> {
-        Self::connect_within(address, Duration::from_secs(60))
+        Self::connect_within(address, Duration::from_secs(180))
     }
 
     /// Connects; neither this nor any later read or write waits longer than `timeout`.
     pub fn connect_within(address: &str, timeout: Duration) -> io::Result<Self> {
+        let (client, answer) = Self::begin(address, timeout)?;
+        match answer {
+            ClientResponse::Ready => Ok(client),
+            other => Err(io::Error::other(format!("STARTUP was answered {other:?}"))),
+        }
+    }
+
+    /// Connects to a node that asks for a password, and does not give it yet.
+    pub fn guest(address: &str) -> io::Result<Self> {
+        let (client, answer) = Self::begin(address, Duration::from_secs(60))?;
+        match answer {
+            ClientResponse::Authenticate(_) => Ok(client),
+            other => Err(io::Error::other(format!("STARTUP was answered {other:?}"))),
+        }
+    }
+
+    /// Connects and logs in.
+    pub fn log_in(address: &str, user: &str, password: &str) -> io::Result<Self> {
+        let mut client = Self::guest(address)?;
+        match client.call(&ClientRequest::AuthResponse(Some(format!("\0{user}\0{password}").as_bytes())))? {
+            ClientResponse::AuthSuccess(_) => Ok(client),
+            other => Err(io::Error::other(format!("the password was answered {other:?}"))),
+        }
+    }
+
+    /// The answer to STARTUP.
+    fn begin(address: &str, timeout: Duration) -> io::Result<(Self, ClientResponse)> {
         let address: SocketAddr = format!("{address}:9042").parse().map_err(io::Error::other)?;
         let stream = TcpStream::connect_timeout(&address, timeout)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(timeout))?;
         stream.set_write_timeout(Some(timeout))?;
         let mut client = Self { stream, inbound: Inbound::new(Role::Client), out: Vec::new() };
-        match client.call(&ClientRequest::Startup(&[("CQL_VERSION", "3.0.0")]))? {
-            ClientResponse::Ready => {}
-            other => return Err(io::Error::other(format!("STARTUP was answered {other:?}"))),
-        }
+        let answer = client.call(&ClientRequest::Startup(&[("CQL_VERSION", "3.0.0")]))?;
         client.inbound.start(VERSION, None);
-        Ok(client)
+        Ok((client, answer))
     }
 
     /// Queues a request; [`Self::flush`] sends it.

@@ -139,7 +139,7 @@ fn what_was_not_synced_is_gone_and_a_sync_hangs_while_the_medium_is_frozen() {
     assert!(ends.recv_timeout(Duration::from_millis(300)).is_err(), "the sync hangs");
     disk.copy(&frozen, &copy);
     drop(frozen);
-    ends.recv_timeout(Duration::from_secs(60)).expect("the sync goes on");
+    ends.recv_timeout(Duration::from_secs(180)).expect("the sync goes on");
     syncing.join().unwrap();
     assert_eq!(std::fs::read(disk.path().join("synced")).unwrap(), b"synced, not synced");
     disk.restore(&copy);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long anything is waited for before the test gives up. Not a measurement.
-pub const TIMEOUT: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// An address that no other test uses: 127.0.0.0/8 is all loopback.
 pub fn fresh_address() -> String {

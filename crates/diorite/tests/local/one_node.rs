@@ -1,6 +1,7 @@
 //! A cluster of one node: every command of `diorite local`, and what it refuses.
 
 use crate::client::{Client, count, make_table};
+use crate::server::wait_for;
 use crate::{Local, process_exists};
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -51,7 +52,7 @@ fn a_paused_node_is_seen_as_such_and_goes_on() {
     local.run(&["pause", "1"]);
     assert_eq!(local.node(1).1, "paused");
     local.run(&["resume", "1"]);
-    assert_eq!(local.node(1).1, "ready");
+    wait_for("the node goes on", || local.node(1).1 == "ready");
     local.run(&["pause", "1"]);
     assert_eq!(local.run(&["stop", "1"]), "node 1 is stopped\n", "a paused node can be stopped");
 }

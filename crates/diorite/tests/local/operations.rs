@@ -282,7 +282,7 @@ fn what_would_cost_a_quorum_is_refused_and_says_why() {
     assert!(refusal(&local, 1, &["drain", "9"]).contains("there is no node"));
     assert!(refusal(&local, 1, &["set-rate", "0"]).contains("pause balancing"));
     assert!(admin(&local, 3, &["set-rate", "50MB/s"]).contains("47.7 MiB/s"));
-    assert!(admin(&local, 2, &["pause", "balancing"]).contains("until it is resumed"));
+    assert!(admin(&local, 2, &["pause", "balancing"]).contains("until balancing is resumed"));
     assert_eq!(ask(&local, 1, "status").unwrap()["balancer"]["state"], "paused");
     admin(&local, 2, &["resume", "balancing"]);
     admin(&local, 2, &["move-leaders", "1"]);

@@ -6,7 +6,7 @@ use diorite_cql::protocol::client::ClientResponse;
 use std::time::{Duration, Instant};
 
 /// How long anything is waited for before the test gives up. Not a measurement.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 const CREATE_KEYSPACE: &str =
     "CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}";

@@ -15,12 +15,14 @@ mod disk_moves;
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod disks;
 mod failing_disk;
+mod files;
 mod filled_disk;
 mod guard;
 mod hostile;
 mod http;
 mod joining;
 mod kill;
+mod logins;
 mod meddler;
 mod memory;
 mod metrics;

@@ -170,7 +170,7 @@ fn a_stranger_is_told_nothing_and_a_node_without_a_certificate_does_not_join() {
         said
     };
     let said = join(&[]);
-    assert!(said.contains("no diorite node, or expects a certificate"), "{said}");
+    assert!(said.contains("or the node expects a certificate"), "{said}");
     let other = Authority::new();
     let said = join(&["--certs", &other.node(&addresses[1])]);
     assert!(said.contains("UnknownIssuer"), "{said}");

@@ -29,7 +29,7 @@ const TABLE: &str = "CREATE TABLE IF NOT EXISTS parts.counters (k bigint PRIMARY
 const KEYS: u64 = 120;
 
 /// Longer than a request may take.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 fn ask(cluster: &Cluster, path: &str) -> Value {
     let mut answer = None;

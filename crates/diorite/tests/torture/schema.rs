@@ -23,7 +23,7 @@ const KEYSPACE: &str =
 const CHANGES: u64 = 12;
 
 /// A change may take as long as nodes wait for each other.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// What a client knows about a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

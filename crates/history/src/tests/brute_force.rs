@@ -1,5 +1,5 @@
-//! The definition of linearizability, by brute force: every order of every choice of the unknown operations. The
-//! checker is compared with it on many small random histories of all kinds, most of them impossible.
+//! The definition of linearizability, by brute force: every order of every choice of the operations with unknown
+//! outcomes. The checker is compared with it on many small random histories of all kinds, most of them impossible.
 
 use super::generated::Shape;
 use crate::operation::{Action, Operation, Value};
@@ -17,7 +17,7 @@ fn try_orders(operations: &[Operation], done: u32, state: Value) -> bool {
     if !(0..operations.len()).any(required) {
         return true;
     }
-    // The first end bounds the next operation.
+    // The first end limits which operation may come next.
     let bound =
         (0..operations.len()).filter(|&place| required(place)).filter_map(|place| operations[place].end_ns).min();
     (0..operations.len()).filter(|&place| is_open(place)).any(|place| {
@@ -38,7 +38,7 @@ fn after(state: Value, operation: &Operation) -> Option<Value> {
     }
 }
 
-/// Operations with random intervals and answers. With few values, many are written by several.
+/// Operations with random intervals and answers. If there are few values, several operations write each of them.
 fn random_history(random: &mut SplitMix64, shape: &Shape) -> Vec<Operation> {
     let length = 1 + random.below(shape.operations) as usize;
     let mut operations = Vec::new();

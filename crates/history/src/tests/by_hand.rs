@@ -1,4 +1,4 @@
-//! Histories made by hand, each with the verdict that a person gives.
+//! Histories made by hand, with known verdicts.
 
 use crate::operation::{Action, Operation, Value};
 use crate::{Insert, Violation, check_acknowledged, check_counter, check_linearizable, check_linearizable_within};
@@ -97,7 +97,7 @@ fn of_two_swaps_of_one_value_only_one_applies() {
 
 #[test]
 fn an_unknown_swap_that_was_seen_has_seen_its_own_value() {
-    // 3 came from 2, and 2 from 1, so 1 was over before client 4 read it.
+    // 3 came from 2, and 2 from 1, so the value 1 was replaced before client 4 read it.
     let chain = [op(1, 0, 10, write(1)), op(1, 20, None, swap(1, 2, None)), op(2, 21, None, swap(2, 3, None))];
     let seen = [chain[0], chain[1], chain[2], op(3, 30, 40, read(3))];
     assert_eq!(check_linearizable(&seen), Ok(()));
@@ -140,7 +140,7 @@ fn keys_do_not_mix_and_touching_intervals_overlap() {
 
 #[test]
 fn what_the_budget_does_not_reach_is_undecided_and_not_passed() {
-    // The order of the writes is open: values that are written twice allow all orders.
+    // The order of the writes is not determined: values that are written twice allow all orders.
     let mut history: Vec<Operation> = (0..20).map(|n| op(n, 0, 100, write(u64::from(n) / 2))).collect();
     history.push(op(50, 200, 210, read(3)));
     assert_eq!(check_linearizable_within(&history, 0), Err(Violation::Undecided { key: 7, budget: 0 }));

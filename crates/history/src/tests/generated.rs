@@ -1,5 +1,6 @@
-//! Histories made by a real register: each operation takes effect at one moment within its interval, some answers are lost, some
-//! operations too. Always accepted. Then one answer is changed, and the verdict is compared with brute force.
+//! Histories of a real register: each operation takes effect at one moment within its interval, some answers are lost,
+//! some operations too. These histories are always accepted. Then one answer is changed, and the verdict is compared
+//! with brute force.
 
 use super::brute_force::has_order;
 use crate::operation::{Action, Operation, Value};
@@ -16,7 +17,7 @@ pub struct Shape {
     pub is_unique: bool,
 }
 
-/// How a simulated cluster and its clients behave.
+/// The behaviour of a simulated cluster and its clients.
 pub struct Life {
     pub keys: u64,
     pub clients: u64,
@@ -69,7 +70,7 @@ fn plan(random: &mut SplitMix64, life: &Life) -> Vec<Planned> {
     planned
 }
 
-/// Applies the operations in the order of their moments.
+/// Applies the operations in the order of these moments.
 pub fn live(random: &mut SplitMix64, life: &Life) -> Vec<Operation> {
     let mut planned = plan(random, life);
     planned.sort_by_key(|plan| plan.effect_ns);

@@ -5,7 +5,7 @@ use diorite_control::follower::ClientNotice;
 use diorite_cql::protocol::event::{SchemaChangeType, TopologyChangeType};
 use diorite_cql::protocol::{Event, SchemaChange, SchemaTarget};
 
-/// A notice as clients get it.
+/// Converts a notice to the event that clients receive.
 pub(super) fn event(notice: ClientNotice) -> Event {
     match notice {
         ClientNotice::Joined(address) => Event::Topology { change: TopologyChangeType::NewNode, address },

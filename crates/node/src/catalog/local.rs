@@ -6,7 +6,7 @@ use diorite_control::replicas::{Replicas, SplitEntry};
 use diorite_replica::{CLOSED, Leadership, Store};
 use std::collections::BTreeSet;
 
-/// The replicas of a node's store. Some answers wait for the store's threads.
+/// The replicas of a node's store. Some of the methods wait for the store's threads.
 pub(crate) struct LocalReplicas<'a> {
     node: NodeId,
     store: &'a Store,

@@ -28,7 +28,7 @@ impl CatalogFollower {
     /// Notifies clients that a node is up or down.
     fn tell_status(&self, node: NodeId, is_up: bool) {
         let Some(address) = cql_address(&self.served.load(), node) else { return };
-        tracing::info!(event = "node", %node, %address, is_up, "clients are told of a node's status");
+        tracing::info!(event = "node", %node, %address, is_up, "clients are notified of a node's status");
         self.notify(Event::Status { is_up, address });
     }
 }

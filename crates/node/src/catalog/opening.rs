@@ -13,12 +13,12 @@ use diorite_storage::{ScanRange, TableOptions, UNKNOWN_GRACE_S, Values};
 use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
-/// Members, as the store has them.
+/// Converts members to the store's type.
 pub(super) fn members(Wanted { voters, learners }: Wanted) -> Members {
     Members { voters, learners }
 }
 
-/// A split, as the store has it.
+/// Converts a split to the store's type.
 pub(super) fn split_at(split: &CatalogSplit) -> Split {
     let mut boundary = Vec::new();
     push_token_start(split.at, &mut boundary);
@@ -28,8 +28,8 @@ pub(super) fn split_at(split: &CatalogSplit) -> Split {
 /// The newest snapshot of the evaluator in use.
 pub(super) type Current = Arc<ArcSwap<CatalogEvaluator>>;
 
-/// How the catalog's replica is opened. Its evaluator wakes `wake` with every change, and becomes `current` once it has
-/// loaded the stored catalog, not before, as the replica may fail to open.
+/// How the catalog's replica is opened. Its evaluator wakes `wake` with every change. It becomes `current` only after
+/// it has loaded the stored catalog, since the replica may fail to open.
 pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted, current: Current) -> OpenTablet {
     let woken = wake.clone();
     let listener = move |_: &Arc<Catalog>| {
@@ -48,7 +48,7 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted, current: Curren
         for (key, _) in entries.iter().filter(|(_, value)| is_too_deep(value)) {
             tracing::warn!(
                 object = %String::from_utf8_lossy(key),
-                "a definition of an earlier version has more types within each other than can be served: the innermost are read as blob"
+                "a definition of an earlier version nests types more deeply than is supported: the innermost types are read as blob"
             );
         }
         if !entries.is_empty() {
@@ -62,7 +62,7 @@ pub(super) fn open_catalog(wake: SyncSender<()>, wanted: Wanted, current: Curren
     OpenTablet {
         tablet: CATALOG_TABLET,
         evaluator: evaluator as Arc<dyn Evaluator>,
-        // Its objects are only ever replaced.
+        // The catalog's objects are overwritten and need no tombstones.
         gc_grace_s: UNKNOWN_GRACE_S,
         initial_voters: CATALOG_INITIAL_VOTERS.to_vec(),
         members: members(wanted),

@@ -19,12 +19,13 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, reload};
 
-/// The log engine reports the zeros behind the last record of a crashed log as a broken batch: expected, and not an operator's concern.
+/// Directives that always apply. The log engine reports the zeros behind the last record of a crashed log as a broken
+/// batch: this is expected, and no operator's concern.
 const ALWAYS: &str = "raft_engine=error";
 /// The level if the given directives are invalid.
 const DEFAULT_LEVELS: &str = "info";
 
-/// The process's logger, as far as it can be looked at and changed.
+/// The parts of the process's logger that operators may read and change.
 pub(crate) struct Logging {
     /// The newest lines.
     pub(crate) recent: Arc<Recent>,
@@ -38,10 +39,10 @@ pub(crate) struct Logging {
 /// Why the levels of the log were not changed.
 #[derive(Debug, Error)]
 pub(crate) enum LevelsError {
-    /// They cannot be read.
+    /// The directives cannot be parsed.
     #[error(transparent)]
     Unreadable(#[from] ParseError),
-    /// The process has another logger.
+    /// The process has a logger of another kind.
     #[error(transparent)]
     NotInstalled(#[from] reload::Error),
 }
@@ -89,7 +90,7 @@ impl Logging {
     /// Sets the directives from now on.
     pub(crate) fn set_levels(&self, levels: &str) -> Result<(), LevelsError> {
         let filter = filter_of(levels)?;
-        // One change at a time, so that the text matches the directives in force.
+        // One change at a time, so that the stored text matches the directives in force.
         let mut shown = self.levels.lock();
         self.filter.reload(filter)?;
         tracing::info!(levels, before = %*shown, "log levels were changed");

@@ -18,14 +18,14 @@ use tracing_subscriber::layer::Context;
 
 const MAX_LINES: usize = 5_000;
 const MAX_BYTES: usize = 2 << 20;
-/// Of one message, or of the value of one field.
+/// The longest text that is kept of a message, or of the value of a field.
 const MAX_TEXT_BYTES: usize = 4 << 10;
-/// Lines that are shown if nothing else is asked for.
+/// Lines that an answer shows if the question names no number.
 const SHOWN: usize = 500;
-/// About how many bytes a line takes beside its text.
+/// The estimated memory of a line beside its text, bytes.
 const LINE_BYTES: usize = 128;
 
-/// How grave a line is.
+/// The severity of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Level(tracing::Level);
 
@@ -41,7 +41,7 @@ impl Level {
     }
 }
 
-/// A text that is no level.
+/// A text that names no level.
 #[derive(Debug, Error)]
 #[error("'{0}' is not a level: error, warn, info, debug or trace")]
 pub(crate) struct UnknownLevel(String);
@@ -94,7 +94,7 @@ struct Lines {
     bytes: usize,
 }
 
-/// See the top of this module.
+/// The newest lines.
 pub(crate) struct Recent {
     lines: Mutex<Lines>,
     clock: SystemClock,
@@ -115,16 +115,16 @@ impl Recent {
         }
     }
 
-    /// Bytes that the lines take, about.
+    /// The estimated memory of the lines, bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lines.lock().bytes
     }
 
-    /// The last `limit` lines that are at least as grave as `level`, oldest first.
+    /// The last `limit` lines whose severity is at least `level`, oldest first.
     pub(crate) fn last(&self, level: Level, limit: Option<usize>) -> Value {
         let limit = limit.unwrap_or(SHOWN).min(MAX_LINES);
         let kept = self.lines.lock();
-        // Graver is less.
+        // A more severe level compares as less.
         let wanted = kept.lines.iter().rev().filter(|line| line.level <= level).take(limit);
         let mut lines: Vec<Value> = wanted.map(Line::to_json).collect();
         lines.reverse();
@@ -132,7 +132,7 @@ impl Recent {
     }
 }
 
-/// Keeps the lines that the log consists of.
+/// Keeps each event that the logger accepts.
 pub(super) struct Keep(pub(super) Arc<Recent>);
 
 impl<S: Subscriber> Layer<S> for Keep {
@@ -165,7 +165,7 @@ impl Found {
         }
         match field.name() {
             "message" => self.message = value,
-            // Fields of records that other crates log through `log`.
+            // Metadata of records that other crates log through `log`.
             name if name.starts_with("log.") => {}
             name => self.fields.push((name, value)),
         }

@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Lines that are written in a second at most.
+/// The most lines that are written in a second.
 const PER_SECOND: u64 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
-/// The threshold that nothing reaches.
+/// The threshold while the log of slow requests is off.
 const OFF: u64 = u64::MAX;
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub(crate) struct SlowQueries {
 
 /// A request that was slow.
 pub(crate) struct SlowQuery<'a> {
-    /// Without values.
+    /// The statement without its values.
     pub(crate) statement: &'a str,
     pub(crate) keyspace: Option<&'a str>,
     pub(crate) operation: &'static str,
@@ -40,7 +40,7 @@ pub(crate) struct SlowQuery<'a> {
 }
 
 impl SlowQueries {
-    /// With this threshold, milliseconds; `None`: off.
+    /// `threshold_ms` is in milliseconds; `None` turns the log off.
     pub(crate) fn new(threshold_ms: Option<u64>) -> Self {
         let slow = Self { threshold_ns: AtomicU64::new(OFF), window: Mutex::default() };
         slow.set_threshold_ms(threshold_ms);
@@ -52,7 +52,7 @@ impl SlowQueries {
         Some(self.threshold_ns.load(Ordering::Relaxed)).filter(|threshold| *threshold != OFF).map(|ns| ns / 1_000_000)
     }
 
-    /// Sets it; none: never.
+    /// Sets the threshold, milliseconds; `None` turns the log off.
     pub(crate) fn set_threshold_ms(&self, threshold_ms: Option<u64>) {
         let threshold_ns = threshold_ms.map_or(OFF, |milliseconds| milliseconds.saturating_mul(1_000_000));
         self.threshold_ns.store(threshold_ns, Ordering::Relaxed);
@@ -81,7 +81,7 @@ impl SlowQueries {
         );
     }
 
-    /// Whether one more line may be written now, and how many were passed over since the last.
+    /// If one more line may be written now: how many were left out since the last line.
     fn admit(&self, now_ns: u64) -> Option<u64> {
         let mut window = self.window.lock();
         if now_ns.saturating_sub(window.since_ns) >= SECOND_NS {

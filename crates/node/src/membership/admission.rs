@@ -1,5 +1,5 @@
-//! The answers of the other members that this node dials, for all that wait for them;
-//! [`diorite_control::membership::Admission`] decides on them.
+//! Collects the answers of the members that this node dials, and wakes the tasks that wait for them;
+//! [`diorite_control::membership::Admission`] decides on the answers.
 
 use crate::error::StartError;
 use diorite_base::NodeId;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::io;
 use tokio::sync::{Notify, watch};
 
-/// A refusal, as the transport has it.
+/// A refusal in the transport's type.
 #[derive(Clone, Debug, PartialEq)]
 struct Said(Refusal);
 
@@ -60,12 +60,13 @@ impl Admission {
         }
     }
 
-    /// Whether this node may go on; from here on it does not wait for more before it stops.
+    /// Whether this node may run. Call it after [`Self::have_answered`]: from then on a refusal stops the node without
+    /// waiting for other members.
     pub(crate) fn verdict(&self) -> Result<(), StartError> {
         self.decision.lock().verdict().map_or(Ok(()), |why| Err(stopped(why)))
     }
 
-    /// Waits until this node may not go on.
+    /// Waits until a refusal stops this node.
     pub(crate) async fn refused(&self) -> StartError {
         let mut changes = self.changes.subscribe();
         loop {
@@ -83,7 +84,7 @@ impl Admission {
         self.decision.lock().met()
     }
 
-    /// Waits until one more has admitted it.
+    /// Waits until one more node has admitted this one.
     pub(crate) async fn someone_new(&self) {
         self.new_face.notified().await;
     }

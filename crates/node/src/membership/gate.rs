@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a newcomer's registration is tried; less than the node waits, and than the transport does for an answer.
+/// How long the registration of a new node is tried. The new node, and the transport, wait longer for the answer.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Dispatches frames to their receivers.
@@ -42,14 +42,14 @@ impl Receiver for Inbox {
     }
 }
 
-/// Decides by the catalog.
+/// Admits nodes that are in the catalog, and answers the questions of others.
 #[derive(Clone)]
 pub(crate) struct Gatekeeper {
     pub(crate) node: NodeId,
     pub(crate) store: Arc<Store>,
     pub(crate) catalog: Arc<CatalogFollower>,
     pub(crate) router: Arc<Router>,
-    /// Of the processes of the other nodes that have connected last.
+    /// The incarnations of the other nodes' processes that connected last.
     pub(crate) incarnations: Arc<Incarnations>,
 }
 
@@ -61,9 +61,8 @@ impl Gate for Gatekeeper {
     fn answer(&self, asker: Asker, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
         let gatekeeper = self.clone();
         async move {
-            let question = Question::decode(&question).map_err(|error| {
-                Refusal::new(RefusalKind::Other, format!("it does not understand the question: {error}"))
-            })?;
+            let question = Question::decode(&question)
+                .map_err(|error| Refusal::new(RefusalKind::Other, format!("the question cannot be read: {error}")))?;
             let answer = match question {
                 Question::Join { node, replication_factor, program } => {
                     tracing::info!(from = %asker.address, host = %node.host_id, program, "a node asks to join");
@@ -84,7 +83,7 @@ impl Gate for Gatekeeper {
     }
 }
 
-/// A refusal, as the transport has it.
+/// A refusal in the transport's type.
 fn refusal(membership::Refusal { kind, reason }: membership::Refusal) -> Refusal {
     let kind = match kind {
         membership::RefusalKind::Cluster => RefusalKind::Cluster,
@@ -110,9 +109,9 @@ fn not_yet(why: impl std::fmt::Display) -> Refusal {
 }
 
 impl Gatekeeper {
-    /// The guard of a node reports that a life of the node has ended, with the key as its proof: with the number of the
-    /// life it hashes to the incarnation in the handshakes of the process that connected last. Support is given to a
-    /// life, as its heartbeats name it, so a notice that is late or comes twice changes nothing.
+    /// Handles the notice of a node's guard that a life of the node has ended. `key` is the proof: hashed with the
+    /// life, it must give the incarnation in the handshakes of the process that connected last. Support is given to one
+    /// life, so a notice that is late or repeated changes nothing.
     fn note_end(&self, node: NodeId, life: u64, key: &LifeKey) {
         if self.incarnations.of(node) == Some(key.incarnation(life)) && self.store.node_ended(node, life) {
             tracing::warn!(event = "node", %node, "the guard of a node reports that the node's process has ended");

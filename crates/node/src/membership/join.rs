@@ -1,6 +1,7 @@
 //! Asking to join: the questions of nodes that are not members yet, and their answers, as JSON.
 //!
-//! Always true: asking twice makes one member, as the host id is kept in the data directory from before the first question.
+//! Always true: asking twice makes one member, as the host id is stored in the data directory before the first
+//! question.
 
 use super::address::resolve;
 use crate::config::NodeAddress;
@@ -17,7 +18,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How long a cluster is looked for.
+/// How long a node tries to join a cluster.
 pub(crate) const JOIN_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long one node may take to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -35,18 +36,18 @@ pub(super) enum Question {
         /// The version of the program that asks.
         program: String,
     },
-    /// The members' addresses, asked for by a member.
+    /// To be given the members' addresses. Asked by a member.
     Whereabouts {
-        /// The cluster meant.
+        /// The cluster that the asking node is a member of.
         cluster: Uuid,
     },
-    /// Nothing: the guard of a node reports that the node's process has ended.
+    /// No question: the guard of a node reports that the node's process has ended.
     Ended {
         /// The node.
         node: NodeId,
         /// The life, by the number in its heartbeats.
         life: u64,
-        /// The secret that proves it.
+        /// The key that proves it.
         key: LifeKey,
     },
 }
@@ -68,9 +69,9 @@ pub(super) struct Answer {
     pub(super) cluster: Uuid,
     /// The number of the newcomer.
     pub(super) node: Option<NodeId>,
-    /// The catalog version with this membership.
+    /// The version of the catalog from which on the node is a member.
     pub(super) version: u64,
-    /// Where the members are dialled.
+    /// The members' addresses.
     pub(super) members: Vec<(NodeId, SocketAddr)>,
 }
 
@@ -90,7 +91,7 @@ impl Answer {
     }
 }
 
-/// A new member.
+/// A node that has just become a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Joined {
     pub(crate) cluster: Uuid,
@@ -99,12 +100,12 @@ pub(crate) struct Joined {
 }
 
 impl Joined {
-    /// The catalog's version from which on the node is a member.
+    /// The version of the catalog from which on the node is a member.
     pub(super) fn version(&self) -> u64 {
         self.answer.version
     }
 
-    /// Where the members are dialled, the new one among them.
+    /// The members' addresses, the new one's among them.
     pub(super) fn members(&self) -> impl Iterator<Item = (NodeId, SocketAddr)> {
         self.answer.members.iter().copied()
     }
@@ -113,13 +114,13 @@ impl Joined {
 /// The node that asks.
 #[derive(Clone, Debug)]
 pub(crate) struct Applicant {
-    /// The local address of questions.
+    /// The local address of the connections for questions.
     pub(crate) bind: IpAddr,
-    /// Where this node itself is dialled: there is no use in asking there.
+    /// This node's own address, which is not asked.
     pub(crate) advertise: SocketAddr,
-    /// How far the wall clocks of two nodes may be apart.
+    /// How far the wall clocks of two nodes may differ.
     pub(crate) max_clock_skew: Duration,
-    /// How long a member without an answer is asked again.
+    /// How long members are asked again that do not answer.
     pub(crate) timeout: Duration,
     /// What it shows; `None` if traffic between nodes is open.
     pub(crate) tls: Option<Credentials>,
@@ -127,9 +128,9 @@ pub(crate) struct Applicant {
 
 /// Why an attempt did not lead to an answer.
 enum Failure {
-    /// A retry cannot help.
+    /// Another attempt cannot succeed.
     Final(String),
-    /// It may be later.
+    /// Another attempt may succeed.
     Passing(String),
 }
 
@@ -154,7 +155,7 @@ impl Applicant {
         }
     }
 
-    /// Where the members are, by a node that the operator has named; empty if it does not answer in time.
+    /// Asks a node that the operator has named for the members' addresses; empty if it does not answer in time.
     pub(super) async fn whereabouts(
         &self,
         seed: &NodeAddress,
@@ -172,7 +173,7 @@ impl Applicant {
     }
 }
 
-/// Makes `node` a member of the cluster of whichever of `seeds` answers first.
+/// Makes `node` a member of the cluster of the first of `seeds` that answers.
 pub(crate) async fn join(
     applicant: &Applicant,
     seeds: &[NodeAddress],

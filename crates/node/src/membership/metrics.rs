@@ -10,7 +10,7 @@ use prometheus_client::registry::Unit;
 use std::fmt;
 use std::sync::Arc;
 
-/// Per node and lane.
+/// The metrics of each node and lane.
 pub(crate) struct LaneMetrics(pub(crate) Arc<TcpTransport>);
 
 impl fmt::Debug for LaneMetrics {

@@ -151,7 +151,8 @@ impl Membership {
         self.keep_in_touch(&joined.iter().flat_map(|joined| joined.members()).collect());
     }
 
-    /// Keeps in contact with the members, as far as they are known. `named`: the members named when this node joined.
+    /// Exchanges heartbeats with the known members, dials them, and names them to the guard. `named`: the members that
+    /// the answer to the question to join named.
     fn keep_in_touch(&self, named: &BTreeMap<NodeId, SocketAddr>) {
         let met = self.admission.met();
         let contacts = Contacts::new(self.node(), &self.catalog.current(), named, &met, Planted::default());
@@ -172,8 +173,8 @@ impl Membership {
         self.admission.verdict()
     }
 
-    /// Waits until a copy of the catalog that was lost with a disk is complete again. Until then it knows less than
-    /// this node's disks hold, and no action is taken on it.
+    /// Waits until a copy of the catalog that was lost with a disk is complete again. Until then the copy lacks what
+    /// this node's disks hold, and nothing must be done because of it.
     pub(crate) async fn whole(&self) -> Result<(), StartError> {
         let mut is_logged = false;
         loop {
@@ -194,16 +195,22 @@ impl Membership {
     }
 
     /// Founds the cluster, if this node is its first one and has not done so yet.
-    pub(crate) async fn found(&self, name: &str, replication_factor: Option<u32>) -> Result<(), StartError> {
+    pub(crate) async fn found(
+        &self,
+        name: &str,
+        replication_factor: Option<u32>,
+        requires_login: bool,
+    ) -> Result<(), StartError> {
         let command = Command::Bootstrap {
             cluster_id: self.identity.cluster,
             name: name.to_owned(),
             replication_factor: replication_factor.unwrap_or(1),
+            requires_login: Some(requires_login),
         };
         let writing = async {
             loop {
                 match self.write(&command).await {
-                    // The group of one is about to elect itself.
+                    // The group of one voter is about to elect its leader.
                     Err(KvError::Unavailable(_) | KvError::NotLeader { .. } | KvError::Timeout(_)) => {
                         pause(RETRY).await
                     }
@@ -225,7 +232,7 @@ impl Membership {
         let mut registering = tokio::spawn(async move { membership.register_until_done(command).await });
         match timeout(REGISTER_TIMEOUT, &mut registering).await {
             Ok(Ok(registered)) => registered,
-            // The operation ended: the node stops. Or it takes its time.
+            // Either the task has failed because the node stops, or it continues in the background.
             Ok(Err(_)) | Err(_) => Ok(()),
         }
     }
@@ -244,7 +251,7 @@ impl Membership {
         }
     }
 
-    /// Returns the catalog's version that includes the command; the inner error is for ever.
+    /// Returns the catalog's version that includes the command. The inner error is permanent.
     async fn write(&self, command: &Command) -> Result<Result<u64, StartError>, KvError> {
         let reply = self.router.write(CATALOG_TABLET, as_mutation(command)?).await?;
         match Outcome::decode(&reply) {
@@ -256,24 +263,24 @@ impl Membership {
     }
 
     /// A member that comes back is ready when its copy of the catalog includes everything that was acknowledged before.
-    pub(crate) async fn caught_up(&self) -> Result<(), StartError> {
+    pub(crate) async fn caught_up(&self) -> Result<Ready, StartError> {
         self.ready(Readiness::returning(self.clock.monotonic_ns(), Planted::default())).await
     }
 
-    /// A node that has just joined is ready when its copy of the catalog contains it, and the catalog's group has its
+    /// Waits until the catalog's copy of a node that has just joined contains the node, and the catalog's group has its
     /// wanted voters.
-    pub(crate) async fn joined(&self, joined: &Joined) -> Result<(), StartError> {
+    pub(crate) async fn joined(&self, joined: &Joined) -> Result<Ready, StartError> {
         self.ready(Readiness::joined(joined.version(), self.clock.monotonic_ns())).await
     }
 
-    async fn ready(&self, readiness: Readiness) -> Result<(), StartError> {
+    async fn ready(&self, readiness: Readiness) -> Result<Ready, StartError> {
         tokio::select! {
             ready = self.get_ready(readiness) => ready,
             refused = self.admission.refused() => Err(refused),
         }
     }
 
-    async fn get_ready(&self, mut readiness: Readiness) -> Result<(), StartError> {
+    async fn get_ready(&self, mut readiness: Readiness) -> Result<Ready, StartError> {
         // Usually changes nothing; the answer names the version that the catalog is at.
         let command = returning(self.node(), &self.description);
         let mut versions = self.catalog.versions();
@@ -282,7 +289,10 @@ impl Membership {
             let voters = self.store.voters(CATALOG_TABLET);
             let facts = Facts { now_ns: self.clock.monotonic_ns(), served: &served, newest: &newest, voters };
             match readiness.look(&facts) {
-                Step::Ready(how) => return self.is_ready(how),
+                Step::Ready(how) => {
+                    self.log_ready(how);
+                    return Ok(how);
+                }
                 Step::NoCopy => {
                     return Err(StartError::Join(format!(
                         "joined the cluster as node {}, but its catalog has not arrived within {} s: start again when the members are up",
@@ -291,7 +301,7 @@ impl Membership {
                     )));
                 }
                 Step::Ask => {
-                    // A leader that does not answer is waited for no longer than readiness waits for it.
+                    // Readiness waits no longer than this for the leader in any case.
                     let answer = timeout(READY_TIMEOUT, self.write(&command)).await;
                     let version = answer.ok().and_then(|written| {
                         written
@@ -307,7 +317,7 @@ impl Membership {
         }
     }
 
-    fn is_ready(&self, how: Ready) -> Result<(), StartError> {
+    fn log_ready(&self, how: Ready) {
         match how {
             Ready::Current => {}
             Ready::LeaderUnreachable => {
@@ -318,11 +328,10 @@ impl Membership {
                 tracing::warn!("not all nodes that are to vote in the catalog's group do so yet: serving nevertheless");
             }
         }
-        Ok(())
     }
 
-    /// Keeps heartbeats and the transport in line with the members in the catalog. Runs as long as the node, and alone:
-    /// of two concurrent updates the one with the older snapshot might come last.
+    /// Keeps heartbeats and the transport in line with the members in the catalog, as long as the node runs. Only one
+    /// task may do this: of two concurrent updates the one with the older snapshot could come last.
     pub(crate) async fn follow(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         loop {
@@ -334,7 +343,8 @@ impl Membership {
         }
     }
 
-    /// Asks the nodes named by `--join` where the members are now, for a member whose own knowledge may be old.
+    /// Asks the nodes named by `--join` for the members' current addresses, as the addresses that this member knows may
+    /// be old.
     pub(crate) async fn look_around(&self, applicant: Applicant, seeds: &[NodeAddress]) -> Result<(), StartError> {
         for seed in seeds {
             let members = applicant.whereabouts(seed, self.identity.cluster, self.clock.as_ref()).await?;

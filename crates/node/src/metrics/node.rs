@@ -6,7 +6,8 @@ use crate::observe::process;
 use prometheus_client::registry::Unit;
 use std::fmt;
 
-/// The process, under Prometheus' standard names. Separate from [`Source::cluster`], which needs other sources.
+/// Metrics of the process, under Prometheus' standard names. Separate from [`Source::cluster`], which needs other
+/// sources.
 pub(super) fn process(out: &mut Writer<'_, '_>) -> fmt::Result {
     let (bytes, seconds) = (Some(&Unit::Bytes), Unit::Seconds);
     if let Some(used) = process::cpu_seconds() {
@@ -35,7 +36,7 @@ pub(super) fn process(out: &mut Writer<'_, '_>) -> fmt::Result {
 }
 
 impl Source {
-    /// The cluster, on the node that leads the catalog, as of a few seconds ago.
+    /// Metrics of the cluster, on the node that leads the catalog, as of a few seconds ago.
     pub(super) fn cluster(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let help = "1 while requests are served, 0 while no leader of the catalog is known";
         out.gauge("ready", help, None, u64::from(self.operations.unready().is_none()))?;
@@ -78,7 +79,7 @@ impl Source {
         out.gauge("balancer_stuck", "The former name of diorite_balancer_stalled, for one release", None, stalled)
     }
 
-    /// The decisions of this node while it led the catalog.
+    /// The number of this node's decisions while it led the catalog.
     pub(super) fn balancer(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let decided = self.operations.decided();
         let decided: Vec<(&str, u64)> = decided.iter().map(|(reason, count)| (reason.as_str(), *count)).collect();

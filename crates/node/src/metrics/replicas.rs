@@ -27,7 +27,7 @@ impl Source {
         out.counter("memory_waits", "Times a store thread waited for a flush", None, read(&counters.memory_waits))
     }
 
-    /// Consensus: proposals, commits, leaders, and copies of replicas.
+    /// Metrics of consensus: proposals, commits, leaders, and copies of replicas.
     pub(super) fn raft(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
         let store = &self.shared.kv.store;
         let counters = store.counters();

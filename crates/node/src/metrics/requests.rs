@@ -38,11 +38,35 @@ impl Source {
         out.gauge("cql_prepared_statements", "Prepared statements", None, prepared)?;
         let refused = read(&counters.connections_refused);
         out.counter("cql_connections_refused", "Connections refused because of the limit", None, refused)?;
+        self.logins(out)?;
         let overloaded = read(&counters.overloaded);
         out.counter("cql_overloaded", "Requests refused because there was no memory for them", None, overloaded)?;
         let (waiting, refused) = self.shared.kv.store.queue_state();
         out.gauge("writes_queued", "Writes waiting for a store thread", None, waiting as u64)?;
         out.counter("writes_refused", "Writes refused because a queue was full", None, refused)
+    }
+
+    fn logins(&self, out: &mut Writer<'_, '_>) -> fmt::Result {
+        let access = &self.shared.access;
+        let counters = &access.passwords.counters;
+        let outcomes = [
+            ("accepted", counters.accepted.get()),
+            ("wrong", counters.wrong.get()),
+            ("forbidden", counters.forbidden.get()),
+            ("busy", counters.busy.get()),
+        ];
+        let help = "Logins by outcome: accepted (CQL only), wrong password or role, role that may not connect, and not checked because too many were wrong or wait";
+        out.counters("logins", help, None, "outcome", &outcomes)?;
+        if let Some(audit) = &access.passwords.audit {
+            let counters = audit.counters();
+            out.counter("audit_entries", "Entries of the audit log that were written", None, read(&counters.written))?;
+            let dropped = [("other", read(&counters.dropped)), ("refused", read(&counters.dropped_refused))];
+            let help = "Entries of the audit log that were dropped: failed logins and refused operations beyond their rate, others for want of space or because the log cannot be written";
+            out.counters("audit_dropped", help, None, "kind", &dropped)?;
+        }
+        let help =
+            "CQL connections that were ended because their role may not connect any more, or logins are required now";
+        out.counter("cql_connections_ended", help, None, access.entrance.ended())
     }
 
     pub(super) fn routing(&self, out: &mut Writer<'_, '_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! Where the metrics are read from.
+//! The sources of the metrics.
 
 use super::tables::Shown;
 use crate::operate::Operations;

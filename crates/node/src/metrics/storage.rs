@@ -96,7 +96,7 @@ impl Source {
         out.counter("background_errors", "Errors of flushes and compactions", None, read(&counters.background_errors))
     }
 
-    /// Read, write and space amplification.
+    /// Metrics of read, write and space amplification.
     pub(super) fn amplification(&self, out: &mut Writer<'_, '_>, files_bytes: u64, live_bytes: u64) -> fmt::Result {
         let storage = self.shared.kv.store.shared();
         let ticker = |ticker| storage.ticker(ticker);

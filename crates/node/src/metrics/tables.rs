@@ -1,8 +1,8 @@
 //! Load and size of tablets, by table.
 //!
-//! Always true: at most [`SHOWN`] tables have lines of their own, the oldest, so that a table keeps its lines as long
-//! as it lives; all others share one, with empty labels. A counter never falls, although tablets, whose counts begin
-//! when they are opened, come and go.
+//! Always true: at most [`SHOWN`] tables have lines of their own, the oldest ones, so that a table keeps its lines as
+//! long as it exists; all others share one line, with empty labels. A counter never falls, although tablets come and go
+//! and their counts begin when they are opened.
 
 use super::writer::Writer;
 use ahash::AHashMap;
@@ -16,10 +16,10 @@ use std::sync::Arc;
 
 /// Tables with lines of their own.
 const SHOWN: usize = 200;
-/// Stands for the tables without lines of their own.
+/// The id under which tables without lines of their own are summed.
 const OTHERS: TableId = TableId(u64::MAX);
 
-/// A sum over things that come and go, corrected so that it never falls.
+/// A sum of counts that may disappear, corrected so that it never falls.
 #[derive(Default)]
 struct Monotonic {
     gone: u64,
@@ -28,14 +28,14 @@ struct Monotonic {
 
 impl Monotonic {
     fn next(&mut self, sum: u64) -> u64 {
-        // Something is gone that had contributed at least this much.
+        // A count has disappeared that was at least this large.
         self.gone += self.last.saturating_sub(sum);
         self.last = sum;
         self.gone + sum
     }
 }
 
-/// The values shown last.
+/// The values shown by the last scrape.
 #[derive(Default)]
 pub(super) struct Shown {
     by_table: BTreeMap<TableId, [Monotonic; 2]>,
@@ -51,7 +51,7 @@ struct Sums {
     bytes: u64,
 }
 
-/// Sums that are being made.
+/// The sums of one scrape.
 pub(super) struct Tables {
     catalog: Arc<Catalog>,
     shown: AHashMap<TableId, (String, String)>,

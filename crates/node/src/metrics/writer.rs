@@ -1,7 +1,7 @@
 //! Writes metrics one by one.
 //!
-//! Always true: names begin with `diorite_` unless Prometheus has a name for it; counters end with `_total` and all units are Prometheus' base units, which
-//! the encoder sees to.
+//! Always true: names begin with `diorite_` unless Prometheus has a name for the metric. The encoder appends `_total`
+//! to counters, and the units, which are Prometheus' base units.
 
 use diorite_base::measure::Distribution;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
@@ -11,14 +11,14 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 use std::fmt;
 
-/// Buckets of histograms are at the powers of two from 2^4 = 16 µs to 2^24 µs, which is 16.8 s.
+/// The buckets of histograms end at the powers of two from 2^4 = 16 µs to 2^24 µs, which is 16.8 s.
 const FIRST_POWER: u32 = 4;
 const LAST_POWER: u32 = 24;
 
 /// Labels and a value.
 type Labelled<'a, V> = (&'a [(&'a str, &'a str)], V);
 
-/// See the top of this module.
+/// Writes metrics to the encoder.
 pub(super) struct Writer<'w, 'e> {
     encoder: &'w mut DescriptorEncoder<'e>,
 }
@@ -80,7 +80,7 @@ impl<'w, 'e> Writer<'w, 'e> {
         Ok(())
     }
 
-    /// With several labels.
+    /// Writes a metric with several labels.
     pub(super) fn family<'a>(
         &mut self,
         (name, help, unit, kind): (&str, &str, Option<&Unit>, MetricType),
@@ -122,7 +122,7 @@ fn encode(mut metric: MetricEncoder<'_>, times: &Distribution) -> fmt::Result {
     let powers = times.by_powers(FIRST_POWER, LAST_POWER);
     let buckets: Vec<(f64, u64)> =
         powers.iter().map(|(bound, count)| (bound.unwrap_or(f64::INFINITY), *count)).collect();
-    // The sum of the buckets, so that they are consistent even during a concurrent write.
+    // The sum of the buckets, so that count and buckets agree even during a concurrent write.
     let count = buckets.iter().map(|(_, count)| count).sum();
     metric.encode_histogram::<NoLabelSet>(times.sum_seconds(), count, &buckets, None)
 }

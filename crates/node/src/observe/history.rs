@@ -1,7 +1,8 @@
 //! The last hour of the node, in steps of five seconds.
 //!
 //! Always true: memory is fixed; steps are at multiples of five seconds of Unix time, so that those of different nodes
-//! coincide; a missed step, or an unknown value, is absent. Left out: keeping it over a restart (Prometheus does).
+//! coincide; a missed step, or an unknown value, is absent. Left out: keeping the history over a restart (Prometheus
+//! does).
 
 use diorite_admin::api::Activity;
 use parking_lot::Mutex;
@@ -22,7 +23,7 @@ macro_rules! series {
         }
 
         impl Point {
-            /// Nothing is known.
+            /// A point without any value.
             pub(crate) const UNKNOWN: Self = Self { $($name: f32::NAN,)+ };
         }
 
@@ -47,14 +48,14 @@ series! {
     /// Processors that the process kept busy.
     cpu_cores,
     resident_bytes,
-    /// Of the devices under the data directories, for all processes.
+    /// Reads of the devices under the data directories, by all processes.
     disk_reads_per_second,
     disk_writes_per_second,
     disk_read_bytes_per_second,
     disk_written_bytes_per_second,
     sst_bytes,
     compactions_running,
-    /// Written by compactions.
+    /// Bytes written by compactions.
     compacted_bytes_per_second,
     /// CQL connections.
     connections,
@@ -67,7 +68,7 @@ struct Past {
     points: VecDeque<Point>,
 }
 
-/// The last hour.
+/// The values of the last hour.
 #[derive(Default)]
 pub(crate) struct History {
     past: Mutex<Past>,
@@ -108,7 +109,7 @@ impl History {
         }
     }
 
-    /// As `docs/operate.md` has it.
+    /// The format is described in `docs/operate.md`.
     pub(crate) fn to_json(&self) -> Value {
         let (last, points): (u64, Vec<Point>) = {
             let past = self.past.lock();

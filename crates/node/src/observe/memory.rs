@@ -7,7 +7,7 @@ use super::process;
 use crate::shared::Shared;
 use diorite_admin::api::{AllocatorStatus, MemoryComponent, MemoryStatus};
 
-/// As of now.
+/// Reads the memory of all components now.
 pub(crate) fn look(
     shared: &Shared,
     lanes_bytes: u64,

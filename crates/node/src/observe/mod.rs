@@ -19,13 +19,13 @@ use std::array;
 /// Statistics of the process's allocator.
 #[derive(Debug, Clone, Copy)]
 pub struct Allocator {
-    /// Its own account, if it keeps one.
+    /// The allocator's own account, if it keeps one.
     pub status: fn() -> Option<AllocatorStatus>,
     /// Gives unused pages back to the system, at once. May take some milliseconds.
     pub purge: fn(),
 }
 
-/// How long requests of clients take: from when they were read off the socket until their answer is about to be written to it.
+/// How long requests of clients take: from reading them off the socket until their answer is about to be written to it.
 pub(crate) struct Latencies {
     operations: [Histogram; Operation::COUNT],
 }
@@ -43,7 +43,7 @@ impl Latencies {
         self.operations[operation as usize].record_many(elapsed_ns, count);
     }
 
-    /// Since start.
+    /// The durations of an operation since start.
     pub(crate) fn of(&self, operation: Operation) -> Distribution {
         self.operations[operation as usize].snapshot()
     }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The level of lines that are shown if none is asked for.
 const SHOWN_LEVEL: &str = "info";
 
-/// See the top of this module.
+/// The sources of the answers.
 pub(crate) struct Observed {
     pub(crate) shared: Arc<Shared>,
     pub(crate) transport: Arc<TcpTransport>,
@@ -65,14 +65,14 @@ fn invalid(message: impl Into<String>) -> Failure {
 }
 
 fn logs(logging: &Logging, filter: LogFilter) -> Result<Value, Failure> {
-    // A field of a form that was left empty asks for nothing.
+    // An empty field of a form selects nothing.
     let level = filter.level.filter(|level| !level.is_empty());
     let level: Level =
         level.as_deref().unwrap_or(SHOWN_LEVEL).parse().map_err(|error: UnknownLevel| invalid(error.to_string()))?;
     Ok(logging.recent.last(level, filter.limit))
 }
 
-/// Changes how this node logs: everything, or nothing if something cannot be read.
+/// Changes how this node logs. If a value cannot be parsed, nothing is changed.
 fn log(logging: &Logging, change: &LogChange) -> Result<LogStatus, Failure> {
     let slow_query = change.slow_query.as_deref().map(str::parse::<SlowQueryOption>).transpose();
     let slow_query = slow_query.map_err(|error| invalid(format!("slow_query: {error}")))?;

@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A sector in the kernel's counts, whatever the disk's are.
+/// The size of a sector in the kernel's counts, whatever the disk's sectors are.
 const SECTOR_BYTES: u64 = 512;
 
 /// Memory that the process has in use, bytes.
@@ -56,7 +56,7 @@ pub(crate) fn threads() -> Option<u64> {
 pub(crate) fn file_descriptors() -> Option<(u64, Option<u64>)> {
     let open = fs::read_dir("/proc/self/fd").ok()?.count() as u64;
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    // Reading the folder takes one itself.
+    // Reading the folder opens a descriptor itself.
     Some((open.saturating_sub(1), limit))
 }
 
@@ -69,14 +69,14 @@ pub(crate) struct DiskActivity {
     pub(crate) written_bytes: u64,
 }
 
-/// The block devices under some directories.
+/// The block devices that hold some directories.
 pub(crate) struct Devices {
-    /// Where the kernel counts for each; none if a directory is on something that is not a block device.
+    /// The kernel's file of counts of each device; none if a directory is not on a block device.
     counts: Option<Vec<PathBuf>>,
 }
 
 impl Devices {
-    /// The disks under `directories`.
+    /// The block devices that hold `directories`.
     pub(crate) fn under(directories: &[String]) -> Self {
         let mut counts: Vec<PathBuf> = Vec::new();
         for directory in directories {
@@ -93,7 +93,7 @@ impl Devices {
         Self { counts: Some(counts) }
     }
 
-    /// Their total activity, of all processes.
+    /// The total activity of the devices, by all processes.
     pub(crate) fn activity(&self) -> Option<DiskActivity> {
         let mut all = DiskActivity::default();
         for path in self.counts.as_ref()? {
@@ -111,7 +111,8 @@ fn read_device(path: &Path) -> Option<DiskActivity> {
     parse_device(&fs::read_to_string(path).ok()?)
 }
 
-/// `Documentation/block/stat.rst` of the kernel: read requests, merged, sectors, ms; then the same for writes.
+/// Parses the format of the kernel's `Documentation/block/stat.rst`: read requests, merged, sectors, ms; then the same
+/// for writes.
 fn parse_device(text: &str) -> Option<DiskActivity> {
     let numbers: Vec<u64> = text.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
     Some(DiskActivity {

@@ -9,7 +9,7 @@ use diorite_query::kv::Kv;
 const SHOWN: usize = 100;
 const NS_PER_S: f64 = 1e9;
 
-/// As of now.
+/// Reads the statistics of statements and the running requests now.
 pub(crate) fn look(shared: &Shared) -> QueryActivity {
     let activity = shared.engine.activity();
     let now_ns = shared.kv.clock.monotonic_ns();
@@ -30,7 +30,7 @@ fn status(summary: &StatementSummary, last_unix_seconds: u64) -> QueryStatus {
         keyspace: summary.statement.as_ref().and_then(|statement| statement.keyspace.clone()),
         count: summary.times.count(),
         mean_seconds: summary.times.mean_seconds().unwrap_or(0.0),
-        // A bucket may end after the longest.
+        // The bucket may end after the longest duration.
         p99_seconds: summary.times.quantile_seconds(0.99).unwrap_or(0.0).min(longest),
         max_seconds: longest,
         total_seconds: summary.times.sum_seconds(),

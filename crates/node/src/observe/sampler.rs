@@ -1,7 +1,7 @@
 //! Samples the node every few seconds and records the changes.
 //!
-//! Always true: it reads sums that are kept anyway, so that its cost depends neither on the load nor on the number of
-//! tablets.
+//! Always true: the sampler reads sums that other modules maintain anyway, so that its cost depends neither on the load
+//! nor on the number of tablets.
 
 use super::history::{Point, STEP_S};
 use super::process::{self, Devices, DiskActivity};
@@ -28,12 +28,12 @@ struct Sums {
     compacted_bytes: u64,
 }
 
-/// Runs as long as the node.
+/// Samples as long as the node runs.
 pub(crate) async fn run(shared: Arc<Shared>, operations: Arc<Operations>) {
     let clock = Arc::clone(&shared.kv.clock);
     let directories: Vec<String> = shared.kv.store.disks().into_iter().map(|disk| disk.path).collect();
     let devices = Devices::under(&directories);
-    // The wall clock may be set meanwhile: it is read once.
+    // The wall clock may be set at any time: it is read once, and steps follow the monotonic clock.
     let unix_ns = u64::try_from(clock.wall_us()).unwrap_or(0) * 1_000;
     let started_ns = clock.monotonic_ns();
     let mut before = sums(&shared, &devices);

@@ -23,15 +23,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Replicas of a node that are set aside are named in warnings up to this many.
+/// The most set-aside replicas of a node that warnings name.
 const NAMED_REPLICAS: usize = 10;
 /// How long a node may take to list its set-aside replicas, and how many nodes are asked at a time.
 const SET_ASIDE_TIMEOUT: Duration = Duration::from_secs(1);
 const ASKED_AT_A_TIME: usize = 32;
 
 impl Operations {
-    /// Answers a question that changes nothing. That takes a while for a large cluster, so it runs where it delays no
-    /// requests.
+    /// Answers a question that changes nothing. For a large cluster that takes a while, so it runs on a thread where it
+    /// delays no requests.
     pub(super) async fn look_up(&self, ask: Ask) -> Answer {
         let set_aside = match ask {
             Ask::Status => self.set_aside_everywhere().await,
@@ -42,9 +42,9 @@ impl Operations {
         looking.await.unwrap_or_else(|error| Err(unavailable(error.to_string())))
     }
 
-    /// The set-aside replicas of all nodes, now: reports are a few seconds old, and an operator who asks whether the
-    /// cluster is healthy must not get an old answer. For a node that is down, or does not answer in time, the last
-    /// report counts.
+    /// The current set-aside replicas of all nodes: reports are a few seconds old, and an operator who asks whether the
+    /// cluster is healthy must not get an old answer. For a node that is down, or does not answer in time, its last
+    /// report is used.
     async fn set_aside_everywhere(&self) -> BTreeMap<NodeId, SetAside> {
         let catalog = self.catalog.current();
         let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| self.is_up(*node)).collect();
@@ -55,7 +55,7 @@ impl Operations {
         futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME).filter_map(std::future::ready).collect().await
     }
 
-    /// How the cluster is, as far as this node, which leads the catalog, knows.
+    /// The state of the cluster as known to this node, which leads the catalog.
     pub(super) fn summarize(&self) -> ClusterStatus {
         status(&self.sight())
     }
@@ -94,6 +94,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         name: identity.name.clone(),
         cluster_id: identity.cluster_id.map(|id| id.to_string()).unwrap_or_default(),
         replication_factor: identity.replication_factor,
+        requires_login: catalog.requires_login(),
         catalog_version: catalog.version(),
         leader: sight.me,
         nodes: catalog.nodes().count(),
@@ -169,6 +170,10 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
     if unavailable > 0 {
         warnings.push(format!("{unavailable} tablets have no quorum: they can be neither read nor written"));
     }
+    if sight.catalog.requires_login().is_none() {
+        let message = "it is not decided whether clients have to log in: start all members, or use diorite admin auth";
+        warnings.push(message.to_owned());
+    }
     for node in sight.catalog.nodes() {
         if !sight.is_up(node.id) {
             warnings.push(format!("node {} ({}) is down", node.id, node.address()));
@@ -215,8 +220,8 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
     warnings
 }
 
-/// Warnings about nodes with a greater id that `node` exchanges no heartbeats with, though they are up. Both nodes must
-/// report it: a node that has just started is not known to all at once.
+/// Warnings about nodes with a greater id with which `node` exchanges no heartbeats, though they are up. Both nodes
+/// must report it, since a node that has just started is not known to all others at once.
 fn out_of_touch(sight: &Sight, node: &Node) -> Option<String> {
     let lacks = |one: NodeId, other: &NodeId| {
         sight.is_up(one)
@@ -335,8 +340,8 @@ fn table_status(sight: &Sight, entry: &TableEntry) -> TableStatus {
     }
 }
 
-/// The uncompressed size of SSTables. Those that were not measured since they changed count with the average ratio of
-/// the others.
+/// The uncompressed size of SSTables. For SSTables that were not measured since they changed, it is estimated from the
+/// average ratio of the others.
 fn estimated_contents(files: impl Iterator<Item = Files>) -> Option<u64> {
     let (mut all_bytes, mut asked_bytes, mut contents) = (0u64, 0u64, 0u64);
     for files in files {

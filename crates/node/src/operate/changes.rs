@@ -1,4 +1,4 @@
-//! Operators' changes: their requests, judged by [`diorite_control::changes`], and the outcomes.
+//! Carries out operators' changes. [`diorite_control::changes`] decides which are permitted, and by which commands.
 
 use super::{Answer, Operations, unavailable};
 use crate::catalog::CATALOG_TABLET;
@@ -58,13 +58,13 @@ impl Operations {
         })
     }
 
-    /// Whether a node's heartbeats arrive here.
+    /// Whether heartbeats of a node arrive at this node.
     pub(super) fn is_up(&self, node: NodeId) -> bool {
         node == self.node || self.store.liveness().is_up(node)
     }
 }
 
-/// Refuses a setting beyond its limits.
+/// Refuses a value that is outside the limits of its setting.
 pub(super) fn check_set(limits: &SettingLimits, found: u64) -> Result<(), Failure> {
     limits::check_setting(limits, found).map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))
 }
@@ -86,7 +86,15 @@ fn request_of(change: Change) -> Result<Request, Change> {
     })
 }
 
+/// The command for a change that does not depend on the state of the cluster.
 fn setting_of(change: Change) -> Result<(Command, String), Failure> {
+    if let Change::RequireLogin { required } = change {
+        let message = match required {
+            true => "clients have to log in; those that have not are disconnected",
+            false => "clients need not log in: whoever reaches a port may read and change everything",
+        };
+        return Ok((Command::RequireLogin { required, if_undecided: false }, message.to_owned()));
+    }
     let (setting, message) = match change {
         Change::SetRate { bytes_per_second: 0 } => {
             let message = "copies need some bytes per second; to stop them, pause balancing";
@@ -97,8 +105,11 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
             (Setting::CopyRate { bytes_per_second }, message)
         }
         Change::SetBalancing { is_paused } => {
-            let message =
-                if is_paused { "nothing is moved until it is resumed; repairs go on" } else { "balancing goes on" };
+            let message = if is_paused {
+                "nothing is moved until balancing is resumed; repairs continue"
+            } else {
+                "balancing continues"
+            };
             (Setting::Balancing { is_paused }, message.to_owned())
         }
         Change::SetReplaceAfter { milliseconds } => {
@@ -132,7 +143,7 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
             };
             (Setting::SplitLoad { operations_per_second }, message)
         }
-        _ => return Err(Failure::new(FailureKind::Invalid, "that is not a setting")),
+        _ => return Err(Failure::new(FailureKind::Invalid, "this change is not a setting")),
     };
     Ok((Command::Set { setting }, message))
 }

@@ -18,10 +18,10 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const EVENTS: usize = 100;
 
 impl Operations {
-    /// How this node's replica of a tablet is.
+    /// The state of this node's replica of a tablet.
     pub(super) async fn replica_here(&self, tablet: TabletId) -> Answer {
         let (store, node) = (Arc::clone(&self.store), self.node);
-        // The replica's thread is waited for.
+        // Waits for the replica's store thread.
         let looking = self.runtime.spawn_blocking(move || {
             let aside = store.set_aside().into_iter().find(|aside| aside.tablet == tablet);
             let Some(handle) = store.handle(tablet) else { return Some(unopened(&store, node, &aside?)) };
@@ -68,7 +68,8 @@ impl Operations {
         in_json(&found.ok_or_else(missing)?)
     }
 
-    /// The state of a tablet, from this node, which leads the catalog, and from those that hold its replicas.
+    /// The state of a tablet: as known to this node, which leads the catalog, and as described by the nodes that hold
+    /// its replicas.
     pub(super) async fn tablet_everywhere(&self, tablet: TabletId) -> Answer {
         let filter = TabletFilter { tablet: Some(tablet.0), ..TabletFilter::default() };
         let page = self.look_up(Ask::Tablets(filter)).await?;
@@ -134,18 +135,18 @@ pub(super) fn advice(tablet: TabletId, holders: usize, replicas: &[ReplicaDetail
     match failed.as_slice() {
         [] => {}
         [only] if holders == 1 => advice.push(format!(
-            "this is the tablet's only replica, so it cannot be made anew: put a copy of {}/tablets/{} from before the damage in its place while the node is stopped, or copy what can \
-             still be read (a range of tokens at a time) to another table and drop this one. If it is the raft log of its disk that is damaged, start the node once with \
-             --accept-lost-log: the replica goes on with what is left, and writes that were acknowledged last may be missing",
+            "this is the tablet's only replica, so it cannot be rebuilt: put a copy of {}/tablets/{} from before the damage in its place while the node is stopped, or copy what can \
+             still be read (a range of tokens at a time) to another table and drop this one. If the raft log of its disk is damaged, start the node once with \
+             --accept-lost-log: the replica continues with the rest, and the last acknowledged writes may be missing",
             only.disk, tablet.0
         )),
         all if all.len() == holders && holders > 1 => advice.push(
-            "all replicas have failed, so none is made anew and nothing was removed. If they fail alike after the same applied index, the entry after it cannot be applied by this \
-             version: start the nodes with a version that can (their logs keep the entry). Otherwise bring back the files of one replica from before the damage, under \
-             tablets/ of its data directory while its node is stopped: it leads and the others are made anew from it"
+            "all replicas have failed, so none is rebuilt and nothing was removed. If they fail alike after the same applied index, the entry after it cannot be applied by this \
+             version: start the nodes with a version that can (their logs keep the entry). Otherwise restore the files of one replica from before the damage, under \
+             tablets/ of its data directory while its node is stopped: it leads and the others are rebuilt from it"
                 .to_owned(),
         ),
-        _ => advice.push("it is rebuilt from the other replicas as soon as one of them leads".to_owned()),
+        _ => advice.push("the failed replica is rebuilt from the others as soon as one of them leads".to_owned()),
     }
     advice
 }

@@ -35,7 +35,7 @@ impl Operations {
         in_json(&found)
     }
 
-    /// Does it on all nodes.
+    /// Carries out an order on all nodes.
     pub(super) async fn compaction_everywhere(&self, order: CompactionOrder) -> Answer {
         if let CompactionOrder::Limit { rate_bytes } = order {
             check_set(&limits::COMPACTION_RATE, rate_bytes)?;

@@ -1,5 +1,5 @@
-//! Carries out due splits, and reports to the catalog that groups have become as it wants them, so that replicas which
-//! are no longer needed are removed ([`diorite_control::splitting`]).
+//! Carries out due splits, and reports to the catalog which groups match it, so that replicas which are no longer
+//! needed are removed ([`diorite_control::splitting`]).
 
 use super::Operations;
 use super::growth;
@@ -47,7 +47,7 @@ impl Operations {
         }
     }
 
-    /// Proposes the split of a tablet that is too large or too loaded. Returns the loads as known now.
+    /// Proposes the split of a tablet that is too large or too loaded. Returns the loads measured now.
     async fn split_grown(&self, mut loads: Loads) -> Loads {
         let settings = self.catalog.served().identity().settings.clone();
         if settings.balancing_is_paused {
@@ -65,7 +65,7 @@ impl Operations {
         if let Some(command) = command
             && let Err(error) = self.catalog.propose(&command).await
         {
-            tracing::info!(%error, ?command, "could not ask for a split; trying again");
+            tracing::info!(%error, ?command, "could not propose a split; trying again");
         }
         loads
     }

@@ -31,7 +31,7 @@ impl LedReplica for Led {
     }
 }
 
-/// Looks for a tablet to split, and logs findings. May read files.
+/// Looks for a tablet to split, and logs what it finds. May read files.
 pub(super) fn look(store: &Store, served: &Catalog, settings: &Settings, loads: &mut Loads, now_ns: u64) -> Grown {
     let led = |tablet: TabletId| store.handle(tablet).filter(|handle| handle.leadership() == Leadership::Here).map(Led);
     let found = next_split(served, led, settings, loads, now_ns);

@@ -22,22 +22,22 @@ const SERIES: [&str; 8] = [
     "write_p999_seconds",
 ];
 const LATENCY: &str = "_seconds";
-/// Steps of an outline, and their length.
+/// Steps of an outline, which is a shorter history, and their length.
 const STEPS: usize = 180;
 const STEP_S: u64 = 20;
 /// How long a node is given to answer, and how many are asked at a time.
 const TIMEOUT: Duration = Duration::from_secs(2);
 const AT_A_TIME: usize = 32;
 
-/// How long a merged history is used. Large clusters are asked less often.
+/// How long a merged history is reused. Large clusters are asked less often.
 fn kept_ns(nodes: usize) -> u64 {
     (5_000 + 50 * nodes as u64) * 1_000_000
 }
 
 impl Operations {
-    /// See the top of this module.
+    /// The merged history of the cluster, as JSON.
     pub(super) async fn cluster_history(&self) -> Answer {
-        // Concurrent requests wait for this one and use its result.
+        // Concurrent requests wait for this lock and use the first one's result.
         let mut kept = self.history.lock().await;
         let catalog = self.catalog.current();
         let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).filter(|node| self.is_up(*node)).collect();
@@ -56,7 +56,7 @@ impl Operations {
         Ok(history)
     }
 
-    /// This node's last hour, for the node that merges them.
+    /// This node's last hour as an outline, for the node that merges them.
     pub(super) fn outline_here(&self) -> Answer {
         let strange = |error: serde_json::Error| unavailable(error.to_string());
         let history: History =
@@ -65,7 +65,7 @@ impl Operations {
     }
 }
 
-/// Of some values that are known: the mean of rates, the largest of latencies.
+/// Merges the known values of nodes: the mean of rates, the largest of latencies.
 fn together(name: &str, values: impl Iterator<Item = f64>) -> Option<f64> {
     let known: Vec<f64> = values.collect();
     if name.ends_with(LATENCY) {
@@ -75,7 +75,7 @@ fn together(name: &str, values: impl Iterator<Item = f64>) -> Option<f64> {
     (!known.is_empty()).then(|| sum / known.len() as f64)
 }
 
-/// A history in longer steps, which begin and end at the same times on all nodes, with the series of a cluster only.
+/// A history in longer steps, which begin and end at the same times on all nodes. It has only the series of a cluster.
 fn outline(history: &History) -> History {
     let step_s = history.step_seconds.max(1);
     let end = history.end_unix_seconds.div_ceil(STEP_S) * STEP_S;
@@ -102,7 +102,7 @@ fn round(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-/// The merged history; outlines that end earlier than others are shifted into place.
+/// The merged history. Outlines that end earlier than others are shifted so that equal times coincide.
 fn merged(outlines: &[History]) -> History {
     let end = outlines.iter().map(|outline| outline.end_unix_seconds).max().unwrap_or(0);
     let mut series = BTreeMap::new();

@@ -15,23 +15,23 @@ use diorite_replica::{
 use diorite_storage::StorageError;
 use std::sync::Arc;
 
-/// A part is complete when it has this many bytes.
+/// A part of the tablet's rows is complete when it has this many bytes.
 const PART_BYTES: usize = 512 << 10;
-/// How often a step is tried until the merge is begun anew.
+/// How often a step is tried before the merge is begun anew.
 const TRIES: u32 = 5;
 
-/// Why a merge breaks off.
+/// Why a merge is interrupted.
 #[derive(Debug, thiserror::Error)]
 enum Broken {
     #[error(transparent)]
     Write(#[from] KvError),
-    #[error("its rows cannot be read: {0}")]
+    #[error("the tablet's rows cannot be read: {0}")]
     Read(String),
     #[error(transparent)]
     Superseded(#[from] Superseded),
-    #[error("its tablet is elsewhere now")]
+    #[error("this node no longer has the tablet")]
     Gone,
-    #[error("the catalog refuses it: {0}")]
+    #[error("the catalog refuses the merge: {0}")]
     Refused(String),
 }
 
@@ -70,20 +70,20 @@ impl Operations {
         };
         tracing::info!(%tablet, %into, %error, "a merge was interrupted");
         let why = match error {
-            // Another node may be driving it, or it is over.
+            // Another node may be driving the merge, or it is over.
             Broken::Superseded(_) | Broken::Gone | Broken::Refused(_) => merging::Broken::Elsewhere,
             Broken::Write(_) | Broken::Read(_) => merging::Broken::Here(error.to_string()),
         };
         let is_sealed = self.store.handle(tablet).is_some_and(|handle| is_closed(&handle));
         if let Some(cancel) = merging.broke_off(merge, &why, is_sealed, self.clock.wall_us() / 1_000) {
             tracing::warn!(event = "merge", %tablet, %into, command = ?cancel, "a merge is cancelled");
-            // If it does not get through, the next time that it breaks off is soon.
+            // If the cancellation fails, the next interruption cancels again.
             let _ = self.catalog.propose(&cancel).await;
         }
     }
 
-    /// Carries out the next step of undoing a cancelled merge. Every node that holds the tablet tries, and the one that
-    /// leads it succeeds.
+    /// Carries out the next step of undoing a cancelled merge. Every node that holds the tablet tries; only the
+    /// tablet's leader succeeds.
     async fn undo(&self, merge: Asked) -> Result<(), Broken> {
         let Asked { tablet, into, number, .. } = merge;
         let Some(handle) = self.store.handle(tablet) else { return Ok(()) };
@@ -98,11 +98,11 @@ impl Operations {
             Some(Undo::Remove { range }) => range,
             None => return Err(Broken::Gone),
         };
-        // The reply does not matter: the rows are removed, now or before.
+        // The reply does not matter: the rows are removed by this step, or were removed before.
         self.write_step(into, &MergeStep::undo(tablet, number, range)).await?;
         let outcome = self.catalog.propose(&end_cancelled(merge)).await?;
         self.catalog.wait_until_served(outcome.version()).await?;
-        tracing::info!(event = "merge", %tablet, %into, "nothing is left of a merge that was cancelled");
+        tracing::info!(event = "merge", %tablet, %into, "a cancelled merge is undone");
         Ok(())
     }
 
@@ -130,7 +130,7 @@ impl Operations {
         Ok(driver.parts())
     }
 
-    /// Writes a step to a tablet until its outcome is known.
+    /// Writes a step to a tablet, and tries again while the outcome is unknown.
     async fn write_step(&self, tablet: TabletId, step: &MergeStep) -> Result<MergeReply, Broken> {
         let mut tries = 0;
         loop {
@@ -152,7 +152,7 @@ impl Operations {
         Ok(read.map_err(|_| Broken::Read("the node is shutting down".to_owned()))??)
     }
 
-    /// Ends the tablet; from here on its rows stay as they are.
+    /// Seals the tablet. From here on its rows stay as they are.
     async fn close_tablet(&self, handle: &TabletHandle, number: u64) -> Result<Closing, Broken> {
         let close = MergeStep::Close { tablet: handle.id(), number };
         for _ in 0..=TRIES {
@@ -161,7 +161,8 @@ impl Operations {
             }
             match self.write_step(handle.id(), &close).await {
                 Ok(MergeReply::Superseded) => return Err(Superseded.into()),
-                // It was closed before, or by this; that is seen here as soon as it is applied here.
+                // The tablet is closed by this step, or was closed before. This node sees it once it has applied the
+                // entry.
                 Ok(_) | Err(Broken::Write(KvError::NoSuchTablet(_))) => {}
                 Err(error) => return Err(error),
             }

@@ -26,6 +26,7 @@ mod kept;
 mod merge;
 mod questions;
 mod report;
+mod restart;
 mod scrub;
 mod sight;
 mod steer;
@@ -59,8 +60,8 @@ use wire::Frame;
 
 /// How long the node that leads the catalog is given to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often the leader of the catalog is asked a question, and to make a change, and with which pauses: leaders change within a second, on a busy
-/// machine within a few.
+/// How often the leader of the catalog is asked a question, how often to make a change, and the pause between two
+/// attempts: a leader changes within a second, on a busy machine within a few.
 const ATTEMPTS: usize = 8;
 const ATTEMPTS_TO_CHANGE: usize = 20;
 const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -70,15 +71,15 @@ const AT_A_TIME: usize = 64;
 type Answer = Result<Value, Failure>;
 type Known = diorite_control::knowledge::Known<report::Details>;
 
-/// Information that only this node has about itself.
+/// The source of information that only this node has about itself.
 pub(crate) trait Own: Send + Sync + 'static {
-    /// The answer. Must not wait.
+    /// Answers a question. Must not wait.
     fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
     /// The node's activity in the last seconds.
     fn activity(&self) -> Activity;
 }
 
-/// See the top of this module.
+/// Reports, operators' requests and the balancer of this node.
 pub(crate) struct Operations {
     node: NodeId,
     runtime: Handle,
@@ -92,22 +93,23 @@ pub(crate) struct Operations {
     started_ns: u64,
     options: ReportOptions,
     next_question: AtomicU64,
-    /// Questions that wait for their answers.
+    /// The questions to other nodes that wait for answers, by id.
     asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
     answering: Arc<Semaphore>,
     /// The nodes' reports, and the decisions from them.
     steering: Mutex<Steering<report::Details>>,
-    /// The last hour of the cluster, as it was put together last.
+    /// The last merged history of the cluster.
     history: kept::Kept,
     /// Bytes of SSTable files here, as of the last report.
     sst_bytes: AtomicU64,
     own: OnceLock<Arc<dyn Own>>,
-    /// While this node leads the catalog: how the cluster was a few seconds ago.
+    /// The state of the cluster a few seconds ago, while this node leads the catalog.
     summary: Mutex<Option<Arc<ClusterStatus>>>,
 }
 
 impl Operations {
-    /// To be called on the runtime. [`Self::run`] has to be spawned, and frames of `Lane::Operations` given to [`Self::receive`].
+    /// Must be called on the runtime. The caller has to spawn [`Self::run`], and to pass frames of `Lane::Operations`
+    /// to [`Self::receive`].
     pub(crate) fn new(
         node: NodeId,
         store: Arc<Store>,
@@ -139,14 +141,14 @@ impl Operations {
         })
     }
 
-    /// Sets the source of answers about this node alone. Once; without it, there are none.
+    /// Sets the source of answers about this node alone, once. Without it, this node does not answer such questions.
     pub(crate) fn set_own(&self, own: Arc<dyn Own>) {
         if self.own.set(own).is_err() {
-            tracing::error!("questions about this node are answered already");
+            tracing::error!("the source of answers about this node is already set");
         }
     }
 
-    /// How the cluster was a few seconds ago, if this node leads the catalog.
+    /// The state of the cluster a few seconds ago, if this node leads the catalog.
     pub(crate) fn summary(&self) -> Option<Arc<ClusterStatus>> {
         self.summary.lock().clone()
     }
@@ -156,7 +158,7 @@ impl Operations {
         self.steering.lock().decided().clone()
     }
 
-    /// Why this node should not be given requests now; none: it should.
+    /// Why this node should not be given requests now; `None` if it can serve them.
     pub(crate) fn unready(&self) -> Option<String> {
         let is_led = match self.store.handle(CATALOG_TABLET).map(|handle| handle.leadership()) {
             Some(Leadership::Here) => true,
@@ -166,13 +168,13 @@ impl Operations {
         (!is_led).then(|| "no leader of the catalog is known".to_owned())
     }
 
-    /// Bytes of SSTable files of this node, a report ago at most.
+    /// Bytes of SSTable files of this node, as of the last report.
     pub(crate) fn sst_bytes(&self) -> u64 {
         self.sst_bytes.load(Ordering::Relaxed)
     }
 
-    /// Reports, tells the catalog which groups are as wanted, and balances while this node leads the catalog. Runs as
-    /// long as the node.
+    /// Reports this node, notifies the catalog of groups that match it, and balances while this node leads the catalog.
+    /// Runs as long as the node.
     pub(crate) async fn run(self: Arc<Self>) {
         futures::join!(self.keep_reporting(), self.keep_finishing(), self.keep_merging(), self.keep_steering());
     }
@@ -191,7 +193,7 @@ impl Operations {
             let uptime_s = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000_000;
             self.measure_contents().await;
             let activity = self.own.get().map_or_else(Activity::default, |own| own.activity());
-            // Read before the list of tablets here.
+            // The catalog is read before the list of this node's tablets.
             let catalog = self.catalog.served();
             let report = report::make(self.node, &self.store, &catalog, uptime_s, &self.options, activity);
             let pause = report.pause_after();
@@ -265,12 +267,13 @@ impl Operations {
         });
     }
 
-    /// This node's answer. It should lead the catalog, unless it is asked about itself.
+    /// This node's answer. Unless the question is about this node itself, it should lead the catalog.
     async fn answer_here(&self, ask: Ask) -> Answer {
         match ask {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
             Ask::Outline => self.outline_here(),
             Ask::SetAside => in_json(&report::set_aside(&self.store)),
+            Ask::Recovery => restart::recovery(self),
             Ask::ScrubHere(order) => self.scrub_here(order),
             Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
@@ -286,6 +289,7 @@ impl Operations {
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
+            Ask::RestartPlan { elapsed_ms } => restart::plan(self, elapsed_ms).await,
             Ask::Scrub(order) => self.scrub_everywhere(order).await,
             Ask::Compaction(order) => self.compaction_everywhere(order).await,
             question => self.look_up(question).await,
@@ -297,7 +301,7 @@ impl Operations {
         own.answer(question)
     }
 
-    /// The answer of a node about itself; none: of this one.
+    /// A node's answer about itself; `None` is this node.
     async fn ask_about(&self, node: Option<NodeId>, question: NodeQuestion) -> Answer {
         let Some(node) = node.filter(|node| *node != self.node) else { return self.answer_of_itself(question) };
         if self.catalog.current().node(node).is_none() {
@@ -306,14 +310,15 @@ impl Operations {
         self.ask_node(node, &Ask::Node { node: Some(node), question }, ANSWER_TIMEOUT).await
     }
 
-    /// The answer of the node that leads the catalog. Asked again while that node is being found; a change only if it was certainly not begun.
+    /// The answer of the node that leads the catalog. A question is asked again while that node is being found; a
+    /// change only if it was certainly not begun.
     async fn ask_leader(&self, ask: Ask) -> Answer {
         let attempts = if matches!(ask, Ask::Change(_)) { ATTEMPTS_TO_CHANGE } else { ATTEMPTS };
         let mut refused_by = None;
         let mut attempt = 0;
         loop {
-            // A node that has just refused is skipped once: so every other attempt goes to a node that is not thought
-            // to lead, each time another.
+            // A node that has just refused is skipped once. So every second attempt goes to a node that is not thought
+            // to lead, each time to another one.
             let leader = self.router.other_leader(CATALOG_TABLET, attempt / 2, refused_by);
             let failure = match self.ask_as_leader(leader, ask.clone()).await {
                 Err(failure) if may_be_asked_again(&ask, failure.kind) => failure,
@@ -336,7 +341,7 @@ impl Operations {
         }
     }
 
-    /// Asks a node, which may be this one, about itself.
+    /// Asks a node, which may be this one, a question about itself.
     async fn ask_any(&self, node: NodeId, ask: Ask, timeout: Duration) -> Answer {
         if node == self.node {
             // Boxed because of recursion: some answers of a node are made from others' answers.
@@ -386,12 +391,12 @@ fn unavailable(message: impl Into<String>) -> Failure {
     Failure::new(FailureKind::Unavailable, message)
 }
 
-/// An answer in its encoded form.
+/// Encodes an answer as JSON.
 fn in_json(found: &impl Serialize) -> Answer {
     serde_json::to_value(found).map_err(|error| unavailable(error.to_string()))
 }
 
-/// Answers operators on any node, by asking the node that can answer.
+/// Answers operators on any node, by asking the node that has the answer.
 pub(crate) struct AnyNode(pub(crate) Arc<Operations>);
 
 impl Operator for AnyNode {

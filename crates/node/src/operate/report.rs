@@ -27,6 +27,8 @@ pub(crate) struct ReportOptions {
     move_reserve_percent: u64,
     /// Memory that the process was given.
     memory_limit_bytes: u64,
+    /// `--auth`.
+    requires_login: bool,
     /// How traffic with other nodes is protected.
     traffic: Traffic,
 }
@@ -36,6 +38,7 @@ impl ReportOptions {
         Self {
             move_reserve_percent: options.move_reserve,
             memory_limit_bytes: options.memory_limit_bytes(),
+            requires_login: options.auth,
             traffic: traffic.clone(),
         }
     }
@@ -44,18 +47,18 @@ impl ReportOptions {
 /// A node's report.
 pub(super) type Report = diorite_control::report::Report<Details>;
 
-/// The part for operators, beside the part for decisions.
+/// The part of a report for operators. Decisions do not depend on it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Details {
-    /// Since when its process runs, seconds.
+    /// How long its process has run, seconds.
     pub(super) uptime_s: u64,
     /// The version of its program.
     pub(super) program: String,
-    /// Memory that the process uses.
+    /// Resident memory of the process, bytes.
     pub(super) resident_bytes: Option<u64>,
     /// Processor time that the process has used, seconds.
     pub(super) cpu_s: Option<f64>,
-    /// Memory that the process was given.
+    /// The memory limit of the process, bytes.
     #[serde(default)]
     pub(super) memory_limit_bytes: Option<u64>,
     /// Processors that it may use.
@@ -67,22 +70,22 @@ pub(super) struct Details {
     /// Bytes of SSTable files.
     #[serde(default)]
     pub(super) sst_bytes: u64,
-    /// Tablets whose replica it cannot use, and why; ascending.
+    /// Tablets whose replica the node cannot use, and why; ascending.
     #[serde(default)]
     pub(super) set_aside: SetAside,
-    /// When it had read all that it holds for the last time since it was started, milliseconds since 1970.
+    /// The end of the last complete scrub since the node's start, milliseconds since 1970.
     #[serde(default)]
     pub(super) scrubbed_ms: Option<i64>,
-    /// How often it has found damage then.
+    /// How often scrubs have found damage since the node's start.
     #[serde(default)]
     pub(super) scrub_damage_found: u64,
     /// Other members with which it exchanges no heartbeats; ascending.
     #[serde(default)]
     pub(super) out_of_touch: Vec<NodeId>,
-    /// How far the other nodes' clocks are ahead, microseconds, if its own is off: it leads nothing then.
+    /// How far the other nodes' clocks are ahead, microseconds, if this node's clock differs too much to lead tablets.
     #[serde(default)]
     pub(super) clock_is_off_us: Option<i64>,
-    /// How far logs of its tablets are ahead of its clock, microseconds, if they are.
+    /// How far the logs of the node's tablets are ahead of its clock, microseconds, if they are.
     #[serde(default)]
     pub(super) logs_ahead_us: Option<i64>,
     /// How its traffic with other nodes is protected.
@@ -108,7 +111,7 @@ fn files_of(files: &TabletFiles) -> Files {
     Files { files: files.files, bytes: files.bytes, content_bytes }
 }
 
-/// Measures the SSTables of a few tablets whose files have changed. Reads files: for a thread that may wait.
+/// Measures the SSTables of a few tablets whose files have changed. Reads files, so it runs on a thread that may wait.
 pub(super) fn measure_contents(store: &Store) {
     let handles: Vec<_> = store.tablets().values().cloned().collect();
     let mut asked = 0;
@@ -128,7 +131,7 @@ pub(super) fn set_aside(store: &Store) -> SetAside {
     store.set_aside().into_iter().map(|aside| (aside.tablet, aside.reason)).collect()
 }
 
-/// The report of this node, `node`.
+/// The report of this node, whose id is `node`.
 pub(super) fn make(
     node: NodeId,
     store: &Store,
@@ -178,6 +181,7 @@ pub(super) fn make(
         copies,
         incomplete: incomplete.into_iter().collect(),
         next_tablet: Some(catalog.identity().next_tablet().0),
+        requires_login: Some(options.requires_login),
         details: Details {
             uptime_s,
             program: env!("CARGO_PKG_VERSION").to_owned(),

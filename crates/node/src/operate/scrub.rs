@@ -40,7 +40,7 @@ impl Operations {
         in_json(&found)
     }
 
-    /// Does it on all nodes.
+    /// Carries out an order on all nodes.
     pub(super) async fn scrub_everywhere(&self, order: ScrubOrder) -> Answer {
         if let ScrubOrder::Begin { rate_bytes } = order {
             check_set(&limits::SCRUB_RATE, rate_bytes)?;

@@ -1,7 +1,7 @@
 //! The inputs of answers to operators, as of one moment: the catalog, the nodes' reports, and which nodes are up.
 //!
-//! Always true: reading them does no I/O and takes no lock, so it can be done on any thread; tests use imagined
-//! clusters.
+//! Always true: answers from these inputs do no I/O and take no lock, so any thread can compute them; tests use
+//! invented clusters.
 
 use super::Known;
 use super::report::{Report, SetAside};
@@ -12,15 +12,15 @@ use diorite_control::report::TabletReport;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// See the top of this module.
+/// The inputs of answers.
 pub(super) struct Sight {
     /// The node that answers.
     pub(super) me: NodeId,
     pub(super) catalog: Arc<Catalog>,
     pub(super) known: Known,
-    /// The last reports, also of nodes that are down.
+    /// The last reports, including those of nodes that are down.
     pub(super) last: BTreeMap<NodeId, Arc<Report>>,
-    /// How long ago heartbeats of other nodes have arrived, nanoseconds.
+    /// The time since the last heartbeat of each other node, nanoseconds.
     pub(super) silence_ns: BTreeMap<NodeId, u64>,
     /// The set-aside replicas of nodes, by their reports or by later answers.
     pub(super) set_aside: BTreeMap<NodeId, SetAside>,
@@ -70,8 +70,8 @@ impl Sight {
         self.replicas(tablet).iter().find(|(on, _)| *on == node).map(|(_, report)| report)
     }
 
-    /// The voters: those that are up and hold all data, and all of them. A leaving replica counts until the arriving
-    /// ones have replaced it: a move puts nothing at risk.
+    /// The number of voters that are up and hold all data, and the number of all voters. A leaving replica counts until
+    /// the arriving ones have replaced it: a move puts nothing at risk.
     fn voters(&self, tablet: TabletId, placement: &Placement) -> (usize, usize) {
         let voters = || placement.holders().filter(|node| !placement.arriving.contains(node));
         let lacks_data =
@@ -79,13 +79,13 @@ impl Sight {
         (voters().filter(|node| self.is_up(*node) && !lacks_data(*node)).count(), voters().count())
     }
 
-    /// Whether no quorum of its replicas is up.
+    /// Whether no quorum of the tablet's replicas is up.
     pub(super) fn is_unavailable(&self, tablet: TabletId, placement: &Placement) -> bool {
         let (up, all) = self.voters(tablet, placement);
         up <= all / 2
     }
 
-    /// Whether it has no leader, as far as is known. A tablet that is newer than its holders' last reports is unknown
+    /// Whether the tablet is known to have no leader. A tablet that is newer than its holders' last reports is unknown
     /// and does not count.
     pub(super) fn is_leaderless(&self, tablet: TabletId, placement: &Placement) -> bool {
         let has_received = |report: &Arc<Report>| report.next_tablet.is_none_or(|next| tablet.0 < next);
@@ -98,12 +98,12 @@ impl Sight {
         !self.leaders.contains_key(&tablet) && !is_new
     }
 
-    /// Whether fewer replicas are up, with all their data, than `wanted`.
+    /// Whether fewer than `wanted` replicas of the tablet are up with all their data.
     pub(super) fn is_under_replicated(&self, tablet: TabletId, placement: &Placement, wanted: u32) -> bool {
         self.voters(tablet, placement).0 < wanted as usize
     }
 
-    /// The worst that is true of a tablet of which `wanted` replicas are wanted.
+    /// The worst state that is true of a tablet which should have `wanted` replicas.
     pub(super) fn state(&self, tablet: TabletId, placement: &Placement, wanted: u32) -> TabletState {
         if self.is_unavailable(tablet, placement) {
             TabletState::Unavailable

@@ -31,7 +31,7 @@ impl Operations {
         self.steering.lock().on(event, &moment)
     }
 
-    /// Carries out a task; returns the resulting event, or nothing until the next tick.
+    /// Carries out a task. Returns the resulting event; none if the task continues with the next tick.
     async fn carry_out_task(self: &Arc<Self>, task: Task<super::report::Details>) -> Option<Event> {
         match task {
             Task::Rest => None,
@@ -66,6 +66,11 @@ impl Operations {
             Because::Balance(action) => {
                 tracing::info!(event = "move", tablet = %action.tablet(), reason = %action.reason(), ?action, "balancing");
             }
+            Because::Undecided => tracing::info!(
+                event = "login",
+                ?command,
+                "the nodes' --auth becomes a property of the cluster; diorite admin auth changes it from now on"
+            ),
             Because::Small => tracing::info!(event = "merge", ?command, "two tablets have become small"),
         }
         match self.catalog.propose(command).await {
@@ -82,7 +87,7 @@ impl Operations {
         }
     }
 
-    /// The known state of the cluster.
+    /// The state of the cluster as known to this node.
     pub(super) fn known(&self, catalog: &Catalog) -> Known {
         let is_up = |node| self.is_up(node);
         self.steering.lock().known(catalog, self.clock.monotonic_ns(), &is_up)

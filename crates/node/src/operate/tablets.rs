@@ -12,7 +12,7 @@ use diorite_model::schema::TableEntry;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// Tablets on a page, if nothing else is asked for, and at most.
+/// Tablets on a page: the default, and the maximum.
 const PAGE: usize = 1_000;
 const LARGEST_PAGE: usize = 10_000;
 
@@ -36,7 +36,7 @@ pub(super) fn tablets(sight: &Sight, filter: &TabletFilter) -> TabletPage {
     order(sight, filter, &mut found);
     let mut rest = found.into_iter().skip(filter.skip.unwrap_or(0)).peekable();
     let page: Vec<TabletStatus> = rest.by_ref().take(limit).map(|one| status(sight, &one)).collect();
-    // Going on after an id makes sense only in the order of ids.
+    // A page can continue after an id only in the order of ids.
     let is_by_id = filter.sort == TabletOrder::Tablet && !filter.descending;
     let next_after = page.last().filter(|_| is_by_id && rest.peek().is_some()).map(|last| last.tablet.0);
     TabletPage { tablets: page, total, next_after }

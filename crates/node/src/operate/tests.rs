@@ -1,5 +1,5 @@
-//! Every page and every list of the interface on an imagined cluster of 200 nodes and 10,000 tablets: the catalog is a
-//! real one, the nodes' reports are made up, and answers and pages are made from both as on a node.
+//! Every page and every list of the interface for an invented cluster of 200 nodes and 10,000 tablets: the catalog is a
+//! real one, the nodes' reports are invented, and answers and pages are made from both as on a node.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
@@ -30,7 +30,8 @@ const TABLETS_PER_TABLE: u32 = 100;
 const DOWN: NodeId = NodeId(7);
 const DRAINING: NodeId = NodeId(9);
 const MOVES: usize = 300;
-/// Of a page, however large the cluster is. A browser shows it at once, and a phone may load it.
+/// The greatest size of a page, however large the cluster is. A browser shows such a page at once, and a phone can load
+/// it.
 const LARGEST_PAGE_BYTES: usize = 256 << 10;
 
 pub(super) fn description(number: u64) -> NodeDescription {
@@ -75,7 +76,12 @@ fn catalog() -> Catalog {
         catalog = next;
     };
     let name = "large".to_owned();
-    apply(Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 3 });
+    apply(Command::Bootstrap {
+        cluster_id: Uuid::from_u128(1),
+        name,
+        replication_factor: 3,
+        requires_login: Some(false),
+    });
     (1..=NODES).for_each(|number| apply(Command::RegisterNode { node: description(number) }));
     apply(Command::CreateKeyspace { keyspace, if_not_exists: false });
     for number in 0..TABLES {
@@ -256,7 +262,7 @@ impl Metrics for NoMetrics {
     }
 }
 
-/// Asks for pages of a node of that cluster.
+/// Requests pages of a node of the invented cluster.
 async fn with_pages<F: Future<Output = ()>>(test: impl FnOnce(SocketAddr) -> F) {
     static SIGHT: OnceLock<Arc<Synthetic>> = OnceLock::new();
     let operator = Arc::clone(SIGHT.get_or_init(|| Arc::new(Synthetic(sight()))));

@@ -17,7 +17,7 @@ const ANSWER: u8 = 3;
 /// A frame of the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
-    /// How the sender is.
+    /// The report of the sender.
     Report(&'a [u8]),
     /// A question. The incarnation distinguishes runs of the asking process.
     Ask { incarnation: u64, id: u64, question: &'a [u8] },

@@ -1,4 +1,5 @@
-//! The asking side: takes requests of this node's clients, and answers them here or asks the tablet's leader.
+//! The asking side: takes requests of this node's clients, and carries them out on this node or sends them to the
+//! tablet's leader.
 
 use super::checked::target_of;
 use super::counters::RouteCounters;
@@ -16,13 +17,13 @@ use diorite_storage::PinnedValue;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 
-/// Whether a read that failed with this may be tried elsewhere: its replica just ceased to lead.
+/// Whether a read that failed with this error may be tried on another node: its replica has just ceased to lead.
 pub(super) fn is_refusal(error: &KvError) -> bool {
     matches!(error, KvError::NotLeader { .. } | KvError::Unavailable(_))
 }
 
 impl Router {
-    /// Reads a key of a tablet that this node leads, if memory has it.
+    /// Reads a key of a tablet that this node leads, if the data is in memory.
     #[inline]
     pub(crate) fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<PinnedValue>>, KvError> {
         let tablets = self.store.tablets();
@@ -39,7 +40,8 @@ impl Router {
         }
     }
 
-    /// Reads a key of a tablet that this node leads, from disk; `None` if it does not lead it. A read that has waited until `deadline_ns` is not begun.
+    /// Reads a key of a tablet that this node leads, from disk; `None` if this node does not lead the tablet. A read
+    /// whose `deadline_ns` has passed before it begins is not carried out.
     pub(crate) async fn get_here(
         &self,
         tablet: TabletId,
@@ -63,7 +65,8 @@ impl Router {
         }
     }
 
-    /// Reads, wherever the tablet is led. A request for another node leaves with the next [`Router::send_gathered`] (or [`Router::kick`]).
+    /// Reads on the node that leads the tablet. A request for another node is sent with the next
+    /// [`Router::send_gathered`] (or [`Router::kick`]).
     pub(crate) async fn fetch(&self, tablet: TabletId, fetch: Fetch) -> Result<Fetched, KvError> {
         let handle = self.store.handle(tablet);
         if let Some((handle, permit)) = handle.and_then(|handle| self.permit(handle, &fetch)) {
@@ -82,7 +85,7 @@ impl Router {
         answered.await.unwrap_or(Err(KvError::Unavailable(tablet)))
     }
 
-    /// The permit for a read of this node's replica, if there is one.
+    /// The permit for a read of this node's replica, if the read may use that replica.
     fn permit(&self, handle: Arc<TabletHandle>, fetch: &Fetch) -> Option<(Arc<TabletHandle>, Permit)> {
         if handle.leadership() == Leadership::Here {
             return Some((handle, Permit::Lease));
@@ -94,7 +97,7 @@ impl Router {
 
     async fn fetch_here(&self, handle: Arc<TabletHandle>, permit: Permit, fetch: &Fetch) -> Result<Fetched, KvError> {
         let look = self.look_until(fetch.deadline_ns);
-        // Only a leader's replica says whether memory has the data.
+        // `needs_disk` was found on a leader's replica. A follower's memory may still have the data.
         if !fetch.needs_disk || permit != Permit::Lease {
             match read::read(&handle, permit, &FetchRef::from(fetch), &Look::Memory, &self.aggregation)? {
                 read::Outcome::Found(parts) => return Ok(parts.into_fetched()),
@@ -111,13 +114,13 @@ impl Router {
         self.threads.disk.read(disk, move || fetch_anywhere(&handle, permit, &fetch, &look, &aggregation)).await?
     }
 
-    /// A read from disk that ends at `deadline_ns`, if that is given.
+    /// Permits a read from disk that ends at `deadline_ns`, if that is given.
     pub(super) fn look_until(&self, deadline_ns: Option<u64>) -> Look {
         Look::Anywhere(Until::new(&self.clock, deadline_ns, &self.options.account))
     }
 
-    /// Submits a write, on whichever node the tablet is led; its outcome goes to `sink` with `tag`. [`Router::kick`]
-    /// sends it.
+    /// Submits a write to the node that leads the tablet; its outcome goes to `sink` with `tag`. [`Router::kick`] sends
+    /// it.
     pub(crate) fn submit(
         &self,
         tablet: TabletId,
@@ -154,7 +157,7 @@ impl Router {
         deadline_ns - deadline_ns.saturating_sub(self.clock.monotonic_ns()) / 5
     }
 
-    /// Writes at once, wherever the tablet is led, and waits.
+    /// Writes at once to the node that leads the tablet, and waits for the outcome.
     pub(crate) async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
         let writing = self.gather_write(tablet, mutation, None)?;
         self.send_gathered();
@@ -162,7 +165,7 @@ impl Router {
     }
 
     /// Writes and waits. A write for another node is sent with the next [`Router::send_gathered`] (or
-    /// [`Router::kick`]). It ends at `deadline_ns`, if that is given, on whichever node it is carried out.
+    /// [`Router::kick`]). The write ends at `deadline_ns`, if that is given, on whichever node carries it out.
     pub(crate) fn gather_write(
         &self,
         tablet: TabletId,
@@ -173,13 +176,13 @@ impl Router {
         self.submit_until(tablet, mutation, &sink, 0, deadline_ns)?;
         self.store.kick();
         drop(sink);
-        // There is no answer only if the store thread is gone. A store that stops may have logged the write: the
-        // outcome is unknown.
+        // The outcome is missing only if the store thread has ended. A store that stops may have logged the write, so
+        // the outcome is unknown.
         let timeout_ms = self.options.timeouts.write.as_millis() as u64;
         Ok(async move { outcome.await.unwrap_or(Err(KvError::Timeout(Waited::in_vain(timeout_ms)))) })
     }
 
-    /// Sends a new request, or parks it. An error ends it: the caller reports it.
+    /// Sends a new request, or parks it. An error ends the request, and the caller reports it.
     fn ask(&self, tablet: TabletId, work: Work, until_ns: Option<u64>) -> Result<(), KvError> {
         let now_ns = self.clock.monotonic_ns();
         let target = self.routing.read().direct(tablet, &self.view(), now_ns)?;
@@ -192,7 +195,7 @@ impl Router {
     }
 }
 
-/// Reads where waiting is allowed.
+/// Reads on a thread that may wait.
 pub(super) fn fetch_anywhere(
     handle: &TabletHandle,
     permit: Permit,

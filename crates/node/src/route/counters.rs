@@ -5,23 +5,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters of routing, since start.
 #[derive(Debug, Default)]
 pub(crate) struct RouteCounters {
-    /// Requests of this node's clients for tablets that it leads itself.
+    /// Requests of this node's clients for tablets that this node leads.
     pub(crate) local: AtomicU64,
-    /// Reads of this node's clients that were answered by its replica though another leads, as they may be old.
+    /// Reads of this node's clients that this node's replica answered though another node leads, as the client accepts
+    /// old data.
     pub(crate) followed: AtomicU64,
-    /// Requests that left for another node, each time they did.
+    /// Requests sent to another node, each time.
     pub(crate) forwarded: AtomicU64,
-    /// Frames of requests that left.
+    /// Frames of requests sent.
     pub(crate) frames_sent: AtomicU64,
     /// Requests of other nodes that arrived.
     pub(crate) received: AtomicU64,
-    /// Frames of answers that left.
+    /// Frames of answers sent.
     pub(crate) answer_frames: AtomicU64,
     /// Requests that were sent again.
     pub(crate) retried: AtomicU64,
     /// Requests of other nodes that were refused because this node does not lead the tablet.
     pub(crate) refused_not_leader: AtomicU64,
-    /// Bytes of frames of requests and answers that left.
+    /// Bytes of sent frames of requests and answers.
     pub(crate) sent_bytes: AtomicU64,
     /// Partial aggregates that were computed here for other nodes, so that no rows were sent.
     pub(crate) aggregates: AtomicU64,
@@ -29,7 +30,7 @@ pub(crate) struct RouteCounters {
     pub(crate) long_reads: AtomicU64,
     /// Requests that were not answered by their deadline.
     pub(crate) timed_out: AtomicU64,
-    /// Requests refused because too many are on their way already.
+    /// Requests refused because too many wait already.
     pub(crate) overloaded: AtomicU64,
     /// Frames that could not be decoded.
     pub(crate) malformed: AtomicU64,

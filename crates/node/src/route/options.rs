@@ -6,19 +6,20 @@ use diorite_control::routing::{Limits, Timeouts};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bounds on the requests that wait for, or are served for, one other node.
+/// Limits of the requests that wait for one other node, or that are carried out for it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RouteLimits {
-    /// Requests.
+    /// The number of requests.
     pub(crate) requests: usize,
-    /// Bytes of requests.
+    /// The bytes of the requests.
     pub(crate) bytes: usize,
-    /// A frame leaves once it holds this many bytes, without waiting for [`Router::send_gathered`](super::Router::send_gathered).
+    /// A frame is sent once it holds this many bytes, without waiting for
+    /// [`Router::send_gathered`](super::Router::send_gathered).
     pub(crate) frame_bytes: usize,
 }
 
 impl RouteLimits {
-    /// The bounds that [`diorite_control::routing`] enforces.
+    /// The limits that [`diorite_control::routing`] enforces.
     pub(super) fn of_requests(self) -> Limits {
         Limits { requests: self.requests, bytes: self.bytes }
     }
@@ -29,11 +30,11 @@ impl RouteLimits {
 pub(crate) struct RouteOptions {
     /// How long requests wait.
     pub(crate) timeouts: Timeouts,
-    /// How long a request of a client may take, where that is less than a write waits.
+    /// The timeout of a client's request, where that is shorter than the timeout of a write.
     pub(crate) short_timeout: Option<Duration>,
-    /// How often requests that wait are looked at: whether their time is over, or a leader is known.
+    /// How often waiting requests are checked: whether their time is over, or a leader is known.
     pub(crate) tick: Duration,
-    /// For each other node.
+    /// The limits for each other node.
     pub(crate) limits: RouteLimits,
     /// The account for requests of other nodes and of clients together.
     pub(crate) account: Arc<Account>,
@@ -56,7 +57,7 @@ impl Default for RouteOptions {
     }
 }
 
-/// Where the newest catalog that this node serves is found.
+/// The source of the newest catalog that this node serves.
 pub(crate) trait CatalogSource: Send + Sync + 'static {
     /// The catalog.
     fn catalog(&self) -> Arc<Catalog>;

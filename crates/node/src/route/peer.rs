@@ -1,7 +1,7 @@
 //! The traffic to one other node: the frame that is being gathered, and the requests without an answer.
 //!
-//! Always true: a request is in the table ([`InFlight`]) from before its bytes can be sent until it is answered, or
-//! removed; the lock is never held while something is sent or a client is notified.
+//! Always true: a request is in the table ([`InFlight`]) from before its bytes can be sent until it is answered or
+//! removed; the lock is never held while a frame is sent or a client is notified.
 
 use super::options::RouteLimits;
 use super::request::{Request, Sent, Work, Write};
@@ -15,18 +15,18 @@ use std::ops::Range;
 struct State {
     /// The frame that is being gathered; empty if there is none.
     frame: Vec<u8>,
-    /// The first id in it.
+    /// The first request id in the frame.
     first_id: u64,
     in_flight: InFlight<Work>,
 }
 
-/// A frame that may leave, and the ids of the requests in it.
+/// A frame that may be sent, and the ids of the requests in it.
 pub(super) struct Outgoing {
     pub(super) frame: Vec<u8>,
     pub(super) ids: Range<u64>,
 }
 
-/// See the top of this module.
+/// The traffic to one other node.
 pub(super) struct Peer {
     pub(super) node: NodeId,
     incarnation: u64,
@@ -41,7 +41,8 @@ impl Peer {
         Self { node, incarnation, frame_bytes: limits.frame_bytes, state }
     }
 
-    /// Adds a request to the frame that is being gathered; gives it back if too much is on its way. True: the frame should leave now.
+    /// Adds a request to the frame that is being gathered; returns the request if too many wait already. True: the
+    /// frame should be sent now.
     pub(super) fn add(&self, request: Request) -> Result<bool, Request> {
         let mut state = self.state.lock();
         let State { frame, first_id, in_flight } = &mut *state;
@@ -71,7 +72,7 @@ impl Peer {
         Some(Outgoing { frame, ids: state.first_id..state.in_flight.next_id() })
     }
 
-    /// Gives back the buffer of a frame that was sent.
+    /// Returns the buffer of a sent frame, to be reused.
     pub(super) fn recycle(&self, mut frame: Vec<u8>) {
         let mut state = self.state.lock();
         if state.frame.capacity() == 0 && frame.capacity() <= self.frame_bytes {
@@ -80,12 +81,13 @@ impl Peer {
         }
     }
 
-    /// Takes back the requests of a frame that was not sent.
+    /// Removes and returns the requests of a frame that was not sent.
     pub(super) fn take_back(&self, ids: Range<u64>) -> Vec<Request> {
         self.state.lock().in_flight.take_back(ids)
     }
 
-    /// Takes the requests that a frame's answers are for. Answers to requests that are no longer waited for are dropped.
+    /// Removes and returns the requests that a frame's answers are for. Answers to requests that no longer wait are
+    /// dropped.
     pub(super) fn answered(
         &self,
         incarnation: u64,
@@ -106,17 +108,17 @@ impl Peer {
         Ok(())
     }
 
-    /// Removes and returns the requests that have waited long enough.
+    /// Removes and returns the requests that are due.
     pub(super) fn take_due(&self, now_ns: u64) -> Due<Work> {
         self.state.lock().in_flight.take_due(now_ns)
     }
 
-    /// Takes all reads: the node is down.
+    /// Removes and returns all reads, since the node is down.
     pub(super) fn take_reads(&self) -> Vec<Request> {
         self.state.lock().in_flight.take_reads()
     }
 
-    /// Removes and returns all waiting requests: no answer will come.
+    /// Removes and returns all waiting requests, since no answer will come.
     pub(super) fn take_lost(&self) -> Vec<Sent> {
         self.state.lock().in_flight.take_lost()
     }

@@ -1,11 +1,11 @@
-//! Reads of a tablet replica, in memory or on disk: of the leader, or of a follower if the request allows that.
+//! Reads of a tablet replica, in memory or on disk: of the leader's replica, or of a follower's if the request allows
+//! that.
 //!
-//! Always true: header, static row and all keys and ranges of one request are of one moment of one replica, whatever is
-//! written meanwhile; the permit of the read (a lease, or a bound on its age) is checked before and after. A single key
+//! Always true: header, static row and all keys and ranges of one request are of one moment of one replica, despite
+//! concurrent writes; the permit of the read (a lease, or a bound on its age) is checked before and after. A single key
 //! or range is of one moment by itself and needs no snapshot. Aggregation follows the read and the check of its permit.
 //! A read on disk ends when its client no longer waits ([`Until`]), and its copies are charged to the node's account of
-//! requests beforehand.
-//! Left out: one moment for several requests.
+//! requests beforehand. Left out: one moment for several requests.
 
 use super::options::CatalogSource;
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
@@ -19,27 +19,27 @@ use diorite_storage::{PinnedValue, ScanRange, was_declined};
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-/// Scans up to this size are first tried in memory on the task that takes the request.
+/// Scans up to this size are first tried in memory on the task that takes the request: "inline".
 const INLINE_SCAN_BYTES: usize = 64 << 10;
-/// Rows up to this size are copied there.
+/// Rows up to this size are copied inline.
 const INLINE_ROW_BYTES: usize = 1 << 20;
-/// Rows are aggregated there if their bytes, times the steps of the task, are not more than this.
+/// Rows are aggregated inline if their bytes, multiplied by the steps of the task, are not more than this.
 const INLINE_AGGREGATE_BYTES: usize = 256 << 10;
-/// About how many bytes of a task stand for one more step for each byte of the rows. Longer tasks than the next constant
-/// run elsewhere.
+/// About this many bytes of a task count as one step for each byte of the rows. Tasks longer than the next constant do
+/// not run inline.
 const TASK_BYTES_PER_STEP: usize = 64;
 const INLINE_TASK_BYTES: usize = 16 << 10;
-/// Keys of up to this size in all are first looked up in memory there, too.
+/// Keys of up to this size in all are first looked up in memory inline.
 const INLINE_SPANS_BYTES: usize = 1 << 10;
-/// The most that one answer brings, whatever is asked for.
+/// The most bytes of one answer, whatever the request asks for.
 const MAX_CHUNK_BYTES: usize = 4 << 20;
 const MAX_CHUNK_ENTRIES: usize = 1 << 16;
 
-/// Where may be looked.
+/// The places where a read may look for data.
 pub(super) enum Look {
     /// In memory only: does not wait.
     Memory,
-    /// On disk as well, until then.
+    /// On disk as well, until a deadline.
     Anywhere(Until),
 }
 
@@ -48,7 +48,7 @@ impl Look {
         matches!(self, Self::Memory)
     }
 
-    /// Fails once the time is over. For every key and entry.
+    /// Fails once the deadline has passed. Called for every key and entry.
     fn step(&self) -> Result<(), KvError> {
         match self {
             Self::Memory => Ok(()),
@@ -86,15 +86,15 @@ struct HeldBytes {
 pub(super) struct Until {
     clock: Arc<dyn Clock>,
     deadline_ns: u64,
-    /// When the clock was looked at first.
+    /// When the clock was read first.
     began_ns: Cell<u64>,
     steps: Cell<u32>,
     account: Arc<Account>,
     held: RefCell<HeldBytes>,
 }
 
-/// The copies of a read beyond this are charged, in blocks of this size, so that short reads do not touch an account
-/// that all threads share.
+/// Copies of a read beyond this are charged, in blocks of this size, so that short reads do not touch an account that
+/// all threads share.
 const HELD_BLOCK_BYTES: usize = 64 << 10;
 
 /// Keys and entries between two clock reads.
@@ -136,7 +136,7 @@ impl Until {
     pub(super) fn step(&self) -> Result<(), KvError> {
         let steps = self.steps.get();
         self.steps.set(steps.wrapping_add(1));
-        // The first time too: it may have waited for a thread for long.
+        // The first step looks too: the read may have waited long for a thread.
         if self.deadline_ns == u64::MAX || !steps.is_multiple_of(STEPS_PER_LOOK) {
             return Ok(());
         }
@@ -154,9 +154,9 @@ impl Until {
 /// The outcome of a read.
 pub(super) enum Outcome {
     Found(Parts<PinnedValue>),
-    /// It cannot be carried out without the disk.
+    /// The read needs the disk.
     NotInMemory,
-    /// It would hold up the other requests of the task.
+    /// The read would delay the other requests of the task.
     Long,
 }
 
@@ -179,7 +179,7 @@ pub(super) fn read(
         }
     };
     if let Some(parts) = &parts {
-        // The pinned values and their copies are held at the same time.
+        // The pinned values and their copies are in memory at the same time.
         look.hold(parts.value_bytes().saturating_mul(2))?;
     }
     Ok(match parts {
@@ -202,15 +202,15 @@ fn is_much(request: &FetchRef<'_>, parts: &Parts<PinnedValue>) -> bool {
     }
 }
 
-/// The result of a single read of the data.
+/// The outcome of a read without a snapshot.
 enum One {
     Found(Parts<PinnedValue>),
     NotInMemory,
-    /// More than one is needed.
+    /// More than one read is needed.
     More,
 }
 
-/// A single read, which is of one moment by itself: a key, or a range.
+/// A read of a single key or range, which is of one moment by itself.
 fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look: &Look) -> Result<One, KvError> {
     let needs_header = || request.header.as_ref().is_some_and(|(flags, _)| handle.flags() & flags != 0);
     if request.static_row.is_some() || needs_header() {
@@ -243,11 +243,11 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
         }
         RowsRef::Several(_) => return Ok(One::More),
     }
-    // A header that was written since does not apply to earlier reads, but may apply to later ones.
+    // A header that was written after the read does not apply to it; one written before may apply to it.
     if needs_header() { Ok(One::More) } else { Ok(One::Found(parts)) }
 }
 
-/// Reads all parts at the moment of a visit.
+/// Reads all parts at the moment of a snapshot.
 fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: &Look) -> Result<Option<Parts<PinnedValue>>, KvError> {
     let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None };
     let mut scratch = Vec::new();
@@ -282,7 +282,7 @@ fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: &Look) -> Result<Op
     Ok(Some(parts))
 }
 
-/// Computes partial aggregates, by the definitions in the catalog.
+/// Computes partial aggregates with the definitions in the catalog.
 pub(super) struct Aggregation {
     pub(super) aggregator: PartialAggregator,
     pub(super) catalogs: Arc<dyn CatalogSource>,
@@ -305,11 +305,11 @@ fn get(visit: &Visit<'_>, key: &[u8], look: &Look) -> Result<Option<Option<Pinne
     }
 }
 
-/// Takes an entry of a range; whether more are wanted.
+/// Receives an entry of a range; returns whether more are wanted.
 type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 
-/// Calls the second argument with each entry of a range. Returns whether that was all of it, or `None` if the read needs
-/// the disk.
+/// Calls the second argument with each entry of a range. Returns whether the range is complete, or `None` if the read
+/// needs the disk.
 type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 's;
 
 fn scanning<'v>(
@@ -322,7 +322,7 @@ fn scanning<'v>(
     }
 }
 
-/// Appends a range to a chunk, with a flag whether that was all of the range; false if the read needs the disk.
+/// Appends a range to a chunk, with a flag whether the range is complete; false if the read needs the disk.
 fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut ScanChunk) -> Result<bool, KvError> {
     let max_bytes = request.max_bytes.min(MAX_CHUNK_BYTES);
     let max_entries = request.max_entries.clamp(1, MAX_CHUNK_ENTRIES);
@@ -348,7 +348,7 @@ fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut 
     Ok(true)
 }
 
-/// Reads spans one after the other, until there is enough; `None` if it cannot be done without the disk.
+/// Reads spans one after the other, until the chunk is full; `None` if the read needs the disk.
 fn read_several(visit: &Visit<'_>, request: &SeveralRef<'_>, look: &Look) -> Result<Option<ScanChunk>, KvError> {
     // Many look-ups would delay the other requests of the task.
     if look.is_in_memory() && request.spans.len() > INLINE_SPANS_BYTES {

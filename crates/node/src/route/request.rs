@@ -16,7 +16,7 @@ pub(super) enum Work {
     Write(Write),
 }
 
-/// A write, with the sink for its outcome.
+/// A write, and the sink for its outcome.
 pub(super) struct Write {
     pub(super) mutation: Mutation,
     pub(super) sink: Arc<dyn WriteSink>,
@@ -53,7 +53,7 @@ impl routing::Work for Work {
     }
 }
 
-/// Outcomes to be delivered: each sink is notified once, whatever the number of its outcomes.
+/// Outcomes to be delivered. Each sink is called once, with all its outcomes.
 #[derive(Default)]
 pub(super) struct Outcomes {
     writes: Vec<(Arc<dyn WriteSink>, Vec<Completion>)>,
@@ -63,7 +63,7 @@ impl Outcomes {
     /// Ends a request with an error.
     pub(super) fn fail(&mut self, work: Work, error: KvError) {
         match work {
-            // The receiver may be gone: then nothing has to be notified.
+            // If the receiver is gone, no client waits.
             Work::Fetch { answer, .. } => drop(answer.send(Err(error))),
             Work::Write(Write { sink, tag, .. }) => self.written(sink, tag, Err(error)),
         }
@@ -72,7 +72,7 @@ impl Outcomes {
     /// Ends a write.
     pub(super) fn written(&mut self, sink: Arc<dyn WriteSink>, tag: u64, outcome: Result<WriteReply, KvError>) {
         let address = Arc::as_ptr(&sink);
-        // Outcomes of one connection tend to follow each other.
+        // Outcomes of one connection are mostly adjacent.
         let known = self.writes.iter_mut().rev().find(|(known, _)| std::ptr::addr_eq(Arc::as_ptr(known), address));
         match known {
             Some((_, done)) => done.push((tag, outcome)),
@@ -80,7 +80,7 @@ impl Outcomes {
         }
     }
 
-    /// Notifies the sinks.
+    /// Calls the sinks.
     pub(super) fn deliver(&mut self) {
         for (sink, mut done) in self.writes.drain(..) {
             sink.complete(&mut done);

@@ -34,7 +34,7 @@ pub(crate) struct RouterParts {
     pub(crate) catalogs: Arc<dyn CatalogSource>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) options: RouteOptions,
-    /// Where reads run that wait for the disk.
+    /// Threads for reads that wait for the disk.
     pub(crate) disk: Arc<DiskReads>,
     /// Threads for long reads.
     pub(crate) aside: Arc<Aside>,
@@ -48,15 +48,15 @@ pub(super) struct Threads {
 
 /// The traffic with other nodes.
 pub(super) struct Nodes {
-    /// Nodes that are asked.
+    /// The nodes that this node asks.
     pub(super) peers: ArcSwap<AHashMap<NodeId, Arc<Peer>>>,
     pub(super) serving: Arc<Serving>,
-    /// Nodes that ask.
+    /// The nodes that ask this node.
     pub(super) served: ArcSwap<AHashMap<NodeId, Arc<Served>>>,
     pub(super) gathering: Arc<Gathering>,
 }
 
-/// See the top of [this folder](super).
+/// The router of a node: see [the module](super).
 pub(crate) struct Router {
     pub(super) me: Weak<Router>,
     pub(super) node: NodeId,
@@ -73,14 +73,15 @@ pub(crate) struct Router {
     /// ended.
     pub(super) routing: RwLock<Routing<Work>>,
     pub(super) nodes: Nodes,
-    /// The timer runs.
+    /// Whether the timer runs.
     is_armed: AtomicBool,
     arm: Notify,
     pub(super) counters: Arc<RouteCounters>,
 }
 
 impl Router {
-    /// [`Router::run_timer`] and [`Router::run_sender`] have to be spawned, and frames of `Lane::Requests` given to [`Router::receive`].
+    /// The caller has to spawn [`Router::run_timer`] and [`Router::run_sender`], and to pass frames of `Lane::Requests`
+    /// to [`Router::receive`].
     pub(crate) fn new(parts: RouterParts) -> Arc<Self> {
         let RouterParts { node, store, transport, catalogs, clock, options, disk, aside } = parts;
         let aggregator = PartialAggregator::limited(Arc::clone(&options.account), Arc::clone(&clock));
@@ -130,7 +131,7 @@ impl Router {
         self.threads.disk.state()
     }
 
-    /// The numbers of this node's requests that wait for another's answer, and of parked ones.
+    /// The number of this node's requests that wait for another node's answer, and the number of parked requests.
     pub(crate) fn waiting(&self) -> (usize, usize) {
         (self.nodes.peers.load().values().map(|peer| peer.pending()).sum(), self.routing.read().parked())
     }
@@ -141,13 +142,13 @@ impl Router {
         NodeView { store: &self.store, catalogs: &*self.catalogs }
     }
 
-    /// The tablet's leader, as far as is known without asking.
+    /// The tablet's leader, as far as this node knows.
     pub(crate) fn leader(&self, tablet: TabletId) -> Option<NodeId> {
         self.other_leader(tablet, 0, None)
     }
 
-    /// A possible leader of a tablet that `refused_by` does not lead; if nothing else is known, another node with each
-    /// attempt.
+    /// A possible leader of a tablet that `refused_by` does not lead. If none is known, each attempt names another
+    /// node.
     pub(crate) fn other_leader(&self, tablet: TabletId, attempts: usize, refused_by: Option<NodeId>) -> Option<NodeId> {
         let now_ns = self.clock.monotonic_ns();
         match self.routing.read().way(tablet, attempts, refused_by, &self.view(), now_ns) {
@@ -157,7 +158,7 @@ impl Router {
         }
     }
 
-    /// How many of a tablet's replicas must be up for it to be served, and how many are.
+    /// How many of a tablet's replicas must be up to serve the tablet, and how many are up.
     pub(crate) fn replicas(&self, tablet: TabletId) -> Replicas {
         let catalog = self.catalogs.catalog();
         let holders = match catalog.placement(tablet) {
@@ -184,11 +185,11 @@ impl Router {
             peers.entry(node).or_insert_with(|| Arc::clone(&fresh));
             peers
         });
-        // Nothing is ever removed, and it was just put there if it was not before.
+        // Peers are never removed, and this one is present now.
         self.nodes.peers.load().get(&node).map_or(fresh, Arc::clone)
     }
 
-    /// Sends on its way all that was submitted. Cheap if there is nothing.
+    /// Sends all submitted requests. Costs little if there are none.
     pub(crate) fn kick(&self) {
         self.send_gathered();
         self.store.kick();
@@ -210,13 +211,14 @@ impl Router {
         }
     }
 
-    /// Sends the gathered messages once every task that can run has run, together with theirs.
+    /// Sends the gathered messages once every task that can run has run, so that the messages of these tasks are
+    /// included.
     pub(crate) fn send_soon(&self) {
         self.nodes.gathering.leave_soon();
     }
 
-    /// Never ready; sends the gathered messages whenever it is polled. As the last branch of a `select!` it includes those
-    /// of the other branches.
+    /// Sends the gathered messages whenever it is polled, and never completes. As the last branch of a `select!` it
+    /// includes the messages of the other branches.
     pub(crate) async fn gathered(&self) {
         std::future::poll_fn(|_| {
             self.send_soon();
@@ -225,7 +227,7 @@ impl Router {
         .await
     }
 
-    /// Sends after calls of [`Router::send_soon`], for as long as the runtime runs: to be spawned.
+    /// Sends after each call of [`Router::send_soon`], as long as the runtime runs. The caller spawns it.
     pub(crate) async fn run_sender(self: Arc<Self>) {
         loop {
             self.nodes.gathering.leave().await;
@@ -255,7 +257,7 @@ impl Router {
             }
             Err(error) => {
                 self.not_sent(peer.take_back(outgoing.ids), error);
-                // There may be room for these.
+                // The answers alone may fit.
                 if let Some(served) = served {
                     served.send(&mut answers);
                 }
@@ -275,19 +277,19 @@ impl Router {
         }
     }
 
-    /// Wakes the timer, as something waits.
+    /// Starts the timer, since a request waits.
     pub(super) fn arm(&self) {
         if !self.is_armed.load(Ordering::SeqCst) && !self.is_armed.swap(true, Ordering::SeqCst) {
             self.arm.notify_one();
         }
     }
 
-    /// Calls [`Router::tick`] now and then while requests wait, for as long as the runtime runs: to be spawned.
+    /// Calls [`Router::tick`] periodically while requests wait, as long as the runtime runs. The caller spawns it.
     pub(crate) async fn run_timer(self: Arc<Self>) {
         loop {
             if self.waiting() == (0, 0) {
                 self.is_armed.store(false, Ordering::SeqCst);
-                // Requests that came in before the timer was disarmed did not start it.
+                // Requests that arrived before the timer was disarmed did not start it.
                 if self.waiting() == (0, 0) {
                     self.arm.notified().await;
                 }

@@ -1,8 +1,9 @@
 //! The serving side: carries out requests of other nodes for tablets that this node leads.
 //!
-//! Always true: nothing waits here: reads from memory are answered at once, the answers of a frame together; reads that need the disk run
-//! where waiting is allowed; writes go to the store, which reports the outcomes of a turn together. A request for a tablet that is not led
-//! here is refused, never forwarded. Requests in flight are bounded by count and bytes per asking node.
+//! Always true: nothing waits here. Reads from memory are answered at once, the answers of a frame together; reads that
+//! need the disk run on threads that may wait; writes go to the store, which reports the outcomes of a turn together. A
+//! request for a tablet that this node does not lead is refused, never forwarded. Requests in flight are bounded by
+//! count and bytes per asking node.
 
 use super::checked::checked;
 use super::counters::RouteCounters;
@@ -19,7 +20,8 @@ use diorite_query::kv::{Fetch, FetchRows};
 use diorite_replica::{Leadership, NO_DEADLINE, Permit, TabletHandle};
 use std::sync::Arc;
 
-/// How much memory a read from disk takes, as far as that is known before: the keys that it names, and the piece that it asks for.
+/// The memory that a read from disk is expected to take: the keys that the request names, and the range that it asks
+/// for.
 fn expected_bytes(fetch: &Fetch) -> usize {
     let task = fetch.aggregate.as_ref().map_or(0, Vec::len);
     task + match &fetch.rows {
@@ -29,14 +31,14 @@ fn expected_bytes(fetch: &Fetch) -> usize {
     }
 }
 
-/// The memory charged for a piece of a range until its size is known: most are shorter than they may be.
+/// The memory charged for a range until its size is known: most ranges are shorter than requests allow.
 const EXPECTED_PIECE_BYTES: usize = 64 << 10;
 
-/// A write as it came from another node.
+/// A write received from another node.
 struct ReceivedWrite<'a> {
     /// An encoded mutation.
     mutation: &'a [u8],
-    /// How much longer it may take, milliseconds, if that is less than writes usually may.
+    /// How much longer the write may take, milliseconds, if that is less than the usual timeout.
     left_ms: Option<u64>,
 }
 
@@ -46,7 +48,7 @@ impl Router {
             return Arc::clone(served);
         }
         let fresh = Arc::new(Served::new(from, incarnation, Arc::clone(&self.nodes.serving)));
-        // Frames of one node arrive one after the other, so no other thread adds it now.
+        // Frames of one node are handled one after the other, so no other thread adds this node now.
         self.nodes.served.rcu(|served| {
             let mut served = AHashMap::clone(served);
             served.insert(from, Arc::clone(&fresh));
@@ -132,7 +134,7 @@ impl Router {
             read::Outcome::Long => true,
             read::Outcome::NotInMemory => false,
         };
-        // The asking node does not wait any longer than that.
+        // The asking node waits no longer than this.
         let most_ms = self.options.timeouts.read.as_millis() as u64;
         let left_ns = fetch.left_ms.unwrap_or(most_ms).min(most_ms).saturating_mul(1_000_000);
         let look = self.look_until(Some(self.clock.monotonic_ns().saturating_add(left_ns)));
@@ -164,7 +166,7 @@ impl Router {
         }
         let mutation = checked(tablet, write.mutation)?;
         let tag = served.begin(request.id, mutation.size_bytes()).ok_or(KvError::Overloaded(""))?;
-        // The asking node does not wait any longer than that.
+        // The asking node waits no longer than this.
         let deadline_ns = write.left_ms.map_or(NO_DEADLINE, |left_ms| {
             self.store_deadline(self.clock.monotonic_ns().saturating_add(left_ms.saturating_mul(1_000_000)))
         });

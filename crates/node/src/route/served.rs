@@ -19,32 +19,33 @@ use std::sync::Arc;
 
 /// The memory of a request in progress, beside its bytes.
 const OVERHEAD_BYTES: usize = 256;
-/// Longer answers leave in frames of their own.
+/// Longer answers are sent in frames of their own.
 const MAX_JOINED_BYTES: usize = 16 << 10;
-/// Longer requests are refused if the node's account of requests is full. Shorter ones are not: requests that hold memory elsewhere wait for them.
+/// Requests longer than this are refused if the node's account of requests is full. Shorter requests are accepted:
+/// requests that hold memory on the asking node wait for them.
 const MAX_SHORT_BYTES: usize = 4 << 10;
 /// Short requests are charged in blocks of this size, so that few of them change the account that all connections and
 /// nodes share.
 const SHORT_BLOCK_BYTES: usize = 64 << 10;
 
-/// A request that is being worked on.
+/// A request in progress.
 #[derive(Default)]
 struct Slot {
-    /// The id that the asker gave.
+    /// The id that the asking node gave.
     id: u64,
-    /// Its counted bytes.
+    /// Its bytes, as counted for the limits.
     bytes: usize,
     /// The charge of a long request.
     charge: Option<Charge>,
 }
 
-/// Requests that are being worked on. The place of a slot is the tag of its request's completion.
+/// The requests in progress. The index of a slot is the tag of its request's completion.
 struct Slots {
     slots: Vec<Slot>,
     free: Vec<u32>,
     bytes: usize,
     short_bytes: usize,
-    /// Of all short ones.
+    /// The charge of all short requests.
     short_charge: Option<Charge>,
     account: Arc<Account>,
 }
@@ -55,7 +56,7 @@ impl Slots {
         Self { slots, free, bytes: 0, short_bytes: 0, short_charge: account.charge(0).ok(), account }
     }
 
-    /// Charges the bytes that short requests hold by now.
+    /// Charges the bytes that short requests hold now.
     #[inline]
     fn record_short(&mut self) {
         let blocks = self.short_bytes.next_multiple_of(SHORT_BLOCK_BYTES);
@@ -104,7 +105,7 @@ pub(super) struct Serving {
     pub(super) account: Arc<Account>,
 }
 
-/// See the top of this module.
+/// One asking process.
 pub(super) struct Served {
     pub(super) node: NodeId,
     pub(super) incarnation: u64,
@@ -125,7 +126,7 @@ impl Served {
         std::mem::take(&mut *self.gathered.lock())
     }
 
-    /// Keeps answers until they are sent with others.
+    /// Adds answers to those that are sent with the next frame.
     pub(super) fn gather(&self, mut frame: Vec<u8>) {
         let mut gathered = self.gathered.lock();
         if gathered.is_empty() {
@@ -136,7 +137,7 @@ impl Served {
         }
     }
 
-    /// Adds a frame of answers to the gathered ones; they are sent together.
+    /// Adds a frame of answers to the gathered ones, to be sent with them.
     fn join(&self, mut frame: Vec<u8>) {
         if frame.is_empty() {
             return;
@@ -155,7 +156,7 @@ impl Served {
         }
     }
 
-    /// The tag of a request that may be worked on; none if there are too many.
+    /// The tag of a request that may begin; `None` if too many are in progress.
     pub(super) fn begin(&self, id: u64, bytes: usize) -> Option<u64> {
         let Serving { limits, counters, .. } = &*self.serving;
         let tag = self.in_flight.lock().begin(id, OVERHEAD_BYTES + bytes, limits);
@@ -165,12 +166,12 @@ impl Served {
         tag
     }
 
-    /// The id of a request that is not worked on any longer.
+    /// Ends a request and returns its id.
     pub(super) fn end(&self, tag: u64) -> u64 {
         self.in_flight.lock().end(tag)
     }
 
-    /// Sends and empties a frame of answers. If it cannot be sent the asker's requests end at their deadlines.
+    /// Sends and empties a frame of answers. If it cannot be sent, the asking node's requests end at their deadlines.
     pub(super) fn send(&self, frame: &mut Vec<u8>) {
         let Serving { transport, counters, .. } = &*self.serving;
         if !frame.is_empty() && transport.send(self.node, Lane::Requests, frame).is_ok() {
@@ -180,8 +181,8 @@ impl Served {
         frame.clear();
     }
 
-    /// Appends an answer of about this many bytes. A long one is sent in a frame of its own, so that its failure does
-    /// not affect others; one that no frame can hold is refused.
+    /// Appends an answer of about this many bytes. A long answer is sent in a frame of its own, so that its failure
+    /// does not affect others. An answer that does not fit a frame is replaced by an error.
     pub(super) fn put(&self, frame: &mut Vec<u8>, id: u64, bytes: usize, put: impl FnOnce(&mut Vec<u8>)) {
         if bytes <= MAX_JOINED_BYTES {
             return put(self.answers(frame));
@@ -191,7 +192,7 @@ impl Served {
             put(self.answers(&mut own));
             check_answer(own.len())
         }) {
-            // Nothing was changed: of the writes only refused ones have long answers.
+            // This error never hides a change: a write that took effect has a short answer.
             return wire::put_failed(self.answers(frame), id, &KvError::TooLarge(exceeded.to_string()));
         }
         self.send(&mut own);
@@ -244,7 +245,7 @@ pub(super) struct DiskRead {
 }
 
 impl DiskRead {
-    /// Reads and answers, or says why that was not begun.
+    /// Reads and answers; if `begun` is an error, answers with that.
     pub(super) fn answer(
         mut self,
         begun: Result<(), KvError>,
@@ -284,7 +285,7 @@ impl Drop for DiskRead {
     }
 }
 
-/// The refusal of a replica that does not lead, with the leader's name.
+/// The error of a replica that does not lead, with the leader's id.
 pub(super) fn as_refusal(handle: &TabletHandle, error: KvError, counters: &RouteCounters) -> KvError {
     match error {
         KvError::Unavailable(_) | KvError::NotLeader { .. } => {

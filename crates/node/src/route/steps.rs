@@ -1,5 +1,5 @@
-//! Carries out decisions about requests, and passes on events: answers, refusals, nodes that go down or come up, and
-//! time.
+//! Carries out the decisions of routing, and reports events to it: answers, refusals, nodes that go down or come up,
+//! and time.
 
 use super::ask::{fetch_anywhere, is_refusal};
 use super::counters::RouteCounters;
@@ -16,7 +16,7 @@ use diorite_rpc::SendError;
 use std::sync::Arc;
 
 impl Router {
-    /// The step of a new request: an error ends it, and is for the caller to report.
+    /// Carries out the step of a new request. An error ends the request, and the caller reports it.
     pub(super) fn perform_first(&self, step: Step<Work>) -> Result<(), KvError> {
         let refused = match step {
             Step::Send(node, request) => match self.send(node, request) {
@@ -61,7 +61,7 @@ impl Router {
         }
     }
 
-    /// Adds a request to those for a node; returns it if too many wait already.
+    /// Adds a request to the frame for a node; returns it if too many wait already.
     fn send(&self, node: NodeId, request: Request) -> Result<(), Request> {
         let peer = self.peer(node);
         let is_large = peer.add(request)?;
@@ -73,7 +73,7 @@ impl Router {
         Ok(())
     }
 
-    /// Sends requests again, by the current knowledge.
+    /// Decides anew on each request, and carries out the decision.
     fn again(&self, requests: Vec<Request>, outcomes: &mut Outcomes) {
         RouteCounters::add(&self.counters.retried, requests.len() as u64);
         for request in requests {
@@ -82,7 +82,7 @@ impl Router {
         }
     }
 
-    /// Carries out a request here.
+    /// Carries out a request on this node.
     fn carry_out(&self, request: Request, outcomes: &mut Outcomes) {
         let Some(handle) = self.store.handle(request.tablet) else {
             let step = self.routing.write().not_open_here(request, &self.view());
@@ -90,9 +90,9 @@ impl Router {
         };
         RouteCounters::add(&self.counters.local, 1);
         if request.work.is_read() {
-            // Without a router the node has stopped, and no client waits.
+            // The router is gone only when the node has stopped, and then no client waits.
             let Some(router) = self.me.upgrade() else { return };
-            // A request that is not accepted is dropped, and its client is notified: a read changes nothing.
+            // A read that is not accepted is dropped, which notifies its client: a read changes nothing.
             if self.threads.disk.begin(handle.disk(), move || router.carry_out_fetch(&handle, request)).is_err() {
                 RouteCounters::add(&self.counters.overloaded, 1);
             }
@@ -128,7 +128,7 @@ impl Router {
         self.kick();
     }
 
-    /// The requests of a frame that the transport did not take.
+    /// Handles the requests of a frame that the transport has not accepted.
     pub(super) fn not_sent(&self, requests: Vec<Request>, error: SendError) {
         let mut outcomes = Outcomes::default();
         for request in requests {
@@ -180,8 +180,7 @@ impl Router {
         }
     }
 
-    /// A node is down: the requests that it was sent and that others may answer are sent to them, without waiting for
-    /// the next tick.
+    /// A node is down: its requests that other nodes can answer are sent to those, without waiting for the next tick.
     pub(crate) fn node_down(&self, node: NodeId) {
         self.routing.write().node_down(node);
         let peer = self.nodes.peers.load().get(&node).cloned();
@@ -191,7 +190,8 @@ impl Router {
         self.send_gathered();
     }
 
-    /// The process of a node has ended: requests that only it could answer end. To be called once the node is down.
+    /// The process of a node has ended: requests that only it could answer end. Call it after the node is noted as
+    /// down.
     pub(crate) fn node_ended(&self, node: NodeId) {
         let peer = self.nodes.peers.load().get(&node).cloned();
         let mut outcomes = Outcomes::default();
@@ -211,7 +211,7 @@ impl Router {
         }
     }
 
-    /// Ends expired requests, repeats reads without an answer, and checks for leaders of parked requests.
+    /// Ends expired requests, sends reads without an answer again, and looks for leaders of parked requests.
     pub(crate) fn tick(&self) {
         self.kick();
         let now_ns = self.clock.monotonic_ns();
@@ -234,7 +234,7 @@ impl Router {
         self.kick();
     }
 
-    /// Sends parked requests whose leader is known by now, and a probe for each tablet without one.
+    /// Sends parked requests whose leader is now known, and a probe for each tablet without a known leader.
     fn look_for_leaders(&self, outcomes: &mut Outcomes) {
         let tablets = self.routing.read().parked_tablets();
         for tablet in tablets {
@@ -249,7 +249,7 @@ impl Reroute for Router {
         let mut outcomes = Outcomes::default();
         for Refused { tablet, mutation, sink, token, deadline_ns, leader } in refused.drain(..) {
             if self.is_of_other_node(&sink) {
-                // It took its hop: the node that asked tries again.
+                // The request has had its one hop: the node that asked tries again.
                 outcomes.written(sink, token, Err(KvError::NotLeader { tablet, leader }));
                 continue;
             }

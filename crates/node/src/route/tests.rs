@@ -37,9 +37,9 @@ struct Hub {
     members: RwLock<BTreeMap<u64, Listener>>,
     /// Nodes that are cut off from all others.
     cut: RwLock<BTreeSet<u64>>,
-    /// Requests and answers to them are lost on the way.
+    /// Nodes to which requests and answers are lost on the way.
     losing: RwLock<BTreeSet<u64>>,
-    /// There is no room for answers to them.
+    /// Nodes for which the sender has no capacity for answers.
     full_of_answers: RwLock<BTreeSet<u64>>,
 }
 
@@ -124,7 +124,7 @@ fn node(number: u64) -> NodeDescription {
 
 fn catalog(nodes: u64, replication_factor: u32, tablets: u32) -> Catalog {
     let (cluster_id, name) = (Uuid::from_u128(9), "test".to_owned());
-    let mut commands = vec![Command::Bootstrap { cluster_id, name, replication_factor }];
+    let mut commands = vec![Command::Bootstrap { cluster_id, name, replication_factor, requires_login: None }];
     commands.extend((1..=nodes).map(|number| Command::RegisterNode { node: node(number) }));
     let text = |text: &str| text.to_owned();
     let replication = BTreeMap::from([
@@ -204,7 +204,7 @@ impl Cluster {
         }
         let cluster = Self { hub, catalog, members };
         cluster.open_tablets();
-        // They know of each other.
+        // All nodes are up for each other.
         let is_up = |node: u64, other: u64| cluster.members[&node].store.liveness().is_up(NodeId(other));
         wait_for(|| (1..=nodes).all(|a| (1..=nodes).all(|b| a == b || is_up(a, b)))).await;
         cluster
@@ -286,9 +286,9 @@ fn put(key: &[u8], value: &[u8]) -> Mutation {
     mutation
 }
 
-/// Waits for something that must come about. The bound is generous and asserts nothing about speed.
+/// Waits for a condition that must become true. The timeout is long and asserts nothing about speed.
 async fn wait_for(mut is_so: impl FnMut() -> bool) {
-    for _ in 0..3_000 {
+    for _ in 0..18_000 {
         if is_so() {
             return;
         }
@@ -300,7 +300,7 @@ async fn wait_for(mut is_so: impl FnMut() -> bool) {
 
 type Outcomes = BTreeMap<u64, Result<WriteReply, KvError>>;
 
-/// Outcomes by tag, and how often the sink was notified.
+/// Outcomes by tag, and the number of calls of the sink.
 #[derive(Default)]
 struct Collected {
     done: Mutex<(Outcomes, usize)>,

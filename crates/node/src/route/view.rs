@@ -8,7 +8,7 @@ use diorite_control::routing::{Local, View};
 use diorite_model::key::token_of;
 use diorite_replica::{Leadership, Store};
 
-/// Answers of the moment. Takes no lock that is held while routing is called.
+/// This node's current state. Takes no lock that is held while routing is called.
 pub(super) struct NodeView<'n> {
     pub(super) store: &'n Store,
     pub(super) catalogs: &'n dyn CatalogSource,
@@ -32,7 +32,8 @@ impl View<Work> for NodeView<'_> {
         let catalog = self.catalogs.catalog();
         match catalog.placement(tablet) {
             Some(placement) => Some(placement.holders().collect()),
-            // Its replicas are not in the catalog; every node has a copy and knows its leader.
+            // The catalog's own tablet has no placement in the catalog. Every node has a replica of it and knows its
+            // leader.
             None if tablet.0 == GroupId::CATALOG.0 => Some(catalog.nodes().map(|node| node.id).collect()),
             None => None,
         }
@@ -47,7 +48,7 @@ impl View<Work> for NodeView<'_> {
         self.catalogs.catalog().placement(tablet).is_some_and(|placement| placement.origin.is_some())
     }
 
-    /// By the tokens of the written keys, if they are all of one tablet. A write that was planned for several
+    /// The tablet that holds the tokens of the written keys, if it is one tablet. A write that was planned for several
     /// partitions has to be planned again.
     fn successor(&self, tablet: TabletId, work: &Work) -> Option<TabletId> {
         let Work::Write(write) = work else { return None };

@@ -43,7 +43,7 @@ pub(super) fn put_frame(out: &mut Vec<u8>, kind: FrameKind, incarnation: u64) {
     out.extend_from_slice(&incarnation.to_le_bytes());
 }
 
-/// Reads the beginning of a frame; the rest is its items.
+/// Reads the head of a frame; its items are the rest.
 pub(super) fn read_frame(frame: &[u8]) -> Result<(FrameKind, u64, Reader<'_>), Malformed> {
     let mut reader = Reader::new(frame);
     if reader.u8()? != VERSION {
@@ -57,7 +57,7 @@ pub(super) fn read_frame(frame: &[u8]) -> Result<(FrameKind, u64, Reader<'_>), M
     Ok((kind, reader.u64()?, reader))
 }
 
-/// A key that may share its beginning with another.
+/// A key that may share its prefix with another key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SplitKey<'a> {
     shared: &'a [u8],
@@ -69,7 +69,7 @@ impl<'a> SplitKey<'a> {
         Self { shared: key, rest: &[] }
     }
 
-    /// The key in one piece, in `scratch` if need be.
+    /// The key in one piece; copied to `scratch` only if necessary.
     pub(super) fn join<'b>(&'b self, scratch: &'b mut Vec<u8>) -> &'b [u8] {
         if self.rest.is_empty() {
             return self.shared;
@@ -130,9 +130,9 @@ pub(super) struct FetchRef<'a> {
     pub(super) header: Option<(u64, SplitKey<'a>)>,
     pub(super) static_row: Option<SplitKey<'a>>,
     pub(super) rows: RowsRef<'a>,
-    /// The task of an aggregate, which is answered in place of the rows.
+    /// The task of an aggregate, whose answer replaces the rows.
     pub(super) aggregate: Option<&'a [u8]>,
-    /// How much longer it may take, milliseconds, if that is less than requests usually may.
+    /// How much longer the request may take, milliseconds, if that is less than the usual timeout.
     pub(super) left_ms: Option<u64>,
 }
 
@@ -198,7 +198,8 @@ impl FetchRef<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OperationRef<'a> {
     Fetch(FetchRef<'a>),
-    /// An encoded mutation, and how much longer it may take, milliseconds, if that is less than writes usually may.
+    /// An encoded mutation, and how much longer the write may take, milliseconds, if that is less than the usual
+    /// timeout.
     Write(&'a [u8], Option<u64>),
 }
 
@@ -336,7 +337,7 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     Ok(FetchRef { header, static_row, rows, aggregate, left_ms })
 }
 
-/// The content of an answer. The tablet of an error is not sent: the asking node knows it.
+/// The content of an answer. The tablet of an error is not sent: the asking node knows which tablet it asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Outcome {
     Fetched(Fetched),
@@ -351,17 +352,17 @@ pub(super) struct Parts<V> {
     pub(super) static_row: Option<V>,
     pub(super) row: Option<V>,
     pub(super) chunk: Option<ScanChunk>,
-    /// The partial aggregate, in place of the other parts.
+    /// The partial aggregate, which replaces the other parts.
     pub(super) partial: Option<Vec<u8>>,
 }
 
 impl<V: Deref<Target = [u8]>> Parts<V> {
-    /// The bytes of the values that are not copied yet.
+    /// The size of the values that are not copied yet, bytes.
     pub(super) fn value_bytes(&self) -> usize {
         [&self.header, &self.static_row, &self.row].into_iter().flatten().map(|value| value.len()).sum()
     }
 
-    /// About how many bytes it takes in a frame.
+    /// The approximate size of the answer in a frame, bytes.
     pub(super) fn size_bytes(&self) -> usize {
         let chunk_bytes = self.chunk.as_ref().map_or(0, |chunk| chunk.buffer.len());
         self.value_bytes() + chunk_bytes + self.partial.as_ref().map_or(0, Vec::len)
@@ -482,7 +483,7 @@ fn read_fetched(reader: &mut Reader<'_>) -> Result<Fetched, Malformed> {
 fn read_chunk(reader: &mut Reader<'_>) -> Result<ScanChunk, Malformed> {
     let exhausted = reader.u8()? != 0;
     let count = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
-    // Each entry takes two bytes at least, so a false count cannot ask for more memory than came.
+    // Each entry takes at least two bytes, so a false count cannot allocate more memory than the frame has.
     if count > reader.rest().len() / 2 {
         return Err(Malformed);
     }

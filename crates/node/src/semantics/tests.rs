@@ -1,5 +1,6 @@
-//! Apply is a function of state and entry: the same log on RocksDB and in memory, with flushes, compactions, crashes and replays in between, gives
-//! the replies and the content of a tablet that applied everything once and never compacted.
+//! Applying is a function of state and entry: the same log, on RocksDB and in memory, with flushes, compactions,
+//! crashes and replays in between, gives the replies and the content of a tablet that applied everything once and never
+//! compacted.
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 mod actions;
@@ -24,15 +25,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// When the log begins.
 const BEGIN_US: i64 = 1_000_000_000;
 
-/// A tablet whose storage is at work by itself.
+/// A tablet whose storage flushes, compacts and crashes on request.
 trait Worked {
     type Data: TabletData;
 
     fn data(&self) -> &Arc<Self::Data>;
     fn flush(&self);
-    /// Compacts; of an engine that can choose, one key in `every`.
+    /// Compacts; an engine that can choose keys compacts one key in `every`.
     fn compact(&self, every: u8);
-    /// Leaves the state that has reached the disk.
+    /// Loses everything that has not reached the disk.
     fn crash(&mut self);
 }
 
@@ -68,7 +69,7 @@ struct OnDisk {
     shared: Arc<Shared>,
     style: CompactionStyle,
     path: PathBuf,
-    /// `None` only while it is opened.
+    /// `None` only while the tablet is being opened.
     tablet: Option<Arc<Tablet>>,
 }
 
@@ -98,7 +99,7 @@ impl Worked for OnDisk {
     }
 
     fn crash(&mut self) {
-        // Closing flushes nothing, and RocksDB has no log of its own.
+        // Closing flushes nothing, and RocksDB has no write-ahead log.
         self.tablet = None;
         let opened = Tablet::open(&self.shared, &self.path, Values::Rows, self.style);
         self.tablet = Some(Arc::new(opened.unwrap()));
@@ -151,8 +152,8 @@ impl Reference {
     }
 }
 
-/// Carries out actions on a tablet and on one that is left alone. `wall_s` receives the time, for semantics that read
-/// it.
+/// Carries out actions on a tablet and on a reference that never flushes or compacts. `wall_s` receives the time, for
+/// semantics that read it.
 fn run(actions: &[Action], tablet: &mut impl Worked, wall_s: &AtomicU32) -> Result<(), Difference> {
     let mut reference = Reference::new();
     for action in actions {

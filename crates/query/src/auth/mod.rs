@@ -1,15 +1,17 @@
-//! Who may do what: the permissions that statements need, and the statements that manage roles.
+//! Authorization: the permissions that statements need, and the statements that manage roles.
 //!
-//! Resources have the names that Cassandra gives them (`data/ks/t`, `roles/r`); the catalog holds roles and permissions and answers whether a
-//! role has one ([`diorite_cluster::catalog::Catalog::may`]).
+//! Resources have Cassandra's names (`data/ks/t`, `roles/r`). The catalog stores roles and permissions, and answers
+//! whether a role has a permission ([`diorite_cluster::catalog::Catalog::may`]).
 //!
-//! Always true: on a node with authentication nothing is planned into effect before its permissions were checked against the newest catalog the node has;
-//! what a connection was allowed is remembered for that version of the catalog only, so that a revoked permission ends with the next statement. Without
-//! authentication every session may do everything. Left out: logging in (the node's connections do, with [`password`]), permissions on functions and MBeans,
-//! of which there are none.
+//! Always true: on a node with authentication no statement takes effect before its permissions were checked against the
+//! newest catalog of the node; a session remembers permitted access for that version of the catalog only, so that a
+//! revoked permission ends with the next statement. Without authentication every session has all permissions. Left out:
+//! logging in (the node's connections do that, with [`password`]), permissions on functions and MBeans, which do not
+//! exist.
 
 pub mod password;
 mod permissions;
+mod reach;
 mod roles;
 
 pub use permissions::{

@@ -1,8 +1,9 @@
-//! Passwords: hashed with Argon2id, which takes memory as well as time, and kept in the PHC string format.
+//! Passwords: hashed with Argon2id, which takes memory as well as time, and stored in the PHC string format.
 //!
-//! Always true: a hash says all that checking it needs, so its cost may be raised without making the older ones useless; but it takes no more than the limits allow,
-//! or it is not checked at all: whoever may set a password must not choose how long a login keeps a processor or how much memory it takes. Left out: other formats;
-//! hashes that Cassandra made (bcrypt) are refused by name.
+//! Always true: a hash names its own cost, so that the cost of new hashes may be raised while older ones stay valid. A
+//! hash whose cost exceeds the limits is not checked at all: a role that may set a password must not decide how long a
+//! login occupies a processor, or how much memory it takes. Left out: other formats; Cassandra's own hashes (bcrypt)
+//! are refused by name.
 
 use crate::error::{exceeded, invalid};
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
@@ -11,7 +12,7 @@ use diorite_base::limits::{self, MAX_PASSWORD_BYTES};
 use diorite_base::random;
 use diorite_cql::protocol::CqlError;
 
-/// The algorithms that are understood.
+/// The supported algorithms.
 const ALGORITHMS: [&str; 3] = ["argon2d", "argon2i", "argon2id"];
 
 /// Hashes a password. Takes tens of milliseconds of a processor and 19 MiB.
@@ -22,19 +23,19 @@ pub fn hash(password: &str) -> Result<String, CqlError> {
     Ok(Argon2::default().hash_password(password.as_bytes(), &salt).map_err(failed)?.to_string())
 }
 
-/// Whether a password is the one that was hashed. Takes as long as hashing.
+/// Whether a password is the hashed one. Takes as long as hashing.
 pub fn is_right(password: &str, hash: &str) -> bool {
-    // One that was stored before there were limits, or by a damaged catalog, is looked at as well.
+    // A hash that was stored before there were limits, or by a damaged catalog, is checked against the limits as well.
     let Ok(hash) = parsed(hash) else { return false };
     password.len() <= MAX_PASSWORD_BYTES && Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
 }
 
-/// Takes a hash that was made elsewhere, if it is of the kind that is understood here.
+/// Checks that a hash which was made elsewhere is of a supported kind.
 pub fn check_hash(hash: &str) -> Result<(), CqlError> {
     parsed(hash).map(|_| ())
 }
 
-/// The parts of a hash that takes no more to check than the limits allow.
+/// The parts of a hash, if its cost is within the limits.
 fn parsed(hash: &str) -> Result<PasswordHash<'_>, CqlError> {
     let what = |part: &'static str| move || format!("{part} of a hashed password");
     limits::check(&limits::PASSWORD_HASH_BYTES, hash.len(), what("the text")).map_err(exceeded)?;
@@ -85,7 +86,7 @@ mod tests {
         ] {
             let message = check_hash(&with(hostile)).unwrap_err().message;
             assert!(message.contains(name), "{hostile}: {message}");
-            // Stored by an earlier version: nobody logs in with it, at once.
+            // A hash stored by an earlier version: every login fails, at once.
             assert!(!is_right("sesame", &with(hostile)));
         }
         let long = format!("{hashed}{}", "A".repeat(512));

@@ -1,6 +1,6 @@
 //! The permissions that statements need, and whether a role has them.
 //!
-//! Always true: what a connection was allowed is remembered for one version of the catalog. Left out: statements about roles
+//! Always true: a session remembers permitted access for one version of the catalog. Left out: statements about roles
 //! ([`super::roles`]).
 
 use crate::error::invalid;
@@ -19,15 +19,15 @@ pub const ALL_KEYSPACES: &str = "data";
 /// All roles.
 pub const ALL_ROLES: &str = "roles";
 
-/// Keyspaces that everybody may read who may log in: drivers do before anything else.
+/// Keyspaces that every role that may log in can read: drivers read them first.
 const READABLE: [&str; 3] = ["system", "system_schema", "system_virtual_schema"];
 
 /// A permission that a statement needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needed {
-    /// Which.
+    /// The permission.
     pub permission: Permission,
-    /// On what.
+    /// The resource.
     pub resource: String,
 }
 
@@ -95,14 +95,14 @@ fn read_permission(table: &TableContext) -> Option<Needed> {
 fn write_permissions(plan: &ModifyPlan, needed: &mut Vec<Needed>) {
     let definition = plan.table.table();
     let resource = table_resource(&definition.keyspace, &definition.name);
-    // A condition tells what is stored, so it needs to be readable as well.
+    // A condition reveals stored values, so it needs permission to read as well.
     if plan.condition.is_some() {
         needed.push(Needed { permission: Permission::Select, resource: resource.clone() });
     }
     needed.push(Needed { permission: Permission::Modify, resource });
 }
 
-/// What a planned statement that reads or writes rows needs.
+/// The permissions that a planned statement on rows needs.
 pub fn needed_by(planned: &Planned) -> Vec<Needed> {
     let mut needed = Vec::new();
     match &planned.plan {
@@ -114,20 +114,20 @@ pub fn needed_by(planned: &Planned) -> Vec<Needed> {
     needed
 }
 
-/// What is done with a table.
+/// The kind of access to a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Access {
     Read,
     Write,
 }
 
-/// The keyspace and name of a table.
+/// The keyspace and name of a table; the session's keyspace if the name has none.
 fn qualified<'n>(name: &'n QualifiedName, keyspace: Option<&'n str>) -> (&'n str, &'n str) {
     (name.keyspace.as_deref().or(keyspace).unwrap_or_default(), &name.name)
 }
 
-/// Checks what a statement that reads or writes rows names, before it is planned: whoever may not see a table does not have work done on it, nor is told what
-/// columns it has. What does not exist is told by whoever plans.
+/// Checks the tables that a statement on rows names, before the statement is planned: a role without permission on a
+/// table must not cause work on it, nor learn which columns it has. The planner reports tables that do not exist.
 pub fn check_parsed(
     catalog: &Catalog,
     session: &Session,
@@ -140,7 +140,7 @@ pub fn check_parsed(
     let mut named = BTreeSet::new();
     let mut write = |name, condition: &Option<Condition>| {
         named.insert((qualified(name, keyspace), Access::Write));
-        // A condition tells what is stored.
+        // A condition reveals stored values.
         if condition.is_some() {
             named.insert((qualified(name, keyspace), Access::Read));
         }
@@ -172,7 +172,7 @@ pub fn check_parsed(
     Ok(())
 }
 
-/// Checks a planned statement, and remembers that it was allowed.
+/// Checks a planned statement, and notes in the session that it was permitted.
 pub fn check(catalog: &Catalog, session: &Session, planned: &Planned) -> Result<(), CqlError> {
     if session.is_trusted(catalog.version()) {
         return Ok(());
@@ -190,7 +190,7 @@ pub fn check(catalog: &Catalog, session: &Session, planned: &Planned) -> Result<
     Ok(())
 }
 
-/// Checks a statement that defines something (or uses a keyspace, or describes).
+/// Checks a statement that defines something, uses a keyspace, or describes.
 pub fn check_definition(
     catalog: &Catalog,
     session: &Session,
@@ -200,7 +200,7 @@ pub fn check_definition(
     if session.is_trusted(catalog.version()) {
         return Ok(());
     }
-    // A name without a keyspace is told to be wrong by whoever plans the statement.
+    // The planner reports a name without a keyspace.
     let space = |name: &QualifiedName| name.keyspace.as_deref().or(keyspace).unwrap_or_default().to_owned();
     let table = |name: &QualifiedName| table_resource(&space(name), &name.name);
     let (permission, resource) = match statement {
@@ -230,7 +230,7 @@ fn logged_in(session: &Session) -> Result<(), CqlError> {
     }
 }
 
-/// What the maker of an object is granted on it: the resource, if the statement makes one.
+/// The resource that a statement creates, if its creator is granted permissions on it.
 pub fn made_by(keyspace: Option<&str>, statement: &Statement) -> Option<String> {
     match statement {
         Statement::CreateKeyspace(create) => Some(keyspace_resource(&create.name)),
@@ -242,12 +242,13 @@ pub fn made_by(keyspace: Option<&str>, statement: &Statement) -> Option<String> 
     }
 }
 
-/// The permissions that there are on a resource.
+/// The permissions that exist on a resource.
 pub fn applicable(resource: &str) -> Result<&'static [Permission], CqlError> {
     use Permission::{Alter, Authorize, Create, Describe, Drop, Modify, Select, SelectMasked, Unmask};
     let depth = resource.matches('/').count();
     match (resource.split('/').next(), depth) {
-        // To describe all keyspaces is to look at the cluster, over HTTP; Cassandra has no such permission.
+        // DESCRIBE on all keyspaces is the permission to look at the cluster over HTTP. Cassandra has no such
+        // permission.
         (Some(ALL_KEYSPACES), 0) => {
             Ok(&[Create, Alter, Drop, Select, Modify, Authorize, Describe, Unmask, SelectMasked])
         }

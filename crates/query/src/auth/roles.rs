@@ -1,27 +1,29 @@
 //! `CREATE`, `ALTER`, `DROP` and `LIST ROLES`, `GRANT`, `REVOKE`, `LIST PERMISSIONS`.
 //!
 //! Always true: rules and messages are Cassandra's: superusers are changed by superusers alone, anybody may change their own password, nobody may drop themselves,
-//! and whoever grants a permission has it. Left out: network and CIDR restrictions, identities, passwords that the server makes up.
+//! and whoever grants a permission has it. Left out: `OPTIONS`, groups of networks, identities, passwords that the server
+//! makes up.
 
 use super::password;
 use super::permissions::{
     ALL_KEYSPACES, ALL_ROLES, Needed, applicable, keyspace_resource, may, require, role_resource, shown, table_resource,
 };
+use super::reach;
 use crate::error::{catalog_error, invalid, kv_error, not_supported, unreadable_outcome};
 use crate::kv::Kv;
 use crate::session::Session;
 use diorite_base::{GroupId, TabletId};
-use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection, Role, RoleCommand};
+use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection, Role, RoleCommand, resource_and_above};
 use diorite_cql::language::ast::{
-    AccessList, AlterRole, CreateRole, DropRole, ListPermissions, ListRoles, ListedRoles, Password, Permission,
-    PermissionChange, PermissionSet, Resource, RoleMembership, RoleOptions, Statement,
+    AlterRole, CreateRole, DropRole, ListPermissions, ListRoles, ListedRoles, Password, Permission, PermissionChange,
+    PermissionSet, Resource, RoleMembership, RoleOptions, Statement,
 };
 use diorite_cql::protocol::{ColumnSpec, CqlError, NativeType, Response, ResultMetadata, Rows, TypeOption};
 use diorite_model::value::collection;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Whether [`execute`] is what carries the statement out.
+/// Whether [`execute`] carries out the statement.
 pub fn handles(statement: &Statement) -> bool {
     matches!(
         statement,
@@ -49,7 +51,7 @@ pub async fn execute<K: Kv>(
     let change = match statement {
         Statement::ListRoles(list) => return asked.list_roles(list),
         Statement::ListPermissions(list) => return asked.list_permissions(list),
-        // Who may not change a role does not have a password hashed either.
+        // The permission is checked first, so that a role without it does not have a password hashed.
         Statement::CreateRole(create) => with_password(kv, asked.create(create)?, &create.options).await?,
         Statement::AlterRole(alter) => match asked.alter(alter)? {
             Some(change) => with_password(kv, change, &alter.options).await?,
@@ -66,7 +68,7 @@ pub async fn execute<K: Kv>(
     Ok(Response::Void)
 }
 
-/// Has the catalog carry out a change of roles.
+/// Proposes a change of roles to the catalog.
 pub async fn propose<K: Kv>(kv: &K, change: RoleCommand) -> Result<(), CqlError> {
     let reply = kv.change_catalog(&Command::Roles { change }).await;
     let reply = reply.map_err(|error| catalog_error(kv, &error))?;
@@ -79,7 +81,7 @@ pub async fn propose<K: Kv>(kv: &K, change: RoleCommand) -> Result<(), CqlError>
     }
 }
 
-/// Who asks, and of what.
+/// A statement's session, and the catalog that the statement is checked against.
 struct Asked<'a> {
     catalog: &'a Catalog,
     session: &'a Session,
@@ -103,23 +105,17 @@ fn refuse_options(options: &RoleOptions) -> Result<(), CqlError> {
     if options.custom.is_some() {
         return Err(not_supported("OPTIONS of a role"));
     }
-    if matches!(options.datacenters, Some(AccessList::Only(_))) {
-        return Err(not_supported("ACCESS TO DATACENTERS"));
-    }
-    if matches!(options.cidrs, Some(AccessList::Only(_))) {
-        return Err(not_supported("ACCESS FROM CIDRS"));
-    }
     Ok(())
 }
 
-/// The change of a role with the password that the options give it.
+/// Adds the hash of the password that the options contain to a change of a role.
 async fn with_password<K: Kv>(kv: &K, mut change: RoleCommand, options: &RoleOptions) -> Result<RoleCommand, CqlError> {
     let hashed = match &options.password {
         None => return Ok(change),
         Some(Password::Clear(text)) => {
             let text = text.clone();
             let hashed = kv.hash(move || password::hash(&text)).await;
-            // Nothing was proposed yet.
+            // Nothing has been proposed yet.
             hashed.map_err(|error| kv_error(&error, None, kv.replicas(TabletId(GroupId::CATALOG.0))))??
         }
         Some(Password::Hashed(hash)) => {
@@ -167,6 +163,8 @@ impl Asked<'_> {
             name: create.name.clone(),
             is_superuser: options.superuser.unwrap_or(false),
             can_login: options.login.unwrap_or(false),
+            datacenters: reach::datacenters(self.catalog, options)?.unwrap_or_default(),
+            cidrs: reach::cidrs(options)?.unwrap_or_default(),
             ..Role::default()
         };
         Ok(RoleCommand::Create { role, if_not_exists: create.if_not_exists })
@@ -181,6 +179,12 @@ impl Asked<'_> {
         let is_superuser = self.is_superuser();
         if options.superuser.is_some() && !is_superuser {
             return Err(CqlError::unauthorized("Only superusers are allowed to alter superuser status"));
+        }
+        if options.datacenters.is_some() && !is_superuser {
+            return Err(CqlError::unauthorized("Only superusers are allowed to alter access to datacenters."));
+        }
+        if options.cidrs.is_some() && !is_superuser {
+            return Err(CqlError::unauthorized("Only superusers are allowed to alter access from CIDRs."));
         }
         let belongs =
             self.session.role().is_some_and(|own| self.catalog.roles_of(&own).iter().any(|known| known.name == *name));
@@ -201,6 +205,8 @@ impl Asked<'_> {
             is_superuser: options.superuser,
             can_login: options.login,
             password_hash: None,
+            datacenters: reach::datacenters(self.catalog, options)?,
+            cidrs: reach::cidrs(options)?,
             if_exists: alter.if_exists,
         }))
     }
@@ -225,7 +231,7 @@ impl Asked<'_> {
         })
     }
 
-    /// The name of a resource, which has to exist.
+    /// The name of a resource, which must exist.
     fn resource(&self, resource: &Resource) -> Result<String, CqlError> {
         let missing = |what: &str| Err(invalid(format!("Resource {what} doesn't exist")));
         let keyspace_exists =
@@ -342,10 +348,11 @@ impl Asked<'_> {
         for role in found {
             let flag = |is_set: bool| Some(if is_set { &[1u8][..] } else { &[0u8][..] });
             let superuser = flag(self.catalog.is_superuser(&role.name));
-            let (name, all) = (Some(role.name.as_bytes()), Some(&b"ALL"[..]));
+            let datacenters = reach::shown(&role.datacenters);
+            let (name, datacenters) = (Some(role.name.as_bytes()), Some(datacenters.as_bytes()));
             match is_roles {
-                true => rows.push_row([name, superuser, flag(role.can_login), Some(&empty_map[..]), all]),
-                false => rows.push_row([name, superuser, all]),
+                true => rows.push_row([name, superuser, flag(role.can_login), Some(&empty_map[..]), datacenters]),
+                false => rows.push_row([name, superuser, datacenters]),
             }
         }
         Ok(Response::Rows(rows))
@@ -370,11 +377,12 @@ impl Asked<'_> {
             PermissionSet::All => true,
             PermissionSet::Only(wanted) => wanted.iter().any(|wanted| wanted.name() == permission),
         };
-        // What is granted above a resource is a permission on it too, unless only its own are asked for.
+        // A permission on a resource above is a permission on this one too, unless only the resource's own permissions
+        // are asked for.
         let is_about = |held: &str| match &resource {
             None => true,
             Some(resource) if list.no_recursive => held == resource,
-            Some(resource) => held == resource || resource.starts_with(&format!("{held}/")),
+            Some(resource) => resource_and_above(resource).any(|above| above == held),
         };
         let roles: Vec<&Arc<Role>> = match &list.of {
             Some(of) if list.no_recursive => self.catalog.role(of).into_iter().collect(),
@@ -395,7 +403,7 @@ impl Asked<'_> {
     }
 }
 
-/// Grants the maker of an object all there is on it, as Cassandra does.
+/// Grants the creator of an object all permissions on it, as Cassandra does.
 pub async fn grant_to_maker<K: Kv>(kv: &K, session: &Session, resource: &str) -> Result<(), CqlError> {
     let Some(role) = session.role() else { return Ok(()) };
     let permissions = applicable(resource)?.iter().map(|permission| permission.name().to_owned()).collect();

@@ -25,7 +25,12 @@ use uuid::Uuid;
 
 /// A catalog with nodes in these data centres, and nothing else.
 fn founded(replication_factor: u32, data_centers: &[&str]) -> Catalog {
-    let bootstrap = Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "test".to_owned(), replication_factor };
+    let bootstrap = Command::Bootstrap {
+        cluster_id: Uuid::from_u128(2),
+        name: "test".to_owned(),
+        replication_factor,
+        requires_login: None,
+    };
     let (mut catalog, ..) = Catalog::default().apply(&bootstrap);
     for (number, data_center) in (1u8..).zip(data_centers) {
         let node = NodeDescription {

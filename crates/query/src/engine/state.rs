@@ -5,6 +5,7 @@
 use super::long::LONG_BYTES;
 use super::request::OwnedRequest;
 use crate::activity::Activity;
+use crate::audit::Auditor;
 use crate::error::{invalid, not_begun};
 use crate::exec::modify::Defaults;
 use crate::functions::{Environment, UuidSource};
@@ -31,6 +32,8 @@ pub struct EngineConfig {
     pub page_bytes: usize,
     /// A batch over more partitions than this is answered with a warning.
     pub batch_partitions_warning: usize,
+    /// Who keeps the audit log.
+    pub auditor: Auditor,
 }
 
 impl Default for EngineConfig {
@@ -41,6 +44,7 @@ impl Default for EngineConfig {
             prepared_cache_bytes: 64 << 20,
             page_bytes: 4 << 20,
             batch_partitions_warning: 10_000,
+            auditor: Auditor::default(),
         }
     }
 }

@@ -280,7 +280,12 @@ impl<K: Kv> QueryEngine<K> {
                 if !matches!(statement, Statement::Describe(_)) {
                     budget.end_never();
                 }
-                self.define(session, keyspace, statement, budget).await
+                let watched = self.config.auditor.watch(session, request.client, keyspace, statement);
+                let defined = self.define(session, keyspace, statement, budget).await;
+                if let Some(watched) = watched {
+                    watched.ended(&defined);
+                }
+                defined
             }
         }
     }

@@ -4,7 +4,7 @@
 
 use super::cells::{RowBuilder, boolean, set, text};
 use super::source::Row;
-use diorite_cluster::catalog::Catalog;
+use diorite_cluster::catalog::{Catalog, Permitted};
 use diorite_model::schema::Table;
 
 pub(super) fn roles<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
@@ -19,6 +19,16 @@ pub(super) fn roles<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator
         match &role.password_hash {
             Some(hash) => row.set("salted_hash", text(hash)).finish(),
             None => row.finish(),
+        }
+    })
+}
+
+pub(super) fn networks<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    catalog.roles().filter_map(move |role| match &role.datacenters {
+        Permitted::All => None,
+        Permitted::Only(names) => {
+            let names = set(names.iter().map(String::as_str));
+            Some(RowBuilder::new(table).set("role", text(&role.name)).set("dcs", names).finish())
         }
     })
 }

@@ -27,6 +27,7 @@ pub fn rows(source: &Source, keyspace: &str, name: &str, budget: &Budget) -> Res
         ("system_virtual_schema", "columns") => Box::new(schema::virtual_columns(table)),
         ("system_auth", "roles") => Box::new(auth::roles(catalog, table)),
         ("system_auth", "role_members") => Box::new(auth::members(catalog, table)),
+        ("system_auth", "network_permissions") => Box::new(auth::networks(catalog, table)),
         ("system_auth", "role_permissions") => Box::new(auth::permissions(catalog, table)),
         _ => return Ok(Vec::new()),
     };

@@ -40,7 +40,12 @@ fn source() -> Source {
         node_address: None,
     };
     let mut commands = vec![
-        Command::Bootstrap { cluster_id: Uuid::from_u128(9), name: "demo".to_owned(), replication_factor: 1 },
+        Command::Bootstrap {
+            cluster_id: Uuid::from_u128(9),
+            name: "demo".to_owned(),
+            replication_factor: 1,
+            requires_login: None,
+        },
         Command::RegisterNode { node: node_of(1) },
         Command::RegisterNode { node: node_of(2) },
     ];

@@ -109,8 +109,12 @@ impl MemoryKv {
             zone: "rack1".to_owned(),
             node_address: None,
         };
-        let bootstrap =
-            Command::Bootstrap { cluster_id: Uuid::from_u128(2), name: "test".to_owned(), replication_factor: 1 };
+        let bootstrap = Command::Bootstrap {
+            cluster_id: Uuid::from_u128(2),
+            name: "test".to_owned(),
+            replication_factor: 1,
+            requires_login: None,
+        };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
         Self {

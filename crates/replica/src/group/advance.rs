@@ -30,7 +30,8 @@ fn members_event(members: &ConfState) -> TabletEventKind {
 }
 
 impl<E: Engine> Replica<E> {
-    /// The step is durable: sends the messages that had to wait for that, and applies committed entries.
+    /// Continues after the step is durable: sends the messages that had to wait for that, and applies committed
+    /// entries.
     pub(crate) fn complete(&mut self, turn: &mut Turn<E>, mut step: Step) {
         if self.failure.is_some() {
             return;
@@ -81,8 +82,8 @@ impl<E: Engine> Replica<E> {
         let applied = turn.applier.apply(self, committed, &mut turn.outcomes);
         let (has_ended, is_split) = (self.has_ended(), self.ending.split.is_some());
         let serves_again = self.has_outlived_its_end() || (had_ended && !has_ended);
-        // The next leader here stamps after everything that was acknowledged, whatever its own clock says. Each tablet
-        // has stamps of its own.
+        // Applied stamps are observed, so that this replica, once it leads, gives later stamps than everything that was
+        // acknowledged, whatever its own clock says. Each tablet has stamps of its own.
         self.writes.stamps.observe(self.applied.newest_stamp_us);
         match applied {
             Ok(MembersChanged(false)) => {}
@@ -184,8 +185,8 @@ impl<E: Engine> Replica<E> {
         self.fail_at(turn, error, self.applied.index);
     }
 
-    /// The leader's log contradicts entries that are committed here. Its replica is intact, however little it has
-    /// applied: a majority has lost entries that this replica holds.
+    /// The leader's log contradicts entries that are committed here. Its replica counts as intact, however little it
+    /// has applied: a majority has lost entries that this replica holds.
     pub(crate) fn fail_contradicted(&mut self, turn: &mut Turn<E>, error: &StorageError) {
         self.fail_at(turn, error, 0);
     }
@@ -207,17 +208,18 @@ impl<E: Engine> Replica<E> {
         turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Storage(error.to_string()));
     }
 
-    /// The replica leaves its store thread and answers no more reads or writes. Returns the state that the node must remember of it.
+    /// The replica leaves its store thread and answers no more reads or writes. Returns the state of the replica that
+    /// the node must remember.
     pub(crate) fn end(&mut self, turn: &mut Turn<E>) -> Memory {
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         // These writes were proposed: other replicas decide their outcome.
-        turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Timeout(Waited::default()));
+        turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Timeout(Waited::ended()));
         turn.schedule.active.remove(&self.id());
         self.group.memory()
     }
 
-    /// Counts replayed entries as unflushed, as the next start would have to replay them again. One entry more than was
-    /// stored is the new leader's own.
+    /// Counts replayed entries as unflushed, as the next start would have to replay them again. If there is one entry
+    /// more than was stored, the new leader has appended it.
     pub(crate) fn note_replayed(&self, turn: &Turn<E>, stored_index: u64) {
         if self.applied.index <= stored_index + 1 {
             return;

@@ -28,7 +28,8 @@ use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The tablet as an evaluated mutation reads it. Some of its keys are sampled, chosen by the mutation's number.
+/// The tablet's data for an evaluated mutation. Some of the keys that it reads are sampled, chosen by the mutation's
+/// number.
 struct View<'a, T> {
     data: &'a Arc<T>,
     samples: &'a KeySamples,
@@ -84,7 +85,8 @@ struct Changes<'a, B> {
     bounds: Bounds<'a>,
 }
 
-/// Adds the horizon to values with timestamps from before it; `None` if all timestamps are stamps, which never are.
+/// Adds the horizon to values whose timestamps are older than it; `None` if all timestamps are stamps, which are never
+/// older.
 #[derive(Clone, Copy)]
 struct Bounds<'a>(Option<(&'a dyn Evaluator, Horizon)>);
 

@@ -41,10 +41,7 @@ impl Checked {
             assert!(now.released_term != term, "a lease that was ended does not come back: {now:?}");
             assert!(!now.is_sealed, "a sealed tablet has no lease: {now:?}");
         }
-        assert!(
-            !(now.is_leader && now.is_recovering),
-            "who holds less than it has acknowledged does not lead: {now:?}"
-        );
+        assert!(!(now.is_leader && now.is_recovering), "a replica below its floor does not lead: {now:?}");
         assert!(now.applied <= now.committed, "only what is committed is applied: {now:?}");
         assert!(now.applied <= now.durable, "only what is durable here is applied: {now:?}");
         assert!(

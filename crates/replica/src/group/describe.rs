@@ -11,7 +11,7 @@ use diorite_storage::Engine;
 pub struct ReplicaState {
     /// Its Raft term.
     pub term: u64,
-    /// The leader's node, as far as it knows.
+    /// The leader's node, as far as the replica knows.
     pub leader: Option<NodeId>,
     /// Whether its lease is in force: it may answer reads alone.
     pub holds_lease: bool,
@@ -26,7 +26,7 @@ pub struct ReplicaState {
     pub commit_index: u64,
     /// Its applied index.
     pub applied_index: u64,
-    /// The voters, as far as it knows.
+    /// The voters, as far as the replica knows.
     pub voters: Vec<NodeId>,
     /// The former voters, in a joint configuration.
     pub outgoing: Vec<NodeId>,

@@ -11,14 +11,14 @@
 //! - A leader that too few members support steps down, so that its supporters are free: another may reach a quorum
 //!   where this one does not (some links are down, or one direction of them).
 //! - In a joint configuration a lease needs a quorum of both sets of voters. A replica that does not know of the change
-//!   yet can be elected only by a quorum of the old set, one that knows it is over only by one of the new: each quorum
-//!   contains a member that the lease depends on.
+//!   yet can be elected only by a quorum of the old set, and one that knows the change is complete only by a quorum of
+//!   the new set. Each of these quorums contains a member that the lease depends on.
 //! - A replica that came back without its log (it was moved away and has returned) neither votes nor campaigns until it
 //!   holds as much as it had acknowledged (`diorite_raft::Recovered::floor`). Its promise is kept by its store thread
-//!   while it is in force, and over a restart by the wait after a start; a leader forgets the acknowledgements of
-//!   members that are removed. So nothing depends on what such a replica has forgotten.
+//!   while the promise is in force, and over a restart by the wait after a start; a leader forgets the acknowledgements
+//!   of members that are removed. So nothing depends on what such a replica has forgotten.
 //! - A replica that was removed while it was away may campaign as long as it likes: voters that have acknowledged a
-//!   leader ignore it, the others find its log too short, and as it asks in a pre-vote, it ends no term.
+//!   leader ignore it, the others find its log too short, and its pre-vote requests end no term.
 
 use crate::events::TabletEventKind;
 use crate::group::lease::{Half, Lease};
@@ -74,16 +74,16 @@ impl<E: Engine> Replica<E> {
         self.visits.campaign_ns = now_ns + rank * RANK_DELAY_NS;
     }
 
-    /// The leader to which this replica has made a promise, if it has received nothing from it since it was opened: a
-    /// leader without pending work sends nothing.
+    /// The leader to which this replica has made a promise, if the replica has received nothing from it since it was
+    /// opened: a leader without pending work sends nothing.
     fn silent_leader(&self, turn: &Turn<E>) -> Option<NodeId> {
         let promise =
             self.following.promise.filter(|promise| self.group.leader() == 0 && turn.is_in_force(*promise))?;
         (promise.leader != turn.context.node.0).then_some(NodeId(promise.leader))
     }
 
-    /// Notifies the leader that this replica was opened again: it may not know the last commits, as a copy has replaced
-    /// its data.
+    /// Notifies the leader that this replica was opened again: the replica may not know the last commits, as a copy has
+    /// replaced its data.
     fn announce_reopened(&mut self, turn: &mut Turn<E>, leader: NodeId, now_ns: u64) {
         self.visits.pinged_ns = now_ns;
         turn.outbox.post_envelope(leader, self.group_id(), &Envelope::Opened);
@@ -201,7 +201,7 @@ impl<E: Engine> Replica<E> {
         })
     }
 
-    /// Whether this leader reaches a quorum, as far as its node knows: if not, its lease is about to end.
+    /// Whether this leader reaches a quorum, as far as its node knows. If not, its lease is about to end.
     fn has_quorum(&self, turn: &Turn<E>) -> bool {
         let members = self.group.members();
         let is_with = |voter: &&u64| {
@@ -342,7 +342,7 @@ impl<E: Engine> Replica<E> {
         turn.context.note(tablet, kind);
     }
 
-    /// Finds out whether its lease was revoked while its thread was blocked; returns whether it was.
+    /// Returns whether the replica's lease was revoked while its thread was blocked.
     pub(crate) fn take_revocation(&mut self, now_ns: u64) -> bool {
         let term = self.group.term();
         let is_revoked =

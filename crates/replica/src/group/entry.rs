@@ -1,7 +1,8 @@
 //! A log entry's payload: the mutations of one turn of one tablet.
 //!
-//! Layout: version u8 (1), then per mutation a varint length and its bytes. An evaluated mutation has an entry of its own, so that
-//! an entry is always applied in one atomic batch. An empty payload is the entry that a new leader appends.
+//! Layout: version u8 (1), then per mutation a varint length and its bytes. An evaluated mutation has an entry of its
+//! own, so that an entry is always applied in one atomic batch. An empty payload is the entry that a new leader
+//! appends.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::mutation::{Mutation, MutationRef, time_passes};
@@ -12,6 +13,8 @@ const VERSION: u8 = 1;
 #[derive(Default)]
 pub(crate) struct Payload {
     bytes: Vec<u8>,
+    /// The `gc_grace_seconds` that it carries.
+    grace_s: Option<u32>,
 }
 
 impl Payload {
@@ -23,6 +26,12 @@ impl Payload {
     /// Adds the leader's own mutation that carries the time, which may share an entry with any other.
     pub(crate) fn push_time(&mut self, stamp_us: i64, gc_grace_s: u32) {
         self.push_bytes(&time_passes(stamp_us, gc_grace_s));
+        self.grace_s = Some(gc_grace_s);
+    }
+
+    /// The `gc_grace_seconds` that it carries, if any.
+    pub(crate) fn grace_s(&self) -> Option<u32> {
+        self.grace_s
     }
 
     fn push_bytes(&mut self, mutation: &[u8]) {
@@ -38,9 +47,9 @@ impl Payload {
         self.bytes.len()
     }
 
-    /// Takes the payload; this is empty again.
+    /// Takes the payload, and leaves an empty one.
     pub(crate) fn take(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.bytes)
+        std::mem::take(self).bytes
     }
 }
 

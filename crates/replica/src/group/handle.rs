@@ -112,7 +112,7 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) data: Arc<T>,
     pub(crate) lease: LeaseSlot,
     pub(crate) roles: Roles,
-    /// For a follower: it holds everything that was acknowledged before this monotonic time; 0 if unknown.
+    /// For a follower: the monotonic time before which everything acknowledged is held by this replica; 0 if unknown.
     pub(crate) fresh_ns: AtomicU64,
     pub(crate) flags: AtomicU64,
     /// `gc_grace_seconds` of the table according to the catalog. The leader writes it to the log.
@@ -213,7 +213,7 @@ impl<T: TabletData> TabletHandle<T> {
         self.load.samples.take()
     }
 
-    /// One relaxed addition to the tablet's own cache line, next to the lease that was just read.
+    /// Counts an operation: one relaxed addition to the tablet's own cache line, next to the lease that was just read.
     #[inline]
     fn count_read(&self, key: &[u8]) {
         let nth = self.load.reads.fetch_add(1, Ordering::Relaxed);
@@ -328,10 +328,10 @@ impl<T: TabletData> TabletHandle<T> {
         }
     }
 
-    /// Upkeep will look whether it is the disk.
+    /// Notes a failed read. Upkeep checks whether the disk is the cause.
     pub(crate) fn failed_to_read(&self, error: StorageError) -> KvError {
         if error.is_damage() {
-            // The first one found is as good as any.
+            // Only the first damage is kept: one is enough to set the replica aside.
             let _ = self.health.damage.set(error.to_string());
         }
         self.health.read_failed.store(true, Ordering::Relaxed);
@@ -381,7 +381,7 @@ impl Visit<'_> {
         self.moment.get(key).map_err(|error| self.handle.failed_to_read(error))
     }
 
-    /// Scans what lives in a range, see [`Tablet::scan_live`]; may wait for the disk.
+    /// Scans the live entries of a range, see [`Tablet::scan_live`]; may wait for the disk.
     ///
     /// # Errors
     /// If the data cannot be read.
@@ -390,7 +390,7 @@ impl Visit<'_> {
         self.moment.scan_live(range, visit).map_err(|error| self.handle.failed_to_read(error))
     }
 
-    /// Scans what lives from memory, see [`Tablet::scan_live_cached`].
+    /// Scans live entries from memory, see [`Tablet::scan_live_cached`].
     ///
     /// # Errors
     /// If the data cannot be read.
@@ -445,7 +445,7 @@ impl TabletHandle {
         Ok(found)
     }
 
-    /// Scans what lives in a range, see [`Tablet::scan_live`]; may wait for the disk.
+    /// Scans the live entries of a range, see [`Tablet::scan_live`]; may wait for the disk.
     pub fn scan(
         &self,
         permit: Permit,
@@ -459,7 +459,7 @@ impl TabletHandle {
         Ok(exhausted)
     }
 
-    /// Scans what lives from memory, see [`Tablet::scan_live_cached`].
+    /// Scans live entries from memory, see [`Tablet::scan_live_cached`].
     pub fn scan_cached(
         &self,
         permit: Permit,

@@ -90,7 +90,7 @@ pub(crate) enum LeaseChange {
     Taken,
     /// Reads may no longer begin.
     Lost,
-    /// No change for reads, even if the supporters have changed.
+    /// Whether reads may begin has not changed, even if the supporters have.
     Nothing,
 }
 
@@ -141,8 +141,8 @@ impl LeaseSlot {
         term.0 <= self.revoked_term.load(Ordering::SeqCst)
     }
 
-    /// The term in which reads may begin now, if they may. A revoked lease permits none, even in the moment in which its thread
-    /// publishes it. The clock is asked only if time matters.
+    /// The term in which reads may begin now, if they may. A revoked lease permits none, even in the moment in which
+    /// its thread publishes it. The clock is read only if the lease can end.
     pub(crate) fn begin(&self, now_ns: impl Fn() -> u64) -> Option<Term> {
         let lease = self.lease.load();
         let in_force = |lease: &&Arc<Lease>| !self.is_revoked(lease.term) && lease.holds(now_ns);
@@ -162,8 +162,8 @@ impl LeaseSlot {
         self.lease.load().as_ref().map(|lease| lease.term)
     }
 
-    /// Whether the lease of `term` still holds: what was read since [`Self::term`] or [`Self::begin`] was current. The process may have been paused at
-    /// any point in between, so the clock is read now.
+    /// Whether the lease of `term` still holds. Then everything read since [`Self::term`] or [`Self::begin`] was
+    /// current. The process may have been paused at any point in between, so the clock is read now.
     pub(crate) fn still_holds(&self, term: Term, now_ns: impl Fn() -> u64) -> bool {
         let lease = self.lease.load();
         lease.as_ref().is_some_and(|lease| lease.term == term && !self.is_revoked(term) && lease.holds(now_ns))

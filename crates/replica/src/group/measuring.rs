@@ -1,8 +1,8 @@
 //! Measures rows, on a thread beside the store threads, so that no write waits.
 //!
-//! Always true: a row is folded for its size only if its parts together exceed the limit, and the memory for that is charged
-//! to the node's account of requests first; a measurement that waits does not hold a tablet open that is closed meanwhile.
-//! Left out: which rows are measured ([`crate::group::row_sizes`]).
+//! Always true: the operands of a row are merged to measure it only if their sizes together exceed the limit, and the
+//! memory for that is charged to the node's account of requests first; a measurement that waits does not keep its
+//! tablet open. Left out: which rows are measured ([`crate::group::row_sizes`]).
 
 use diorite_base::TabletId;
 use diorite_base::account::{Account, Refused};
@@ -11,8 +11,8 @@ use diorite_raft::Term;
 use diorite_storage::{StorageError, TabletData};
 use std::sync::{Arc, Weak};
 
-/// A row of a tablet, in the place of its key. The hashes have secret keys and 128 bits together, so that two rows are not taken for one another, and nobody can make
-/// it so; nothing is done in their order.
+/// The name of a row: its tablet, and hashes in place of its key. The hashes have secret keys and 128 bits together, so
+/// that no two rows have the same name, not even on purpose. No effect may depend on their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct RowName {
     pub(crate) tablet: TabletId,
@@ -22,11 +22,11 @@ pub(crate) struct RowName {
 /// A row that is to be measured.
 pub(crate) struct Wanted {
     pub(crate) name: RowName,
-    /// Which measurement it is.
+    /// The number of the measurement.
     pub(crate) number: u64,
-    /// In which this node has led.
+    /// The term in which this node has led.
     pub(crate) term: Term,
-    /// Once so much of the log is applied; unknown while it is being proposed.
+    /// The row is measured once this index is applied; `None` while its entry is being proposed.
     pub(crate) after: Option<u64>,
     pub(crate) key: Vec<u8>,
 }
@@ -37,10 +37,10 @@ pub struct SizeRead<T> {
     data: Weak<T>,
 }
 
-/// How large it was, for [`crate::Input`].
+/// The size of a row, for [`crate::Input`].
 pub struct SizeAnswer {
     pub(crate) wanted: Wanted,
-    /// Nothing if it could not be measured now.
+    /// `None` if the row could not be measured now.
     pub(crate) size_bytes: Result<Option<u64>, StorageError>,
 }
 
@@ -49,7 +49,7 @@ impl<T: TabletData> SizeRead<T> {
         Self { wanted, data: Arc::downgrade(data) }
     }
 
-    /// Measures; waits for the disk. What it takes is charged to `account`, if there is one.
+    /// Measures the row; waits for the disk. The memory that this takes is charged to `account`, if there is one.
     pub fn carry_out(self, account: Option<&Arc<Account>>) -> SizeAnswer {
         let size_bytes = self.data.upgrade().map_or(Ok(None), |data| measure(&data, &self.wanted.key, account));
         SizeAnswer { wanted: self.wanted, size_bytes }
@@ -69,7 +69,7 @@ fn measure<T: TabletData>(
     match account.map(|account| account.charge(bytes)).transpose() {
         Ok(_charge) => data.folded_bytes(key).map(Some),
         Err(Refused::Full { .. }) => Ok(None),
-        // Too large for this node in any case: whatever it comes to, no read of it would fit.
+        // No read of these operands fits into this node's memory, whatever size they merge to.
         Err(Refused::TooLarge { .. }) => Ok(Some(unfolded_bytes)),
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
     use diorite_storage::{AppliedState, MemoryBatch, MemoryTablet, ScanRange, TabletBatch};
 
-    /// A tablet whose values have so many bytes more before they are folded.
+    /// A tablet whose values have this many more bytes before their operands are merged.
     struct Unfolded(Arc<MemoryTablet>, u64);
 
     impl TabletData for Unfolded {
@@ -125,12 +125,12 @@ mod tests {
             let name = RowName { tablet: TabletId(7), hashes: [1, 2] };
             let wanted = Wanted { name, number: 1, term: Term(1), after: Some(1), key: b"key".to_vec() };
             let answer = SizeRead::new(wanted, &data).carry_out(Some(&account));
-            assert_eq!(account.used_bytes(), 0, "what it took is given back");
+            assert_eq!(account.used_bytes(), 0, "the charge has ended");
             answer.size_bytes.unwrap()
         };
         let limit = MAX_ROW_BYTES as u64;
-        assert_eq!(size(limit - 1_000), Some(limit), "its parts are not too large");
-        assert_eq!(size(limit), Some(1_000), "but what they come to might be");
+        assert_eq!(size(limit - 1_000), Some(limit), "the operands are within the limit");
+        assert_eq!(size(limit), Some(1_000), "the operands exceed the limit, and the row does not");
         assert_eq!(size(200 << 20), Some((200 << 20) + 1_000), "no read of it would fit");
         let others = account.charge(90 << 20).unwrap();
         let name = RowName { tablet: TabletId(7), hashes: [1, 2] };

@@ -29,7 +29,7 @@ const TRANSFER_AFTER_NS: u64 = 2_000_000_000;
 /// that has failed is not repeated at once.
 const TRANSFER_UNWANTED_NS: u64 = 500_000_000;
 
-/// The next step in a led group.
+/// The next step of a group that this node leads.
 enum Due {
     Change(MemberChange),
     /// Transfer leadership to the first of these nodes that can lead, once this node has led for so long, nanoseconds.
@@ -39,7 +39,7 @@ enum Due {
 }
 
 impl<E: Engine> Turn<E> {
-    /// The next learner to remove or add. Removals come first: the log is kept for what a learner lacks.
+    /// The next learner to remove or add. Removals come first: the log keeps entries that a learner lacks.
     fn change_of_learners(&self, wanted: &Members, now: &ConfState) -> Option<MemberChange> {
         if let Some(surplus) = now.learners.iter().find(|node| !wanted.contains(**node)) {
             return Some(MemberChange::RemoveLearner(*surplus));
@@ -69,7 +69,7 @@ impl<E: Engine> Replica<E> {
         self.due(turn).is_none()
     }
 
-    /// The next step in a led group, if there is one.
+    /// The next step, if this node leads the group and a step is due.
     fn due(&self, turn: &Turn<E>) -> Option<Due> {
         let (wanted, now) = (&self.members.wanted, self.group.members());
         let me = turn.context.node;
@@ -164,7 +164,7 @@ impl<E: Engine> Replica<E> {
     }
 
     /// Transfers leadership to the first of `nodes` that is up and was sent all entries: they arrive before the
-    /// release. Later writes are routed to it.
+    /// release. Later writes are routed to the new leader.
     fn transfer_leadership(&mut self, turn: &mut Turn<E>, nodes: &[NodeId]) {
         let last = self.group.last_index();
         let has_all = |node: &NodeId| {
@@ -182,7 +182,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// The first log index that a member may still need. A leader knows it; a follower has received it.
+    /// The first log index that a member may still need. A leader computes it; a follower has received it.
     pub(crate) fn keep_from(&self) -> u64 {
         if self.group.is_leader() {
             self.group.progress().map(|member| member.matched + 1).min().unwrap_or(u64::MAX)

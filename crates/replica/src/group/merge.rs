@@ -3,12 +3,12 @@
 //! (`docs/decisions/2026-11-22-merging-tablets.md`).
 //!
 //! Always true: a tablet that has applied [`MergeStep::Close`] takes no writes and answers no reads, until it applies
-//! an entry that opens it again ([`crate::Core::reopen`]), which is proposed only if the catalog has cancelled the
+//! an entry that opens it again ([`crate::Core::reopen`]). That entry is proposed only if the catalog has cancelled the
 //! merge. The rows that the other tablet takes over count only if they come from one attempt, in order and complete.
-//! Once that is finished, no attempt changes anything, however late it comes. No step of a cancelled merge has an
-//! effect, however late it comes: merges are numbered, and both tablets remember which of them were cancelled.
-//! Left out: which tablets are merged (the node's), when one serves in the place of the other, and whether a merge is
-//! cancelled (the catalog's).
+//! Once that is finished, no step of an attempt has an effect any more. No step of a cancelled merge has an effect,
+//! however late it is applied: merges are numbered, and both tablets remember which of them were cancelled. Left out:
+//! which tablets are merged (the node's), when one serves in the place of the other, and whether a merge is cancelled
+//! (the catalog's).
 
 mod reopen;
 #[cfg(test)]
@@ -35,7 +35,7 @@ const MARK: u8 = 0xF1;
 /// A range of keys; the end is exclusive.
 pub type KeyRange = (Vec<u8>, Vec<u8>);
 
-/// The state of the tablet that closes.
+/// The state of the closing tablet that the other one takes over with the rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Closing {
     /// Its greatest stamp.
@@ -71,7 +71,7 @@ pub enum MergeStep {
         number: u64,
         /// The number of the attempt.
         attempt: u64,
-        /// Its keys.
+        /// The keys of the tablet that closes.
         range: KeyRange,
     },
     /// The next part of the rows.
@@ -117,16 +117,16 @@ pub enum MergeStep {
     },
     /// To the tablet that stays, once the catalog has cancelled the merge: it removes the rows that it has taken over.
     Discard {
-        /// The tablet that does not close.
+        /// The tablet that was to close.
         from: TabletId,
         /// The number of the merge.
         number: u64,
-        /// Its keys.
+        /// The keys of that tablet.
         range: KeyRange,
     },
 }
 
-/// Whether a program ends the tablet that applies it. Its leader answers no read once it has proposed it.
+/// Whether a program ends the tablet that applies it. A leader that has proposed such a program answers no more reads.
 pub(crate) fn ends_tablet(program: &[u8]) -> bool {
     matches!(program, [MARK, CLOSE_FOR_EVER | CLOSE, ..])
 }
@@ -144,9 +144,9 @@ const DISCARD: u8 = 7;
 /// The outcome of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MergeReply {
-    /// It is done.
+    /// The step has been carried out.
     Done,
-    /// All rows were taken over already.
+    /// All rows had been taken over before.
     Finished,
     /// A later attempt has begun, a part is missing, or the merge was cancelled.
     Superseded,
@@ -161,7 +161,7 @@ impl MergeReply {
         }]
     }
 
-    /// Reads a reply back.
+    /// Decodes a reply.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         match bytes {
             [0] => Ok(MergeReply::Done),
@@ -290,7 +290,7 @@ impl MergeStep {
         out
     }
 
-    /// Reads a step back from the program of a mutation.
+    /// Decodes a step from the program of a mutation.
     pub fn decode(program: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(program);
         let step = Self::read(&mut reader)?;
@@ -346,7 +346,7 @@ enum Stage {
     Discarded,
 }
 
-/// How far a tablet has taken over the rows of another.
+/// The progress of a tablet that takes over the rows of another one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Progress {
     /// The number of the merge.
@@ -361,7 +361,8 @@ struct Progress {
 impl Progress {
     fn of(from: TabletId, view: &dyn TabletView) -> Result<Self, EvaluationFailed> {
         let Some(bytes) = view.get(&absorbed_key(from.0))? else { return Ok(Self::default()) };
-        Self::decode(&bytes).map_err(|_| EvaluationFailed(format!("how far {from} was taken in cannot be decoded")))
+        Self::decode(&bytes)
+            .map_err(|_| EvaluationFailed(format!("the progress of taking over the rows of {from} cannot be decoded")))
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
@@ -374,7 +375,7 @@ impl Progress {
             _ => return Err(Malformed),
         };
         if reader.is_empty() {
-            // The form of earlier versions.
+            // The format of earlier versions.
             return Ok(Self { attempt, parts, stage, ..Self::default() });
         }
         let (number, pieces) = (reader.u64()?, reader.u32()?);
@@ -404,7 +405,7 @@ impl Progress {
         Ok(())
     }
 
-    /// Whether part `number` of `attempt` is the next one; if not, the reply.
+    /// Whether part `number` of `attempt` is the next one. If it is not, the error is the reply.
     fn expects(&self, attempt: u64, number: u64) -> Result<(), MergeReply> {
         if self.stage != Stage::Taking || self.attempt != attempt || number > self.parts + 1 {
             return Err(MergeReply::Superseded);
@@ -457,7 +458,7 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         self.0.effect(value)
     }
 
-    /// Rows that are taken in have their size from the tablet that they were written to.
+    /// Rows that are taken over are not counted: the tablet that they were written to has limited their size.
     fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
         if program.first() != Some(&MARK) {
             self.0.growth(program, see);
@@ -547,7 +548,7 @@ fn close(
     Ok(MergeReply::Done)
 }
 
-/// Deletes the rows of a range. The keys of the tablet's own state lie between rows of the least tokens and stay.
+/// Deletes the rows of a range. Keys of the tablet's own state that lie between rows of the smallest tokens stay.
 fn delete_rows(
     (start, end): &KeyRange,
     view: &dyn TabletView,
@@ -566,8 +567,8 @@ fn delete_rows(
     Ok(())
 }
 
-/// Takes the next piece of a row, after `held` others; returns how many there are then. The last piece completes the
-/// row.
+/// Takes over the next piece of a row, after `held` others; returns how many pieces there are then. The last piece
+/// completes the row.
 fn take_piece(
     held: u32,
     key: &[u8],
@@ -582,7 +583,7 @@ fn take_piece(
     }
     let mut row = Vec::new();
     for before in 0..held {
-        let lost = || EvaluationFailed(format!("piece {before} of a row that is taken in is missing"));
+        let lost = || EvaluationFailed(format!("piece {before} of a row that is taken over is missing"));
         row.extend_from_slice(&view.get(&staged_key(before))?.ok_or_else(lost)?);
         changes.delete(&staged_key(before));
     }

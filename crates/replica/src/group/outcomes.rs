@@ -22,12 +22,12 @@ impl Outcomes {
         self.by_sink[place].1.push((waiter.token, outcome));
     }
 
-    /// The same error for several waiters.
+    /// Adds the same error for several waiters.
     pub(crate) fn fail(&mut self, waiters: impl IntoIterator<Item = Waiter>, error: &KvError) {
         waiters.into_iter().for_each(|waiter| self.push(waiter, Err(error.clone())));
     }
 
-    /// Gives all outcomes to their sinks.
+    /// Delivers all outcomes to their sinks.
     pub(crate) fn deliver(&mut self) {
         self.places.clear();
         for (sink, mut done) in self.by_sink.drain(..) {

@@ -3,8 +3,8 @@
 use diorite_raft::{Epoch, Term};
 use std::collections::BTreeMap;
 
-/// A follower's promise: it neither votes for another than `leader` nor campaigns, as long as this node supports that
-/// node in `epoch`.
+/// A follower's promise: as long as this node supports `leader`'s node in `epoch`, the follower does not campaign and
+/// votes for no other candidate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Promise {
     pub(crate) leader: u64,

@@ -1,9 +1,9 @@
 //! Handles the messages of a tablet's replicas on other nodes.
 //!
-//! Reads from followers: a follower asks its leader, when a client wants to read from it, how far the log is applied
-//! there. The leader answers under its lease, so everything acknowledged before the question is at or before that
-//! index. Once the follower has applied that index, it holds everything that was acknowledged before the moment at
-//! which it asked; only its own clock counts.
+//! Reads from followers: when a client wants to read from a follower, the follower asks its leader for the leader's
+//! applied index. The leader answers under its lease, so everything acknowledged before the question is at or before
+//! that index. Once the follower has applied that index, it holds everything that was acknowledged before the moment at
+//! which it asked, measured by its own clock alone.
 
 use crate::group::promise::Promise;
 use crate::group::replica::{LeaderPosition, Replica, TookOver};
@@ -17,7 +17,7 @@ use diorite_raft::{
 };
 use diorite_storage::Engine;
 
-/// Takes what a replica on another node has sent.
+/// Handles a message from a replica on another node.
 pub(crate) fn receive<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, envelope: Envelope) {
     match envelope {
         Envelope::Raft { epoch, keep_from, message } => {
@@ -77,9 +77,9 @@ fn receive_message<E: Engine>(
         replica.following.promise = promise;
         replica.following.keep_from = keep_from;
         if replica.following.announces_data {
-            // The leader knows where the copy ends once it sends entries that follow on it. Until then the position
-            // where it assumes this replica's log to end may be truncated in its own, and it would send copies again
-            // and again.
+            // The leader learns where the copy ends when it sends entries that follow the copy. Before that, the
+            // leader's own log may be truncated beyond the position where it assumes this replica's log to end, and it
+            // would send copies again and again.
             replica.following.announces_data = kind != MessageType::MsgAppend
                 || previous.index < replica.applied.index
                 || !replica.group.holds(previous);
@@ -90,20 +90,21 @@ fn receive_message<E: Engine>(
             turn.activate(replica);
         }
     } else if acknowledges && is_of_term && replica.group.is_leader() {
-        // Not after an answer to a heartbeat: a replica that has lost its log may hold less than the leader assumes.
+        // An answer to a heartbeat is no acknowledgement: a replica that has lost its log may hold less than the leader
+        // assumes.
         if kind == MessageType::MsgAppendResponse {
             send_commit_notification(replica);
         }
         if epoch != Epoch::NONE && replica.leading.acknowledged.note(term, from, epoch) {
             replica.published = None;
-            // The member may have been restarted, and its last commit index need not be in its log.
+            // The member may have been restarted, and its log need not record its last commit index.
             replica.group.forget_commit(from, commit);
         }
     }
 }
 
-/// Notifies members of the commit index that this leader found when it took over, once it is certain: writers may be
-/// waiting for it at the nodes that led before. Later commit indexes are sent with entries.
+/// Notifies members of the commit index that this leader found when it took over, once that index is certain: on nodes
+/// that led before, writers may be waiting for it. Later commit indexes are sent with entries.
 fn send_commit_notification<E: Engine>(replica: &mut Replica<E>) {
     let term = replica.group.term();
     let commit = match replica.leading.took_over {
@@ -120,7 +121,7 @@ fn send_commit_notification<E: Engine>(replica: &mut Replica<E>) {
 
 /// Answers a follower with the applied position, if this replica may answer reads.
 fn on_ask<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, asked_ns: u64) {
-    // The sender asks again, another node if this one does not lead.
+    // The sender asks again, and then another node if this one does not lead.
     let Ok(term) = replica.handle.begin_read() else { return };
     let index = replica.applied.index;
     // The member may hold all entries and lack the commit index.

@@ -24,7 +24,7 @@ fn is_ahead_of_log<E: Engine>(
 }
 
 /// The split of the tablet, if its data records one; the data of a child tablet may still hold the record of its
-/// parent's.
+/// parent's split.
 pub(crate) fn split_mark<E: Engine>(
     tablet: TabletId,
     data: &Arc<E::Tablet>,
@@ -34,7 +34,7 @@ pub(crate) fn split_mark<E: Engine>(
     Ok(mark.filter(|mark| mark.parent == tablet))
 }
 
-/// The group's state according to the log, as far as it belongs to the data, which has applied everything up to
+/// The group's state according to the log, as far as that belongs to the data, which has applied everything up to
 /// `applied`.
 pub(crate) fn recover_log<E: Engine>(
     group_id: GroupId,

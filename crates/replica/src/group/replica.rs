@@ -1,7 +1,8 @@
 //! A tablet replica as its store thread holds it.
 //!
-//! Its state is grouped by what it is for: as a follower, as a leader, writes on their way into the log, the end of the tablet, and when it is visited. What it does is in
-//! `writes`, `election`, `members`, `receive` and `turn`.
+//! Its state is grouped by purpose: as a follower, as a leader, writes before they are in the log, the end of the
+//! tablet, and when the replica is visited. The work on this state is in `writes`, `election`, `members`, `receive` and
+//! `turn`.
 
 use crate::context::Context;
 use crate::group::checks::{Checked, Observed};
@@ -374,7 +375,7 @@ impl<E: Engine> Replica<E> {
         !is_busy
     }
 
-    /// The node to ask instead.
+    /// The node that leads instead of `me`, if it is known.
     pub(crate) fn leader_elsewhere(&self, me: NodeId) -> Option<NodeId> {
         Some(NodeId(self.group.leader())).filter(|leader| leader.0 != 0 && *leader != me)
     }

@@ -27,7 +27,7 @@ use diorite_base::write::KvError;
 use diorite_raft::Term;
 use std::collections::BTreeSet;
 
-/// The bytes that one sample stands for. Larger writes are counted, not sampled.
+/// The bytes that one sample represents. Larger writes are counted, not sampled.
 const SAMPLE_BYTES: u64 = 64 << 10;
 /// The number of rows in an account.
 const MOST_ROWS: usize = 4_096;
@@ -41,34 +41,34 @@ const LEAST_BYTES: u64 = 4 << 20;
 const UNMEASURED_BYTES: u64 = 32 << 20;
 /// A row that is too large is measured again when it is written to, but no more often than this, nanoseconds.
 const AGAIN_NS: u64 = 1_000_000_000;
-/// The same if something was removed from it meanwhile, or if it could not be measured.
+/// As `AGAIN_NS`, if something was removed from the row since, or if the row could not be measured.
 const SOON_NS: u64 = 100_000_000;
-/// The size up to which nothing is wrong with a row.
+/// The limit on the size of a row.
 const LIMIT_BYTES: u64 = MAX_ROW_BYTES as u64;
 
-/// A measurement that was asked for.
+/// A measurement in progress.
 #[derive(Debug, Clone, Copy)]
 struct Measuring {
     number: u64,
-    /// What the row has been charged since.
+    /// The bytes charged to the row since the measurement began.
     growth_bytes: u64,
-    /// Nothing was removed from the row since.
+    /// Whether nothing has been removed from the row since the measurement began.
     covers_removals: bool,
 }
 
-/// What is known of a row.
+/// The entry of a row in the account.
 #[derive(Debug)]
 struct Row {
     term: Term,
-    /// When it was last measured, if it was.
+    /// The size by the last measurement, if there was one.
     size_bytes: Option<u64>,
-    /// What it has been charged since.
+    /// The bytes charged to the row since then.
     growth_bytes: u64,
     measuring: Option<Measuring>,
     asked_ns: u64,
-    /// It is not measured again before.
+    /// The time before which the row is not measured again.
     again_ns: u64,
-    /// Something was removed from it since it was last measured.
+    /// Whether something was removed from the row since it was last measured.
     is_reduced: bool,
 }
 
@@ -88,16 +88,16 @@ impl Row {
         }
     }
 
-    /// What is known to be in it, or may be.
+    /// The known size and the growth since then.
     fn weight_bytes(&self) -> u64 {
         self.size_bytes.unwrap_or(0) + self.growth_bytes
     }
 
-    /// Why it may not grow by so much.
+    /// The reason why the row may not grow by `bytes`, if there is one.
     fn refusal(&self, effect: Effect, bytes: u64) -> Option<KvError> {
         let (limit, name) = match effect {
             Effect::Grows => (LIMIT_BYTES, ROW_BYTES.name),
-            // So that it can become smaller element by element; but what is left of the elements takes space, too.
+            // A larger row may be shortened element by element; but removed elements take space as well.
             Effect::RemovesElements => (2 * LIMIT_BYTES, "twice ROW_BYTES"),
             Effect::Shrinks | Effect::Replaces => return None,
         };
@@ -113,7 +113,7 @@ impl Row {
         (!fits && is_much).then_some(KvError::Overloaded("a row grows faster than it is measured"))
     }
 
-    /// Whether it is to be measured, as far as it is known.
+    /// Whether the row should be measured, by its known size and growth.
     fn is_due(&self) -> bool {
         match self.size_bytes {
             None => self.growth_bytes >= UNKNOWN_BYTES,
@@ -127,48 +127,49 @@ impl Row {
     }
 }
 
-/// Where a write is about to be proposed.
+/// A write that is about to be proposed, and its circumstances.
 pub(crate) struct Writing<'a> {
     pub(crate) tablet: TabletId,
-    /// In which this node leads.
+    /// The term in which this node leads.
     pub(crate) term: Term,
-    /// The write's own timestamp, and the greatest that clients have given, as far as that is applied.
+    /// The write's own timestamp, and the greatest applied one that a client has given.
     pub(crate) stamp_us: i64,
     pub(crate) newest_explicit_us: i64,
     pub(crate) evaluator: &'a dyn Evaluator,
     pub(crate) now_ns: u64,
 }
 
-/// A write that is being looked at.
+/// A write while its effects on rows are examined.
 struct Looked<'w> {
     at: &'w Writing<'w>,
-    /// Rows of its tablet are held.
+    /// Whether rows of its tablet are held.
     holds: bool,
-    /// Where among all bytes what comes next begins.
+    /// The position of the next effect within all bytes written.
     place: u64,
     outcome: Result<(), KvError>,
 }
 
 /// The account of a store thread.
 pub(crate) struct RowSizes {
-    /// Bytes of all writes so far, and at which of them the next sample is taken.
+    /// The bytes of all writes so far, and the position at which the next sample is taken.
     passed_bytes: u64,
     sample_at: u64,
     random: SplitMix64,
     hashers: [RandomState; 2],
     rows: AHashMap<RowName, Row>,
-    /// Those that may be refused what is written to them: each write to their tablets is looked at.
+    /// Rows whose writes may be refused: every write to their tablets is examined.
     held: BTreeSet<RowName>,
-    /// To be measured once what was proposed is applied.
+    /// Rows to be measured once the proposed entries are applied.
     wanted: Vec<Wanted>,
-    /// As many are wanted, or being measured.
+    /// The number of rows that are wanted or being measured.
     measuring: usize,
-    /// Counts measurements.
+    /// The number of the last measurement.
     number: u64,
 }
 
 impl RowSizes {
-    /// An account in which there is nothing. Nobody should know the seed: who knows which bytes are sampled writes others there.
+    /// An empty account. The seed must be secret: a client that knows which bytes are sampled could place other bytes
+    /// there.
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             passed_bytes: 0,
@@ -193,7 +194,8 @@ impl RowSizes {
         !self.held.is_empty() && self.held.range(first..).next().is_some_and(|name| name.tablet == tablet)
     }
 
-    /// Whether a write may be proposed; it is charged to the rows that it adds to. Of most writes this is an addition and a comparison.
+    /// Whether a write may be proposed. Charges it to the rows that it adds to. For most writes this costs an addition
+    /// and a comparison.
     ///
     /// # Errors
     /// If a row that it would add to is too large, or grows faster than it is measured.
@@ -228,12 +230,13 @@ impl RowSizes {
                 at.evaluator.growth(program, &mut see);
             }
         }
-        // What is left falls on what adds to no row.
+        // Samples in the rest of the bytes are charged to no row.
         self.take_samples(self.passed_bytes);
         looked.outcome
     }
 
-    /// How many samples are taken up to `end`. They are unevenly apart, so that no pattern of writes comes between them.
+    /// The number of samples up to `end`. Their distances vary at random, so that no pattern of writes falls between
+    /// them.
     fn take_samples(&mut self, end: u64) -> u64 {
         let mut samples = 0;
         while self.sample_at <= end {
@@ -243,7 +246,7 @@ impl RowSizes {
         samples
     }
 
-    /// Looks at what a write does to one row.
+    /// Examines the effect of a write on one row.
     fn see(&mut self, looked: &mut Looked<'_>, key: &[u8], bytes: usize, effect: impl FnOnce() -> Effect) {
         let bytes = bytes as u64;
         looked.place += bytes;
@@ -256,7 +259,7 @@ impl RowSizes {
         let adds = match effect {
             Effect::Grows | Effect::RemovesElements => true,
             Effect::Shrinks => false,
-            // Merged after all.
+            // Other operands are newer, so the value is merged with them and does not replace the row.
             Effect::Replaces => looked.at.stamp_us <= looked.at.newest_explicit_us,
         };
         if adds {
@@ -266,7 +269,7 @@ impl RowSizes {
         }
     }
 
-    /// Something adds to a row: `bytes`, for which it is `charged`.
+    /// A write adds `bytes` to a row, which is charged `charged` bytes.
     fn grow(
         &mut self,
         at: &Writing<'_>,
@@ -298,7 +301,7 @@ impl RowSizes {
         refusal.map_or(Ok(()), Err)
     }
 
-    /// Something is removed from a row, if it is not too old for that. Only a measurement tells.
+    /// A write removes something from a row, unless it is too old to do so. Only a measurement shows which.
     fn reduce(&mut self, at: &Writing<'_>, name: RowName, key: &[u8]) {
         let Some(row) = self.rows.get_mut(&name).filter(|row| row.term == at.term) else { return };
         row.is_reduced = true;
@@ -311,7 +314,7 @@ impl RowSizes {
         }
     }
 
-    /// Has a row measured once what was proposed by now is applied, if not too many are.
+    /// Asks for a measurement of a row, once the entries proposed by now are applied, unless too many are under way.
     fn want(&mut self, at: &Writing<'_>, name: RowName, key: &[u8]) {
         if self.measuring == MEASURED_AT_ONCE {
             return;
@@ -324,18 +327,19 @@ impl RowSizes {
         self.wanted.push(Wanted { name, number: self.number, term: at.term, after: None, key: key.to_vec() });
     }
 
-    /// All that was admitted to a tablet is proposed, up to this index.
+    /// Notes that all admitted writes to a tablet are proposed, up to this index.
     pub(crate) fn note_proposed(&mut self, tablet: TabletId, index: u64) {
         let of_tablet = |wanted: &&mut Wanted| wanted.name.tablet == tablet && wanted.after.is_none();
         self.wanted.iter_mut().filter(of_tablet).for_each(|wanted| wanted.after = Some(index));
     }
 
-    /// Whether rows are to be measured.
+    /// Whether rows wait to be measured.
     pub(crate) fn is_wanting(&self) -> bool {
         !self.wanted.is_empty()
     }
 
-    /// The rows that can be measured now. `applied` says how far a tablet is that is led here in that term.
+    /// The rows that can be measured now. `applied` returns the applied index of a tablet that this node leads in a
+    /// term.
     pub(crate) fn take_due(&mut self, applied: impl Fn(TabletId, Term) -> Option<u64>) -> Vec<Wanted> {
         let mut due = Vec::new();
         for wanted in std::mem::take(&mut self.wanted) {
@@ -348,7 +352,7 @@ impl RowSizes {
         due
     }
 
-    /// Takes the size of a row that was to be measured; nothing if it could not be.
+    /// Records the measured size of a row; `None` if it could not be measured.
     pub(crate) fn take_answer(&mut self, wanted: &Wanted, size_bytes: Option<u64>) {
         self.measuring -= 1;
         let Some(row) = self.rows.get_mut(&wanted.name) else { return };
@@ -373,7 +377,7 @@ impl RowSizes {
         }
     }
 
-    /// Forgets the lighter half of the rows, if there is no room for another.
+    /// Removes the lighter half of the rows, if the account is full.
     fn make_room(&mut self) {
         if self.rows.len() < MOST_ROWS {
             return;

@@ -9,14 +9,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of samples that are held.
+/// The number of samples kept.
 const SLOTS: usize = 64;
 /// One request in two to the power of this is sampled.
 const RARITY_BITS: u32 = 6;
 /// Two to the power of 64 divided by the golden ratio: its multiples are spread evenly over all numbers, whatever the
 /// step.
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
-/// Marks an empty slot: the least of all tokens, which no partition has.
+/// Marks an empty slot: the smallest token, which no partition has.
 const NONE: u64 = 0;
 
 /// The first eight bytes of some keys of a tablet's requests.

@@ -4,7 +4,7 @@ use crate::group::timing::PING_NS;
 use diorite_raft::LogPosition;
 use std::collections::BTreeMap;
 
-/// How long a voter's report of its log's end counts, nanoseconds: it is repeated more often than that.
+/// How long a voter's report of its log's end is valid, nanoseconds. Voters repeat it more often.
 const FRESH_NS: u64 = 5 * PING_NS;
 
 /// How long voters that have not reported are waited for, nanoseconds, once a quorum has: entries that only they hold

@@ -39,8 +39,8 @@ pub(crate) fn is_barred<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, candida
     least.is_none_or(|least| candidate < least)
 }
 
-/// Reports to possible leaders that this replica holds less than it has acknowledged, so that one of them sends it what
-/// it lacks.
+/// Reports to possible leaders that this replica holds less than it has acknowledged, so that the leader sends the
+/// missing entries.
 pub(crate) fn report_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, now_ns: u64) {
     let me = turn.context.node;
     if now_ns < replica.visits.pinged_ns + PING_NS {
@@ -71,7 +71,7 @@ pub(crate) fn report_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
     }
 }
 
-/// A member has lost its log: it is sent what it lacks, and its former acknowledgements no longer count.
+/// A member has lost its log: it is sent the missing entries, and its former acknowledgements no longer count.
 pub(crate) fn on_lost<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, index: u64) {
     if !replica.group.is_leader() {
         return;

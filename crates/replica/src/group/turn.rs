@@ -63,10 +63,10 @@ impl Outbox {
 pub(crate) struct Schedule {
     /// Those to visit in this turn.
     pub(crate) touched: Vec<TabletId>,
-    /// Those whose leader has released its followers in this turn, and which may campaign after it.
+    /// Replicas whose leader has released its followers in this turn, and which may campaign after it.
     pub(crate) released: Vec<TabletId>,
-    /// The active set: something is due, such as an election, a member that lags, or a waiting writer. Visited in every
-    /// tick.
+    /// The active set: replicas in which something is due, such as an election, a member that lags, or a waiting
+    /// writer. Every tick visits them.
     pub(crate) active: BTreeSet<TabletId>,
     /// Replicas that have deferred applying, with their deadlines, nanoseconds, in that order.
     pub(crate) deferred: VecDeque<(u64, TabletId)>,
@@ -84,10 +84,10 @@ impl Schedule {
     }
 }
 
-/// Whether this node may lead.
+/// Reasons why this node may not lead.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Fitness {
-    /// Whether the node is about to stop: it leads nothing, and only votes.
+    /// Whether the node is about to stop: it leads no tablet, and only votes.
     pub(crate) is_leaving: bool,
     /// Whether this node's clock differs too much from the others'.
     pub(crate) clock_is_off: bool,
@@ -142,7 +142,7 @@ impl<E: Engine> Turn<E> {
         self.support.is_up(node)
     }
 
-    /// Has the replica visited in this turn.
+    /// Lets the replica be visited in this turn.
     pub(crate) fn touch(&mut self, replica: &mut Replica<E>) {
         if !replica.visits.is_touched {
             replica.visits.is_touched = true;

@@ -19,7 +19,7 @@ pub(crate) struct Waiting {
     pub(crate) waiters: Vec<Waiter>,
 }
 
-/// The outcome of a proposed entry.
+/// The fate of a proposed entry, as decided by the entry that is being applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is the entry that is being applied.
@@ -28,7 +28,7 @@ pub(crate) enum Fate {
     Never,
 }
 
-/// All waiters; see the top of this module.
+/// All waiters of one replica.
 pub(crate) struct Waiters {
     queue: VecDeque<Waiting>,
     /// The earliest end of any writer's request.
@@ -76,8 +76,8 @@ impl Waiters {
         if self.queue.front()?.since_ns > since_ns { None } else { self.queue.pop_front() }
     }
 
-    /// Removes writers whose requests have ended; returns them with the index of their entry and the time since when
-    /// they wait. Goes through the queue only if there is one.
+    /// Removes writers whose requests have ended; returns each with the index of its entry and the time since when it
+    /// has waited. Examines the queue only if there is such a writer.
     pub(crate) fn take_due(&mut self, now_ns: u64) -> Vec<(u64, u64, Waiter)> {
         let mut due = Vec::new();
         if now_ns < self.earliest_ns {
@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn leadership_that_goes_there_and_back_leaves_nobody_behind() {
-        // It led in term 5 and proposed up to 14, of which the next leader kept up to 10; it leads again in term 7,
-        // from 12 on.
+        // The replica led in term 5 and proposed entries up to 14, of which the next leader kept those up to 10; it
+        // leads again in term 7, from 12 on.
         let mut waiters = waiters(&[(10, 5), (11, 5), (12, 5), (13, 5), (14, 5), (13, 7), (14, 7)]);
         assert_eq!(apply(&mut waiters, 10, 5), [(10, 5, Fate::Applied)]);
         let never = |index| (index, 5, Fate::Never);
@@ -136,8 +136,8 @@ mod tests {
 
     #[test]
     fn an_entry_of_the_same_index_and_another_term_proves_nothing_of_a_later_one() {
-        // Entry 12 of another leader, of term 6, was not in this one's log in term 7, and came back with the leader of
-        // term 8.
+        // Entry 12 of another leader, of term 6, was not in this leader's log in term 7, and came back with the leader
+        // of term 8.
         let mut waiters = waiters(&[(12, 7)]);
         assert_eq!(apply(&mut waiters, 12, 6), []);
         assert_eq!(apply(&mut waiters, 13, 8), [(12, 7, Fate::Never)]);

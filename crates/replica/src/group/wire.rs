@@ -71,7 +71,7 @@ pub enum Envelope {
     Position {
         /// `asked_ns` of the question.
         asked_ns: u64,
-        /// Everything that was acknowledged before it was asked is at or before this index.
+        /// An index at or after everything that was acknowledged before the question.
         index: u64,
     },
     /// A replica that was closed and opened empty holds no entry after this one, whatever it has acknowledged before.
@@ -85,7 +85,7 @@ pub enum Envelope {
         /// The last entry that it holds for certain.
         index: u64,
     },
-    /// The leader's answer: the replica has acknowledged nothing after the end of this log.
+    /// The leader's answer: the replica has acknowledged nothing after the end of the leader's log.
     Floor {
         /// The term in which it leads.
         term: Term,

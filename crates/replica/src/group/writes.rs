@@ -1,11 +1,13 @@
-//! Writes are stamped, gathered into entries and proposed; so are the entries by which a leader ends its tablet, opens it again, or writes the time to the log.
+//! Stamps writes, gathers them into entries and proposes these. Also proposes the entries by which a leader ends its
+//! tablet, opens it again, or writes the time to the log.
 //!
-//! Always true: stamps grow with the log; an entry that ends the tablet is proposed only after the lease has ended; nothing is proposed that adds to a row that is known to be
-//! too large ([`RowSizes`]).
+//! Always true: stamps grow with the log; an entry that ends the tablet is proposed only after the lease has ended;
+//! nothing is proposed that adds to a row that is known to be too large ([`RowSizes`]).
 //!
-//! Time passes: what a tablet's log knows of it beside the stamps of writes, and of `gc_grace_seconds`. Compaction knows no other time. Only a leader says so, in an entry
-//! like any other; nobody waits for it. `gc_grace_seconds` goes with the next writes once it has changed. An entry for the time alone is proposed once in [`IDLE_S`], by the
-//! leader of a tablet that is not written to and holds what time alone would purge; all other idle tablets cost nothing.
+//! Time: compaction uses only the time and the `gc_grace_seconds` that the tablet's log contains. The stamps of writes
+//! carry the time. A changed `gc_grace_seconds` is proposed with the next writes, as a mutation that no client waits
+//! for. An entry for the time alone is proposed once in [`IDLE_S`], by the leader of a tablet that receives no writes
+//! and holds values or deletions that can be purged later; all other idle tablets cost nothing.
 
 use crate::counters::StoreCounters;
 use crate::group::entry::Payload;
@@ -24,13 +26,14 @@ use diorite_raft::{GroupError, LogPosition, ProvenPayload, Unproven};
 use diorite_storage::{Engine, StorageError, UNKNOWN_GRACE_S};
 use std::sync::atomic::Ordering;
 
-/// An entry is closed once it holds this much, so that neither memory nor replication messages grow with a burst.
+/// An entry is closed once it has this many bytes, so that neither memory nor replication messages grow with a burst.
 const ENTRY_BYTES: usize = 1 << 20;
 
-/// How long a proposed write is waited for before its writer is told that the outcome is unknown, nanoseconds.
+/// How long a proposed write may wait, nanoseconds, before its writer is answered that the outcome is unknown.
 const WRITE_TIMEOUT_NS: u64 = 1_800_000_000;
 
-/// The log of a tablet that holds what expires lags behind the clock by no more than this, about, seconds.
+/// How far, at most, the log of an idle tablet that holds expiring values lags behind the clock, seconds,
+/// approximately.
 const IDLE_S: u32 = 86_400;
 
 /// The program of a write, if it has one.
@@ -50,13 +53,14 @@ fn kv_error(tablet: TabletId, error: &GroupError) -> KvError {
 }
 
 impl<E: Engine> Replica<E> {
-    /// Proposes what has come to the tablet in this turn; refuses it where it cannot.
+    /// Proposes the writes that have reached the tablet in this turn, or refuses them.
     pub(crate) fn propose_fresh(&mut self, turn: &mut Turn<E>, sizes: &mut RowSizes) {
         if self.writes.fresh.is_empty() {
             return;
         }
         if self.failure.is_some() {
-            // Nothing was begun, which clients are to know: of a write that failed later, nobody knows what became.
+            // These writes are known to have had no effect, and the error says so. A write that fails later has an
+            // unknown outcome.
             let error = KvError::Unavailable(self.id());
             turn.outcomes.fail(self.writes.fresh.drain(..).map(|proposal| proposal.waiter), &error);
         } else if self.may_propose() && self.may_stamp() {
@@ -71,7 +75,8 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Proposes all fresh writes, stamped at `wall_us` or as soon after it as their order wants; returns those that failed. Only for a replica that may propose.
+    /// Proposes all fresh writes, stamped at `wall_us` or as soon after it as their order requires; returns those that
+    /// failed. Only for a replica that may propose.
     fn stamp_and_propose(
         &mut self,
         now_ns: u64,
@@ -119,7 +124,7 @@ impl<E: Engine> Replica<E> {
         failed
     }
 
-    /// Where a write with this timestamp is about to be proposed.
+    /// The circumstances of a write with this timestamp, for the account of row sizes.
     fn writing(&self, stamp_us: i64, now_ns: u64) -> Writing<'_> {
         Writing {
             tablet: self.id(),
@@ -131,14 +136,15 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Lets no read begin or end from here on: the entry that ends the tablet is about to be proposed, and whoever applies it may let another tablet answer. The lease
-    /// comes back with the next visit to this replica, unless [`Self::note_proposed_end`] follows.
+    /// Ends the lease, so that no read begins or ends from here on: an entry that ends the tablet is about to be
+    /// proposed, and a node that applies it may let another tablet answer. The lease returns with the next visit to
+    /// this replica, unless [`Self::note_proposed_end`] follows.
     fn end_lease(&mut self, counters: &StoreCounters) {
         counters.note_lease(self.handle.lease.publish(None));
         self.published = None;
     }
 
-    /// Proposes what was gathered, if anything; returns the index of the entry.
+    /// Proposes the gathered payload, if it contains writes; returns the index of the entry.
     fn propose(
         &mut self,
         payload: &mut Payload,
@@ -149,8 +155,12 @@ impl<E: Engine> Replica<E> {
         if waiters.is_empty() {
             return None;
         }
+        let grace_s = payload.grace_s();
         match self.group.propose(payload.take()) {
             Ok(index) => {
+                if let Some(grace_s) = grace_s {
+                    self.writes.logged_grace = (self.group.term(), grace_s);
+                }
                 let at = LogPosition::new(index, self.group.term().0);
                 let waiters = std::mem::take(waiters);
                 self.writes.proposed_ns = now_ns;
@@ -165,11 +175,11 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Writers who have waited too long are told that the outcome is unknown.
+    /// Answers writers that have waited too long: the outcome of their writes is unknown.
     pub(crate) fn expire_waiting(&mut self, turn: &mut Turn<E>, now_ns: u64) {
         for (index, since_ns, waiter) in self.writes.waiting.take_due(now_ns) {
             let (received, required) = self.group.acknowledgements(index);
-            let waited = Waited { after_ms: now_ns.saturating_sub(since_ns) / 1_000_000, received, required };
+            let waited = Waited { received, required, ..Waited::in_vain(now_ns.saturating_sub(since_ns) / 1_000_000) };
             turn.outcomes.push(waiter, Err(KvError::Timeout(waited)));
         }
         let Some(since_ns) = now_ns.checked_sub(WRITE_TIMEOUT_NS) else { return };
@@ -180,17 +190,16 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Writes `gc_grace_seconds` to the log, with the writes that are about to be proposed, if the log does not know it.
+    /// Adds `gc_grace_seconds` to the writes that are about to be proposed, if it differs from the value in the log.
     fn push_grace(&mut self, payload: &mut Payload, wall_us: i64) {
         let wanted_s = self.handle.gc_grace_s.load(Ordering::Relaxed);
         let logged = (self.group.term(), wanted_s);
         if wanted_s != UNKNOWN_GRACE_S && wanted_s != self.applied.gc_grace_s && self.writes.logged_grace != logged {
             payload.push_time(self.writes.stamps.stamp(wall_us), wanted_s);
-            self.writes.logged_grace = logged;
         }
     }
 
-    /// Writes the time to the log of a tablet that is led here and not written to.
+    /// Writes the time to the log of an idle tablet, if this replica leads it.
     pub(crate) fn pass_time(&mut self, wall_us: i64) {
         let may_propose = self.may_propose() && self.may_stamp() && self.group.is_established_leader();
         if self.failure.is_some() || !may_propose || !self.writes.fresh.is_empty() {
@@ -205,7 +214,7 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Proposes to split the tablet, if it is led here and nothing else is under way with it.
+    /// Proposes to split the tablet, if this replica leads it and no change of members is under way.
     pub(crate) fn propose_split(&mut self, turn: &mut Turn<E>, split: &Split) {
         let is_free = !self.group.is_changing_members() && !self.group.is_joint();
         if self.failure.is_some() || !self.may_propose() || !self.group.is_established_leader() || !is_free {
@@ -214,9 +223,10 @@ impl<E: Engine> Replica<E> {
         let tablet = self.id();
         let proven = match ProvenPayload::new(split) {
             Ok(proven) => proven,
-            Err(error) => return tracing::error!(%tablet, %error, "a tablet is not split"),
+            Err(error) => return tracing::error!(%tablet, %error, "a tablet cannot be split"),
         };
-        // In this order: who applies the entry may let a child answer, and this node must not any more.
+        // The lease ends before the proposal: a node that applies the entry may let a child answer, and then this node
+        // must not.
         if !turn.context.planted.keep_lease_when_split {
             self.end_lease(&turn.context.counters);
         }
@@ -234,14 +244,14 @@ impl<E: Engine> Replica<E> {
         self.ending.proposed = Some(LogPosition::new(index, self.group.term().0));
     }
 
-    /// Whether the entry that was to end the tablet is applied and has not ended it: it serves again.
+    /// Whether the entry that was to end the tablet is applied and has not ended it, so that the tablet serves again.
     pub(crate) fn has_outlived_its_end(&mut self) -> bool {
         let applied = LogPosition::new(self.applied.index, self.applied.term);
         self.ending.proposed.take_if(|end| *end <= applied).is_some() && !self.has_ended()
     }
 
-    /// Proposes to open a tablet again that was to be taken in by another in the merge of this number, which the catalog has cancelled. Nothing happens if it is not led
-    /// here, or if that is under way or done.
+    /// Proposes to open the tablet again after the catalog has cancelled the merge of this number. Does nothing if this
+    /// replica does not lead, or if the entry has been proposed or applied before.
     pub(crate) fn propose_reopening(&mut self, number: u64) -> Result<(), ReopenError> {
         let is_able = self.failure.is_none() && self.group.is_established_leader() && !self.has_released();
         let reopening = Some((number, self.group.term()));
@@ -255,7 +265,7 @@ impl<E: Engine> Replica<E> {
     }
 }
 
-/// Why a tablet could not be opened again now.
+/// Why the entry that opens a tablet again could not be proposed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReopenError {
     #[error(transparent)]
@@ -266,16 +276,16 @@ pub(crate) enum ReopenError {
     Unproven(#[from] Unproven),
 }
 
-/// What an idle tablet needs to purge what has expired.
+/// What an idle tablet needs before it can purge expired values.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Due {
-    /// The time is to be written to its log, by this node, which leads it.
+    /// An entry with the time, from this node, which leads the tablet.
     pub(crate) entry: bool,
-    /// What its log knows is to reach the disk.
+    /// A flush, so that the time in the log becomes durable in the data.
     pub(crate) flush: bool,
 }
 
-/// Looks at one tablet, at this second.
+/// Determines what one tablet needs at this second.
 pub(crate) fn due(handle: &TabletHandle, now_s: u32) -> Result<Due, StorageError> {
     if !handle.data.awaits_time() {
         return Ok(Due::default());

@@ -1,9 +1,11 @@
-//! Compactions that RocksDB does not choose: whole ones that an operator has ordered, and those that a tablet asks for (`Tablet::compact_due`).
+//! Compactions that RocksDB does not choose: whole compactions that an operator has ordered, and those that a tablet
+//! asks for (`Tablet::compact_due`).
 //!
-//! One thread, one tablet at a time; what merges runs at lower priority than requests: a whole compaction takes the space of its tablet twice.
+//! One thread compacts one tablet at a time, since a compaction of a whole tablet needs its space twice. The threads
+//! that merge run at lower priority than requests.
 //!
-//! Always true: a tablet that is closed meanwhile is passed over; an order that comes while another one is carried out begins anew. Left out: remembering an order
-//! over a restart.
+//! Always true: a tablet that is closed meanwhile is skipped; a new order during a compaction of everything begins it
+//! anew. Left out: remembering an order over a restart.
 
 use crate::lifecycle::replicas::NodeReplicas;
 use diorite_base::TabletId;
@@ -12,17 +14,17 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often tablets are asked what is due.
+/// How often tablets are asked whether a compaction is due.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How the last order gets on.
+/// The progress of the last order.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CompactionStatus {
-    /// It is under way.
+    /// Whether the order is being carried out.
     pub is_running: bool,
-    /// Tablets that are done, and how many there were when it began.
+    /// The number of tablets that are compacted.
     pub tablets_done: usize,
-    /// See `tablets_done`.
+    /// The number of tablets when the order began.
     pub tablets: usize,
 }
 
@@ -33,7 +35,7 @@ struct State {
     status: CompactionStatus,
 }
 
-/// What the thread and those who order something share.
+/// The state that the thread shares with those who give orders.
 #[derive(Default)]
 pub(crate) struct Compactions {
     state: Mutex<State>,
@@ -46,11 +48,11 @@ impl Compactions {
         self.changed.notify_all();
     }
 
-    /// Compacts everything, from the beginning.
+    /// Orders a compaction of all tablets, from the beginning.
     pub(crate) fn order(&self) {
         let mut state = self.state.lock();
         state.is_ordered = true;
-        // Whoever asks how it gets on must not find the last one.
+        // The status must show this order from now on, not the last one.
         state.status = CompactionStatus { is_running: true, ..CompactionStatus::default() };
         self.changed.notify_all();
     }
@@ -59,7 +61,7 @@ impl Compactions {
         self.state.lock().status
     }
 
-    /// Waits for an order; whether there is one. `None` when the store is closing.
+    /// Waits for an order for a while; returns whether there is one. `None` when the store is closing.
     fn next(&self) -> Option<bool> {
         let mut state = self.state.lock();
         if !state.closed && !state.is_ordered {
@@ -68,7 +70,7 @@ impl Compactions {
         (!state.closed).then(|| std::mem::take(&mut state.is_ordered))
     }
 
-    /// Notes how far it is; false if it is to end.
+    /// Notes the progress; returns false if the compaction is to end.
     fn advance(&self, done: usize, tablets: usize) -> bool {
         let mut state = self.state.lock();
         if state.closed || state.is_ordered {
@@ -79,11 +81,11 @@ impl Compactions {
     }
 }
 
-/// The tablets that are open. Whoever has one's data keeps it from being closed, so it is asked for one at a time.
+/// The open tablets. A tablet cannot be closed while its data is in use, so one is used at a time.
 pub(crate) trait OpenTablets {
-    /// Their ids.
+    /// The ids of all open tablets.
     fn ids(&self) -> Vec<TabletId>;
-    /// The data of one of them.
+    /// The data of an open tablet.
     fn data(&self, tablet: TabletId) -> Option<Arc<Tablet>>;
 }
 

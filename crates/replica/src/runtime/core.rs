@@ -1,15 +1,16 @@
 //! A store thread, without the thread: proposals, messages and events go in, log writes, messages and outcomes come out.
 //!
 //! ```text
-//! turn: take events and messages, propose what waits (one entry per tablet)
-//!       send what may leave before it is durable
+//! turn: take events and messages, propose waiting writes (one entry per tablet)
+//!       send the messages that promise nothing durable
 //!       one log write per disk, one fsync for all tablets
-//!       apply what is committed, send what had to wait, answer
+//!       apply committed entries, send the other messages, answer
 //! ```
 //!
-//! Always true: nothing is sent that promises durability, a vote or support before the log write that it depends on; writes are answered after their entry is applied, which
-//! followers may put off for a while; groups in which nothing happens are not visited. The order of all effects follows from the inputs, the clock and the log alone. What a
-//! group does in its part of a turn is in `group`; how replicas come and go, in `hosting.rs`.
+//! Always true: a message that promises durability, a vote or support is sent after the log write that it depends on;
+//! writes are answered after their entry is applied, which followers may defer for a while; groups in which nothing is
+//! due are not visited. The order of all effects follows from the inputs, the clock and the log alone. A group's part
+//! of a turn is in `group`; how replicas come and go is in `hosting.rs`.
 
 use crate::context::Context;
 use crate::failures::FoundLeader;
@@ -37,26 +38,26 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// How often groups in which something is due are visited without being touched, nanoseconds.
+/// How often groups in which something is due are visited without an event, nanoseconds.
 pub const TICK_NS: u64 = 50_000_000;
 
-/// What reaches a core in one turn.
+/// The inputs of one turn.
 #[derive(Default)]
 pub struct Input {
-    /// Writes, in order.
+    /// Writes, in the order of their submission.
     pub proposals: Vec<Proposal>,
-    /// What replicas on other nodes have sent, with the node, in order of arrival.
+    /// Messages from replicas on other nodes, with the node, in order of arrival.
     pub envelopes: Vec<(NodeId, GroupId, Envelope)>,
     /// Changes of support between this node and others.
     pub changes: Vec<SupportChange>,
-    /// What was read from the log, as [`Core::take_reads`] has asked.
+    /// Entries read from the log, as [`Core::take_reads`] has asked.
     pub answers: Vec<LogAnswer>,
-    /// How large rows are, as [`Core::take_measurements`] has asked.
+    /// Sizes of rows, as [`Core::take_measurements`] has asked.
     pub sizes: Vec<SizeAnswer>,
 }
 
 impl Input {
-    /// Whether there is nothing.
+    /// Whether there is no input.
     pub fn is_empty(&self) -> bool {
         self.proposals.is_empty()
             && self.envelopes.is_empty()
@@ -68,21 +69,21 @@ impl Input {
 
 /// The replicas of one store thread.
 pub struct Core<E: Engine> {
-    /// What the replicas share.
+    /// State that the replicas share.
     pub(crate) turn: Turn<E>,
-    /// Each in a place of its own, so that finding one touches nothing of the others.
+    /// Each replica is boxed, so that a look-up touches the memory of no other.
     pub(crate) replicas: AHashMap<TabletId, Box<Replica<E>>>,
     /// The progress of its work, for the watch over hanging disks.
     pub(crate) progress: Arc<WorkProgress>,
     /// One batch of records per disk.
     pub(crate) records: Vec<<E::Log as Log>::Records>,
-    /// The replicas of a round, and their steps; reused buffers.
+    /// The replicas of a round, and their steps. Reused buffers.
     round: (Vec<TabletId>, Vec<(TabletId, Step)>),
     /// The promises of replicas that have left this thread and may come back, for as long as they are in force.
     pub(crate) promised: BTreeMap<TabletId, Promise>,
     /// Replicas that were closed while a leader elsewhere counted on them.
     pub(crate) departed: Departed,
-    /// What is merged into rows of the tablets that are led here.
+    /// The account of bytes added to rows of tablets that this thread leads.
     sizes: RowSizes,
 }
 
@@ -91,7 +92,7 @@ impl<E: Engine> Core<E> {
     pub fn new(context: Arc<Context>, logs: Vec<Arc<E::Log>>) -> Self {
         let progress = context.watched();
         Self {
-            // Clients do not know when the node has started.
+            // The seed is secret: clients do not know when the node was started.
             sizes: RowSizes::new(context.clock.wall_us().unsigned_abs()),
             records: logs.iter().map(|_| Default::default()).collect(),
             turn: Turn::new(context, logs, Arc::clone(&progress)),
@@ -103,18 +104,18 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// Whether [`Self::tick`] has something to do soon.
+    /// Whether [`Self::tick`] has work soon.
     pub fn wants_tick(&self) -> bool {
         let schedule = &self.turn.schedule;
         !schedule.active.is_empty() || !schedule.deferred.is_empty() || !self.departed.is_empty()
     }
 
-    /// What is to be read from the log; the answers are for the next turns.
+    /// The reads of the log that are due; the answers are inputs of later turns.
     pub fn take_reads(&mut self) -> Vec<LogRead<<E::Log as Log>::Reader>> {
         std::mem::take(&mut self.turn.reads)
     }
 
-    /// The rows that are to be measured now; the answers are for the next turns. No more than a few at a time.
+    /// The rows that are to be measured now, a few at a time; the answers are inputs of later turns.
     pub fn take_measurements(&mut self) -> Vec<SizeRead<E::Tablet>> {
         if !self.sizes.is_wanting() {
             return Vec::new();
@@ -132,7 +133,7 @@ impl<E: Engine> Core<E> {
         due.into_iter().filter_map(read).collect()
     }
 
-    /// Takes the size of a row. An error of the disk is looked into as that of a read is.
+    /// Takes the size of a row. An error of the disk is handled like that of a read.
     fn take_size(&mut self, answer: SizeAnswer) {
         let SizeAnswer { wanted, size_bytes } = answer;
         let size_bytes = size_bytes.unwrap_or_else(|error| {
@@ -145,8 +146,9 @@ impl<E: Engine> Core<E> {
         self.sizes.take_answer(&wanted, size_bytes);
     }
 
-    /// Fetches from memory what comes next and after that, while something else is done: of many groups none is in the processor's caches when it is its turn.
-    /// What a replica points to can be asked for only when the replica itself is there.
+    /// Prefetches the memory of the next two replicas while another one is worked on: with many groups, none is in the
+    /// processor's caches when its turn comes. A replica's own pointers can be prefetched only once the replica itself
+    /// is in the cache.
     fn fetch_ahead(&self, mut coming: impl Iterator<Item = TabletId>) {
         if let Some(replica) = coming.next().and_then(|tablet| self.replicas.get(&tablet)) {
             replica.fetch_ahead();
@@ -156,7 +158,7 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// One turn. `input` is emptied.
+    /// Runs one turn, and empties `input`.
     pub fn turn(&mut self, input: &mut Input) {
         self.turn.began_ns = self.turn.now_ns();
         self.turn.began_wall_us = self.turn.context.clock.wall_us();
@@ -169,7 +171,7 @@ impl<E: Engine> Core<E> {
             self.fetch_ahead(envelopes.as_slice().iter().map(|(_, group, _)| TabletId(group.0)));
             self.receive(from, group, envelope);
         }
-        // Only now: an entry of the old leader that came after its release would cancel the campaign.
+        // After all messages: an entry of the old leader that arrives after its release would cancel the campaign.
         for tablet in std::mem::take(&mut self.turn.schedule.released) {
             if let Some(replica) = self.replicas.get_mut(&tablet) {
                 let now_ns = self.turn.now_ns();
@@ -177,7 +179,7 @@ impl<E: Engine> Core<E> {
             }
         }
         for answer in input.answers.drain(..) {
-            // Of a replica that has left: nobody waits for it.
+            // If the replica has left, no member waits for the answer.
             if let Some(replica) = self.replicas.get_mut(&answer.tablet) {
                 replica.take_answer(&mut self.turn, answer);
             }
@@ -193,20 +195,20 @@ impl<E: Engine> Core<E> {
                     replica.writes.fresh.push(proposal);
                     self.turn.touch(replica);
                 }
-                // It was closed since it was submitted: others may know where it is.
+                // The tablet was closed after the write was submitted: other nodes may know where it is.
                 None => self.turn.refused.push(proposal.refuse(None)),
             }
         }
         self.advance();
     }
 
-    /// Takes what a replica on another node has sent.
+    /// Handles a message from a replica on another node.
     pub(crate) fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
         let tablet = TabletId(group.0);
         if let Envelope::Position { index, .. } = envelope {
             self.turn.context.failures.found(tablet, FoundLeader { node: from, applied: index });
         }
-        // A replica that is not here (yet, or any more) is like one that is down.
+        // A replica that is not here (yet, or any more) behaves like one that is down.
         if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) {
             receive(replica, &mut self.turn, from, envelope);
         }
@@ -216,7 +218,7 @@ impl<E: Engine> Core<E> {
     fn on_support_change(&mut self, change: SupportChange) {
         let (me, now_ns) = (self.turn.context.node, self.turn.now_ns());
         if let SupportChange::Withdrawn(node) = change {
-            // What was promised to it under the epoch that is over binds nobody.
+            // A promise under the former epoch is void.
             let turn = &self.turn;
             self.promised.retain(|_, promise| promise.leader != node || turn.is_in_force(*promise));
         }
@@ -240,7 +242,7 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// The tablets of these replicas, in order.
+    /// The tablets of the replicas that `is_meant` selects, in order.
     pub(crate) fn tablets_where(&self, is_meant: impl Fn(&Replica<E>) -> bool) -> Vec<TabletId> {
         let meant = self.replicas.iter().filter(|(_, replica)| is_meant(replica));
         let mut tablets: Vec<TabletId> = meant.map(|(tablet, _)| *tablet).collect();
@@ -248,7 +250,7 @@ impl<E: Engine> Core<E> {
         tablets
     }
 
-    /// Finds out which leases were taken away, before anything is sent or published that would depend on them.
+    /// Notices revoked leases, before anything is sent or published that would depend on them.
     fn take_revocations(&mut self) {
         if !self.progress.take_revocation() {
             return;
@@ -266,7 +268,8 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// Visits the groups in which something is due. To be called about every [`TICK_NS`] while [`Self::wants_tick`].
+    /// Visits the groups in which something is due. The caller calls this about every [`TICK_NS`] while
+    /// [`Self::wants_tick`].
     pub fn tick(&mut self) {
         let now_ns = self.turn.now_ns();
         self.turn.began_ns = now_ns;
@@ -276,7 +279,7 @@ impl<E: Engine> Core<E> {
                 replica.apply_deferred(&mut self.turn);
             }
         }
-        // What was applied may have hung.
+        // The thread may have hung while it applied entries.
         self.take_revocations();
         self.post_departed(now_ns);
         for tablet in self.turn.schedule.active.clone() {
@@ -297,13 +300,15 @@ impl<E: Engine> Core<E> {
         self.departed.post(&mut self.turn.outbox, now_ns, |tablet| replicas.contains_key(&tablet));
     }
 
-    /// Turns the touched groups until none has anything left to do. With many of them a group's memory is not in the processor's caches when it is its turn:
-    /// so each is visited twice, once up to the log write and once from there to its end.
+    /// Works on the touched groups until none has anything left to do. With many groups, a group's memory is not in the
+    /// processor's caches when its turn comes, so each is visited only twice in a round: once up to the log write, and
+    /// once from there to its end.
     pub(crate) fn advance(&mut self) {
         let (mut due, mut steps) = std::mem::take(&mut self.round);
         let mut known = 0;
         loop {
-            // Those that were touched since the last round, and those in which something was done: nothing has happened to the others.
+            // Visits groups that were touched since the last round, and those that have more to do. Nothing has
+            // happened to the others.
             due.extend_from_slice(self.turn.schedule.touched.get(known..).unwrap_or_default());
             known = self.turn.schedule.touched.len();
             let must_sync = self.gather(&due, &mut steps);
@@ -318,7 +323,7 @@ impl<E: Engine> Core<E> {
             let mut durable = steps.drain(..);
             while let Some((tablet, step)) = durable.next() {
                 self.progress.step();
-                // The log's write may have hung, or what was applied before.
+                // The thread may have hung in the log write, or while it applied entries.
                 self.take_revocations();
                 self.fetch_ahead(durable.as_slice().iter().map(|(tablet, _)| *tablet));
                 let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
@@ -348,7 +353,7 @@ impl<E: Engine> Core<E> {
         if let Some(reroute) = self.turn.context.hooks.reroute.get() {
             reroute.reroute(&mut self.turn.refused);
         }
-        // What nobody has taken is answered as it is.
+        // Writes that are not rerouted are answered with the refusal.
         for refused in self.turn.refused.drain(..) {
             let error = KvError::NotLeader { tablet: refused.tablet, leader: refused.leader };
             let Refused { sink, token, deadline_ns, .. } = refused;
@@ -357,7 +362,8 @@ impl<E: Engine> Core<E> {
         self.turn.outcomes.deliver();
     }
 
-    /// Collects the groups' steps and puts their log records into the batches, and what may be sent at once into the outbox.
+    /// Collects the groups' steps. Puts their log records into the batches, and messages that may be sent at once into
+    /// the outbox.
     fn gather(&mut self, due: &[TabletId], steps: &mut Vec<(TabletId, Step)>) -> Sync {
         let mut must_sync = Sync::No;
         for (place, tablet) in due.iter().copied().enumerate() {
@@ -391,7 +397,7 @@ impl<E: Engine> Core<E> {
         must_sync
     }
 
-    /// Writes what was gathered; returns the disks on which that has failed, with the reason.
+    /// Writes the gathered batches; returns the disks whose log could not be written, with the error.
     fn write_logs(&mut self, must_sync: Sync) -> Vec<(usize, StorageError)> {
         let mut failed = Vec::new();
         let context = &self.turn.context;
@@ -422,22 +428,23 @@ impl<E: Engine> Core<E> {
         failed
     }
 
-    /// Writes to the logs what waits for the next write. With `sync`, durable when it returns, in every mode. The replicas of disks that have failed stop; returns these disks,
-    /// with the reason.
+    /// Writes pending records to the logs. With `sync` they are durable when this returns, with any `--durability`. The
+    /// replicas of disks whose log cannot be written stop; returns these disks, with the error.
     pub(crate) fn flush_logs(&mut self, sync: bool) -> Vec<(usize, StorageError)> {
         let failed = self.write_logs(if sync { Sync::InEveryMode } else { Sync::No });
         failed.iter().for_each(|(disk, error)| self.fail_disk(*disk, error));
         failed
     }
 
-    /// Sends what is in the outbox, one frame per node.
+    /// Sends the messages in the outbox, one frame per node.
     pub(crate) fn send(&mut self) {
         self.take_revocations();
         for (to, frame) in &mut self.turn.outbox.0 {
             if frame.is_empty() {
                 continue;
             }
-            // What cannot be sent is lost, as on the network: consensus repeats it once the node is up again.
+            // A frame that cannot be sent is lost, as on the network: consensus repeats its messages once the node is
+            // up again.
             if self.turn.context.transport.send(*to, Lane::Raft, frame).is_err() {
                 self.turn.context.counters.frames_lost.fetch_add(1, Ordering::Relaxed);
             }
@@ -446,7 +453,8 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// The log of a disk could not be written: nothing of this turn may be taken as durable there, and its replicas cannot go on.
+    /// The log of a disk could not be written: nothing of this turn counts as durable there, and the disk's replicas
+    /// stop.
     fn fail_disk(&mut self, disk: usize, error: &StorageError) {
         tracing::error!(disk, %error, "the raft log of a disk cannot be written: its replicas stop");
         for tablet in self.tablets_where(|replica| replica.handle.disk() == disk && replica.failure.is_none()) {
@@ -457,13 +465,13 @@ impl<E: Engine> Core<E> {
     }
 }
 
-/// Whether what is written to the logs must be durable before anything else is done.
+/// Whether a log write must be durable before its effects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Sync {
     No,
-    /// With `--durability interval` it is a little later.
+    /// Must be durable first, except with `--durability interval`, where it becomes durable a little later.
     UnlessInterval,
-    /// That would break more than an acknowledgement.
+    /// Must always be durable first: losing it would break more than an acknowledgement.
     InEveryMode,
 }
 
@@ -479,8 +487,10 @@ fn record<E: Engine>(
     records.append(replica.group_id(), &step.entries, step.commit)
 }
 
-/// A lost vote would give a term two leaders, a lost change of members (or the end of a tablet, which others take over) two groups that each decide alone. The catalog's
-/// changes stand for both. Others depend on such an entry, and close what is needed no more, once an entry after it is acknowledged, which says with its commit index that it is committed.
+/// How durable a step must be. A lost vote would give a term two leaders. A lost change of members, or a lost end of
+/// the tablet, would leave two groups that each decide alone; entries of the catalog can cause either. Other nodes act
+/// on such an entry, and close replicas that it makes unnecessary, once a later entry is acknowledged whose commit
+/// index shows that it is committed.
 fn needed_sync<E: Engine>(durability: Durability, replica: &mut Replica<E>, step: &Step) -> Sync {
     let decides = |entry: &Entry| {
         entry.get_entry_type() != EntryType::EntryNormal || !entry.context.is_empty() || is_step(&entry.data)
@@ -499,7 +509,7 @@ fn needed_sync<E: Engine>(durability: Durability, replica: &mut Replica<E>, step
     }
 }
 
-/// Keeps account of the log bytes that a crash now would have to replay.
+/// Counts the log bytes that would have to be replayed after a crash now.
 fn note_logged<E: Engine>(context: &Context, replica: &Replica<E>, step: &Step) {
     let bytes: u64 = step.entries.iter().map(|entry| entry.data.len() as u64 + 32).sum();
     if bytes == 0 {

@@ -1,20 +1,22 @@
-//! Replicas that are closed while a leader elsewhere counts on them: it is notified that they are gone.
+//! Notifies leaders on other nodes that replicas which they counted on have been closed here.
 //!
-//! A lease depends on the support between nodes, and on what replicas have acknowledged under it. When a tablet is dropped, its replicas go as their nodes learn of that; a leader that cannot reach
-//! the catalog, and still reaches their nodes, would answer reads for as long as the nodes support each other, of a tablet that clients were told is gone.
+//! A lease depends on the support between nodes, and on acknowledgements of replicas under that support. When a tablet
+//! is dropped, each node closes its replica once it knows of the drop. A leader that cannot reach the catalog, but
+//! still reaches these nodes, would answer reads of the dropped tablet for as long as the nodes support each other.
 //!
-//! Always true: a leader that is notified forgets what the replica has acknowledged, and so its lease if too few are left; believing less than is true does no harm. It is notified again for a
-//! while, as frames may be lost; a node that receives none of these within [`TIMES`] x [`AGAIN_NS`] receives nothing from this one, and has no support from it either. Left out: leaders of tablets that
-//! have moved away, which know, and take no notice.
+//! Always true: a leader that is notified discards the acknowledgements of the replica, and ends its lease if too few
+//! are left; discarding an acknowledgement is always safe. The notice is repeated, as frames may be lost; a node that
+//! receives none within [`TIMES`] x [`AGAIN_NS`] receives nothing from this node, and so has no support from it either.
+//! Left out: leaders of tablets that have moved away, which know of the move and ignore the notice.
 
 use crate::group::turn::Outbox;
 use crate::group::wire::Envelope;
 use diorite_base::{GroupId, NodeId, TabletId};
 use std::collections::BTreeMap;
 
-/// How often a leader is notified.
+/// How many times a leader is notified.
 const TIMES: u32 = 8;
-/// How long until it is notified again, nanoseconds.
+/// The time between two notices, nanoseconds.
 const AGAIN_NS: u64 = 500_000_000;
 
 #[derive(Debug)]
@@ -24,7 +26,7 @@ struct Notice {
     next_ns: u64,
 }
 
-/// Which leaders are still notified of which replicas.
+/// The leaders that are still to be notified, by closed replica.
 #[derive(Debug, Default)]
 pub(crate) struct Departed(BTreeMap<TabletId, Notice>);
 
@@ -33,12 +35,13 @@ impl Departed {
         self.0.is_empty()
     }
 
-    /// A replica has just been closed, durably, that had promised something to this leader.
+    /// Notes that a replica which had made a promise to this leader has just been closed, durably.
     pub(crate) fn note(&mut self, tablet: TabletId, leader: u64) {
         self.0.insert(tablet, Notice { leader, left: TIMES, next_ns: 0 });
     }
 
-    /// Posts to those leaders for which it is time. `is_here`: whether a replica has come back, so that what it acknowledges counts again.
+    /// Posts the notices that are due. `is_here`: whether a replica has been opened again, so that its acknowledgements
+    /// count.
     pub(crate) fn post(&mut self, outbox: &mut Outbox, now_ns: u64, is_here: impl Fn(TabletId) -> bool) {
         self.0.retain(|tablet, notice| {
             if is_here(*tablet) || notice.left == 0 {

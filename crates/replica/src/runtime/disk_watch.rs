@@ -25,10 +25,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The time between two looks.
+/// The time between two checks.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// Stops the thread that watches.
+/// Stops the watching thread.
 #[derive(Default)]
 pub(crate) struct Watch {
     closed: Mutex<bool>,
@@ -41,7 +41,7 @@ impl Watch {
         self.changed.notify_all();
     }
 
-    /// Waits; false when the store is closing.
+    /// Waits one period; false when the store is closing.
     fn wait(&self) -> bool {
         let mut closed = self.closed.lock();
         if !*closed {
@@ -51,7 +51,7 @@ impl Watch {
     }
 }
 
-/// Runs until the store closes. Must not touch a disk.
+/// Watches until the store closes. Must not touch a disk.
 pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
     while watch.wait() {
         let context = &replicas.context;
@@ -64,7 +64,7 @@ pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
             if disk.sync_progress.is_stalled(now_ns) {
                 if context.disks.stalled.fetch_or(bit, Ordering::AcqRel) & bit == 0 {
                     let path = disk.directory.path().display();
-                    tracing::error!(event = "disk", %path, "a sync of the raft log hangs: the disk's leases are ended, so that other nodes lead");
+                    tracing::error!(event = "disk", %path, "a sync of the raft log hangs: the disk's leases are revoked, so that other nodes lead");
                 }
                 let meant = tablets.values().filter(|handle| handle.disk() == at);
                 let_others_lead(context, meant.map(|handle| &**handle), || {
@@ -77,8 +77,8 @@ pub(crate) fn run(replicas: &NodeReplicas, watch: &Watch) {
     }
 }
 
-/// Checks whether a core of the node hangs, and transfers the leadership of those of these tablets that it leads. To be called
-/// about ten times a second, by a thread that waits for no disk.
+/// Checks whether a core of the node hangs, and then transfers the leadership of the tablets among these that the core
+/// leads. The caller calls this about ten times a second, from a thread that waits for no disk.
 pub fn watch_threads<'a, D: TabletData + 'a>(
     context: &Context,
     tablets: impl Iterator<Item = &'a TabletHandle<D>> + Clone,
@@ -90,12 +90,12 @@ pub fn watch_threads<'a, D: TabletData + 'a>(
         if !progress.has_revoked() {
             let what = match stall {
                 Stall::Log => "a write of the raft log",
-                Stall::Step => "a store thread, at its data,",
+                Stall::Step => "a store thread, reading or writing data,",
             };
             tracing::error!(
                 event = "disk",
                 thread = number,
-                "{what} hangs: the thread's leases are ended, so that other nodes lead"
+                "{what} hangs: the thread's leases are revoked, so that other nodes lead"
             );
         }
         let of_thread = tablets.clone().filter(|handle| handle.worker() == number);
@@ -103,8 +103,9 @@ pub fn watch_threads<'a, D: TabletData + 'a>(
     }
 }
 
-/// Revokes the leases of some tablets that are led here, and releases their followers. `note` notifies the threads: before the
-/// first lease is revoked, for a thread that wakes meanwhile, and after the last one, as that thread may have looked too early.
+/// Revokes the leases of some tablets that this node leads, and releases their followers. `note` notifies the threads
+/// before the first lease is revoked, for a thread that wakes in between, and after the last one, since that thread may
+/// have checked too early.
 fn let_others_lead<'a, D: TabletData + 'a>(
     context: &Context,
     tablets: impl Iterator<Item = &'a TabletHandle<D>>,
@@ -117,7 +118,7 @@ fn let_others_lead<'a, D: TabletData + 'a>(
         let voters = handle.roles.voters.load();
         let term = Term(handle.roles.led_term.load(Ordering::Acquire));
         let is_alone = voters.iter().all(|voter| *voter == me);
-        // A bug, if it is planted: the followers are freed of a lease that is in force.
+        // A planted bug: the followers are released while the lease is in force.
         if term == Term(0) || is_alone || (!context.planted.free_without_revoking && !handle.lease.revoke(term)) {
             continue;
         }
@@ -132,7 +133,7 @@ fn let_others_lead<'a, D: TabletData + 'a>(
     }
     note();
     for (voter, frame) in frames {
-        // Whoever does not receive it waits until the support lapses, as for a node that is down.
+        // A voter that does not receive the release waits until its support lapses, as for a node that is down.
         let _ = context.transport.send(NodeId(voter), Lane::Raft, &frame);
     }
 }

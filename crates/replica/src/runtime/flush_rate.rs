@@ -1,22 +1,25 @@
-//! When tablets are flushed so that the log need not be replayed from too far back: a few at a time.
+//! When tablets are flushed to limit how much of the log a start replays: a few at a time.
 //!
-//! Tablets of one table take writes from the same moment on. Flushed only when they must be they would be flushed together, again and again, with all others of the node and,
-//! since replicas see the same writes, with those of other nodes; requests would wait for the processors and disks meanwhile. From half the limit on the oldest are flushed
-//! ahead, spread over what may still be written before they must be. The ages spread out by that, after which about one tablet is flushed each time that its
-//! share of 0.7 times the limit has been written.
+//! The tablets of a table receive writes from the same moment on. If they were flushed only when necessary, they would
+//! be flushed together, again and again, with all other tablets of the node and, since replicas receive the same
+//! writes, with those of other nodes; requests would wait for the processors and disks meanwhile. So the oldest tablets
+//! are flushed ahead, from half the limit on, spread over the bytes that may still be written before they have to be
+//! flushed. This spreads their ages: afterwards about one tablet is flushed each time that its share of 0.7 times the
+//! limit has been written.
 //!
-//! Always true: none is left whose age is over the limit, nor flushed whose age is under half of it.
+//! Always true: a tablet whose age is over the limit is flushed; one whose age is under half of it is not.
 
-/// How much has been flushed ahead.
+/// The progress of flushing ahead.
 #[derive(Debug, Default)]
 pub(crate) struct FlushRate {
-    /// The position in the log up to which what was written has been used to flush ahead.
+    /// The log position up to which written bytes have been used to flush ahead.
     spent: u64,
 }
 
 impl FlushRate {
-    /// How many of the tablets to flush now, the oldest ones. `oldest` are the positions in the log of their first unflushed writes, in order; `position` is where
-    /// the log ends; `limit` is how far back the first may be, bytes.
+    /// How many tablets to flush now, beginning with the oldest. `oldest`: the log positions of the tablets' first
+    /// unflushed writes, ascending; `position`: the end of the log; `limit`: the greatest distance between the two,
+    /// bytes.
     pub(crate) fn due(&mut self, oldest: impl Iterator<Item = u64>, position: u64, limit: u64) -> usize {
         let ages = oldest.map(|oldest| position.saturating_sub(oldest));
         let ripe: Vec<u64> = ages.take_while(|age| *age > limit / 2).collect();

@@ -1,5 +1,5 @@
-//! The heartbeat sender: a thread that sends heartbeats, withdraws support the moment it lapses, and checks whether the wall clock can be believed. It does nothing
-//! else, so that nothing else delays it.
+//! The heartbeat sender: a thread that sends heartbeats, withdraws support the moment it lapses, and checks whether the
+//! wall clock can be trusted. It has no other work that could delay these.
 
 use crate::lifecycle::command::Command;
 use crate::lifecycle::replicas::NodeReplicas;
@@ -25,7 +25,7 @@ impl HeartbeatSender {
         self.wake.notify_all();
     }
 
-    /// Waits; false when the store is closing.
+    /// Waits this long; false when the store is closing.
     fn wait(&self, nanoseconds: u64) -> bool {
         let mut closed = self.closed.lock();
         if !*closed {

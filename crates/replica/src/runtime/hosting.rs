@@ -1,4 +1,4 @@
-//! How replicas come to a store thread and leave it, and what else its node asks of one of them.
+//! How replicas come to a store thread and leave it, and the node's requests to a single replica.
 
 use crate::events::TabletEventKind;
 use crate::failures::FoundLeader;
@@ -18,11 +18,11 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 impl<E: Engine> Core<E> {
-    /// Takes a replica and applies what is known to be committed. The sole voter of a group then leads and replays the rest of its log at once;
-    /// otherwise a leader is found later.
+    /// Adopts a replica, and applies the entries that are known to be committed. The sole voter of a group then leads
+    /// and replays the rest of its log at once; otherwise a leader is found later.
     ///
     /// # Errors
-    /// If the replica cannot apply what its log holds.
+    /// If the replica cannot apply an entry of its log.
     pub fn open(&mut self, replica: impl Into<Box<Replica<E>>>) -> Result<(), KvError> {
         let mut replica = replica.into();
         let tablet = replica.id();
@@ -35,10 +35,11 @@ impl<E: Engine> Core<E> {
         self.with(tablet, |replica, turn| {
             replica.apply_deferred(turn);
             if replica.group.is_sole_voter() && replica.group.has_only_lost_its_end() {
-                // Nobody else knows what that was. Without its log it would not know either who votes.
+                // No other replica knows the lost entries. A replica that has lost its whole log would not even know
+                // who votes.
                 replica.group.learn_floor(LogPosition::START);
             }
-            // Only now are the members known: the data may be of a time when there were fewer.
+            // The members are known only now: the data may be older than a change of members.
             if replica.group.is_sole_voter() && !replica.group.is_recovering() {
                 replica.campaign(turn);
             } else {
@@ -58,12 +59,12 @@ impl<E: Engine> Core<E> {
         opened.unwrap_or(Ok(()))
     }
 
-    /// Acts on a replica, if it is here.
+    /// Calls `act` with a replica, if it is here.
     fn with<T>(&mut self, tablet: TabletId, act: impl FnOnce(&mut Replica<E>, &mut Turn<E>) -> T) -> Option<T> {
         self.replicas.get_mut(&tablet).map(|replica| act(replica, &mut self.turn))
     }
 
-    /// Acts on a replica, if it is here, has it visited, and carries out what follows. A replica that has left meanwhile needs nothing.
+    /// Calls `act` with a replica, if it is here, lets the replica be visited, and carries out the effects.
     fn act(&mut self, tablet: TabletId, act: impl FnOnce(&mut Replica<E>, &mut Turn<E>)) {
         self.with(tablet, |replica, turn| {
             act(replica, turn);
@@ -72,12 +73,13 @@ impl<E: Engine> Core<E> {
         self.advance();
     }
 
-    /// Closes a replica: when this returns its log is gone, durably, and its data may be removed, not before.
+    /// Closes a replica. When this returns, its log has been removed durably, and only then may its data be removed.
     ///
-    /// The replica may come back, empty, under the same id: the tablet was moved away and is moved here again. Others may still depend on what it
-    /// said in its former life: acknowledgements that a leader counts (they may even be on their way still), a vote in a term that is not over, a promise
-    /// that a lease is made of. So these three are remembered: how far it may have acknowledged, with term and vote, in the log; the promise here,
-    /// for as long as it is in force (after a restart of the process nobody votes until all promises have lapsed).
+    /// The replica may be opened again, empty, under the same id: the tablet was moved away and is moved back. Other
+    /// members may still depend on the former replica: on acknowledgements that a leader counts (they may even be under
+    /// way still), on a vote in a term that has not ended, on a promise that a lease needs. So these are remembered:
+    /// the log keeps the last position that may have been acknowledged, with term and vote; this thread keeps the
+    /// promise while it is in force (after a restart of the process no replica votes until all promises have lapsed).
     ///
     /// # Errors
     /// If the log cannot be written.
@@ -96,7 +98,7 @@ impl<E: Engine> Core<E> {
         written.map_err(|error| KvError::Storage(error.to_string()))
     }
 
-    /// Notifies the leader that has counted on a replica which was just closed, durably.
+    /// Notifies the leader that counted on a replica which was just closed, durably.
     fn notify_leader(&mut self, tablet: TabletId) {
         let leader = self.promised.get(&tablet).map(|promise| promise.leader);
         if let Some(leader) = leader.filter(|leader| *leader != self.turn.context.node.0) {
@@ -106,7 +108,8 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// Detaches a replica that has failed, or whose disk has; returns what it must remember should it be opened again. `None` if it is not here.
+    /// Detaches a replica that has failed, or whose disk has failed; returns the state that it must remember when it is
+    /// opened again. `None` if it is not here.
     pub fn detach_failed(&mut self, tablet: TabletId) -> Option<Memory> {
         self.with(tablet, |replica, turn| replica.release(turn, None));
         self.send();
@@ -117,19 +120,20 @@ impl<E: Engine> Core<E> {
         Some(memory)
     }
 
-    /// Steps down in a tablet, so that another replica leads, whichever is first.
+    /// Steps down in a tablet, so that any other replica leads.
     pub fn step_down(&mut self, tablet: TabletId) {
         self.act(tablet, |replica, turn| replica.release(turn, None));
     }
 
-    /// Transfers leadership of a tablet, or steps down.
+    /// Transfers leadership of a tablet to a candidate, or steps down.
     #[cfg(test)]
     pub(crate) fn transfer_leadership(&mut self, tablet: TabletId, to: Option<NodeId>) {
         self.with(tablet, |replica, turn| replica.release(turn, to));
     }
 
-    /// Detaches a replica that is about to be opened again with the same data and log, on another disk; what is committed is applied. Returns what it must
-    /// remember if these are lost on the way. `None` if it is not here.
+    /// Detaches a replica that is about to be opened again with the same data and log on another disk; committed
+    /// entries are applied first. Returns the state that it must remember if these are lost on the way. `None` if it is
+    /// not here.
     pub fn detach_for_move(&mut self, tablet: TabletId) -> Option<Memory> {
         self.step_down(tablet);
         self.with(tablet, Replica::apply_deferred);
@@ -142,19 +146,21 @@ impl<E: Engine> Core<E> {
         }
     }
 
-    /// Detaches a replica whose data is about to be replaced by a copy; its log records stay, and so does what it has promised to its
-    /// leader, whose lease may depend on that. Returns what it must remember; `None` if it is not here.
+    /// Detaches a replica whose data is about to be replaced by a copy. Its log records stay, and so does its promise
+    /// to its leader, whose lease may depend on that. Returns the state that it must remember; `None` if it is not
+    /// here.
     pub fn detach(&mut self, tablet: TabletId) -> Option<Memory> {
         let mut replica = self.replicas.remove(&tablet)?;
         let memory = replica.end(&mut self.turn);
         self.keep_promise(&replica);
-        // A truncation that waits for the next write must not come after what the copy will write: it would take the log back behind it.
+        // A pending truncation must not be written after the copy's own log records: it would set the log's start back.
         self.flush_logs(false);
         self.turn.outcomes.deliver();
         Some(memory)
     }
 
-    /// Truncates the log where the data is durable; written with the next batch. What another member may still need stays, unless `force`.
+    /// Truncates the log up to the durable data; the record is written with the next batch. Entries that another member
+    /// may still need stay, unless `force`.
     pub fn truncate(&mut self, tablet: TabletId, flushed: u64, force: bool) {
         // Nodes that join follow the catalog from its first entry.
         if GroupId::from(tablet) == GroupId::CATALOG {
@@ -162,7 +168,8 @@ impl<E: Engine> Core<E> {
         }
         let Some(replica) = self.replicas.get_mut(&tablet) else { return };
         if flushed > replica.applied.index {
-            // It is an index of another log than this replica's. What is durable of this one is not known.
+            // The index belongs to another log than this replica's. How much of this one is durable in the data is not
+            // known.
             let applied = replica.applied.index;
             tracing::error!(%tablet, flushed, applied, "the durable data is ahead of what was applied: the log is not truncated");
             return;
@@ -191,13 +198,14 @@ impl<E: Engine> Core<E> {
         self.act(tablet, |replica, turn| replica.set_members(turn, members));
     }
 
-    /// Steps down everywhere, so that others lead, and campaigns no more: this node is about to stop.
+    /// Steps down in all tablets, so that others lead, and campaigns no more: this node is about to stop.
     pub fn step_down_for_stop(&mut self) {
         self.turn.fitness.is_leaving = true;
         self.step_down_everywhere();
     }
 
-    /// This node's clock differs from the others', or agrees with them again: while it differs it leads nothing that another could lead, and does not campaign. It votes.
+    /// Sets whether this node's clock differs from the others'. While it does, the node leads no tablet that another
+    /// node can lead, and does not campaign. It still votes.
     pub fn set_clock_is_off(&mut self, is_off: bool) {
         self.turn.fitness.clock_is_off = is_off;
         if is_off {
@@ -212,23 +220,23 @@ impl<E: Engine> Core<E> {
         self.advance();
     }
 
-    /// What the replica has stored is damaged: it stops.
+    /// The replica stops, since data that it has stored is damaged.
     pub(crate) fn fail_damaged(&mut self, tablet: TabletId, reason: String) {
         self.act(tablet, |replica, turn| replica.fail(turn, &StorageError::Corrupt(reason)));
     }
 
-    /// Writes the time to a tablet's log, if it is led here and not written to.
+    /// Writes the time to a tablet's log, if this node leads the tablet and it is idle.
     pub fn pass_time(&mut self, tablet: TabletId) {
         self.act(tablet, |replica, turn| replica.pass_time(turn.context.clock.wall_us()));
     }
 
-    /// Splits a tablet, if it is led here and nothing else is under way with it; otherwise nothing happens.
+    /// Splits a tablet, if this node leads it and no change of members is under way; otherwise nothing happens.
     pub fn split(&mut self, tablet: TabletId, split: &Split) {
         self.act(tablet, |replica, turn| replica.propose_split(turn, split));
     }
 
-    /// Opens a tablet again that was to be taken in by another in the merge of this number, which the catalog has cancelled. Nothing happens if it is not led here, or if
-    /// that is under way or done; to be called until [`crate::has_given_up`].
+    /// Opens a tablet again after the catalog has cancelled the merge of this number. Nothing happens if this node does
+    /// not lead the tablet, or if that is under way or done. The caller repeats this until [`crate::has_given_up`].
     pub fn reopen(&mut self, tablet: TabletId, number: u64) {
         self.act(tablet, |replica, _| {
             if let Err(error) = replica.propose_reopening(number) {
@@ -237,20 +245,22 @@ impl<E: Engine> Core<E> {
         });
     }
 
-    /// Asks the leader how far the log is, for a replica that somebody wants to read from.
+    /// Asks the leader for its applied position, for a client that wants to read from this replica.
     pub fn refresh(&mut self, tablet: TabletId) {
         self.with(tablet, |replica, turn| replica.ask_position(turn));
         self.advance();
     }
 
-    /// The replicas that have failed since the last call because what they hold is of no use, each with what whoever leads must have applied before it is made anew.
+    /// The replicas that have failed since the last call because their data is damaged, each with the index that a
+    /// leader must have applied before the replica is rebuilt from it.
     pub fn take_damaged(&mut self) -> Vec<(TabletId, u64)> {
         let failed = self.turn.context.failures.take();
         failed.into_iter().filter(|failed| failed.is_damage).map(|failed| (failed.tablet, failed.needed)).collect()
     }
 
-    /// Asks who leads a tablet whose replica here cannot go on; the answer is [`Self::found_leader`]. Asked are those that are to vote, and those that vote as far as that replica
-    /// knows: one that is to leave may lead still.
+    /// Asks for the leader of a tablet whose replica here has failed; [`Self::found_leader`] returns the answer. Asked
+    /// are the wanted voters, and the present voters as far as that replica knows them: a voter that is to leave may
+    /// still lead.
     pub fn seek_leader(&mut self, tablet: TabletId, voters: &[NodeId]) {
         let (me, asked_ns) = (self.turn.context.node, self.turn.now_ns());
         self.turn.context.failures.seek(tablet);
@@ -262,27 +272,29 @@ impl<E: Engine> Core<E> {
         self.advance();
     }
 
-    /// Who leads a tablet, and how much it has applied, if somebody has said so since the leader was last sought.
+    /// The leader of a tablet and its applied index, if a leader has answered since [`Self::seek_leader`] last asked.
     pub fn found_leader(&self, tablet: TabletId) -> Option<FoundLeader> {
         self.turn.context.failures.leader(tablet)
     }
 
-    /// This node has prepared the child tablets of a tablet: its leader is notified, with the next turn.
+    /// Notifies the leader of a tablet, with the next turn, that this node has prepared the child tablets.
     pub fn announce_prepared(&mut self, tablet: TabletId) {
         self.with(tablet, Replica::announce_prepared);
     }
 
-    /// A replica of a new child tablet is open here: the voter that is to campaign first is notified, with the next turn.
+    /// Notifies the voter that is to campaign first, with the next turn, that the replica of a new child tablet is open
+    /// here.
     pub fn announce_opened(&mut self, tablet: TabletId) {
         self.with(tablet, Replica::announce_opened);
     }
 
-    /// A replica was sent a copy that holds no more than itself: its leader is told what it holds, as it would send that again and again.
+    /// Lets a replica report to its leader how much it holds: it was sent a copy that it does not need, and would be
+    /// sent copies again and again.
     pub fn announce_data(&mut self, tablet: TabletId) {
         self.with(tablet, |replica, _| replica.following.announces_data = true);
     }
 
-    /// How the replica is now; `None` if there is none.
+    /// The state of a replica; `None` if it is not here.
     pub fn describe(&self, tablet: TabletId) -> Option<ReplicaState> {
         let replica = self.replicas.get(&tablet)?;
         Some(state_of(replica, self.turn.now_ns()))

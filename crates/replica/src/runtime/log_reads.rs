@@ -1,4 +1,4 @@
-//! The thread that reads back from the log what members lack, beside a store thread's turns.
+//! The thread that reads the entries that members lack from the log, beside a store thread's turns.
 
 use crate::group::catch_up::LogRead;
 use crate::runtime::queue::Queue;
@@ -7,11 +7,11 @@ use diorite_storage::{GroupReader, run_at_lower_priority};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// A disk that is slow must not be waited for twice.
+/// The longest rest: a rest after a read from a slow disk must not double the delay.
 const LONGEST_REST: Duration = Duration::from_millis(20);
 
-/// Carries out reads until the store thread that asks for them ends. Rests as long as it reads: what it reads is also to be sent, written and applied, by
-/// threads that run at normal priority.
+/// Carries out reads until the store thread that asks for them ends. Rests as long as each read took: threads at normal
+/// priority have to send, write and apply the entries as well.
 #[allow(
     clippy::disallowed_methods,
     reason = "a rest waits for nothing but time; it is short, so that the end of the store need not end it"

@@ -1,4 +1,5 @@
-//! The thread that measures rows for all store threads of a node: one row at a time, so that it takes no more memory than one.
+//! The thread that measures rows for all store threads of a node. It measures one row at a time, so that only one row
+//! is in memory.
 
 use crate::context::Context;
 use crate::group::measuring::SizeRead;
@@ -8,7 +9,7 @@ use std::sync::mpsc::Receiver;
 
 /// A row to be measured.
 pub(crate) struct Measurement {
-    /// The store thread that waits for it.
+    /// The store thread that asked.
     pub(crate) worker: usize,
     pub(crate) read: SizeRead<Tablet>,
 }

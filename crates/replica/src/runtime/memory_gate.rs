@@ -1,4 +1,4 @@
-//! Where store threads wait for memory, and where upkeep waits for something to do.
+//! Waits of store threads for memory, and of upkeep for work.
 
 use crate::lifecycle::replicas::NodeReplicas;
 use crate::progress::{Falling, WorkProgress};
@@ -6,7 +6,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often a thread that waits for memory looks again.
+/// How often a thread that waits for memory checks again.
 const PERIOD: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
@@ -15,7 +15,7 @@ struct GateState {
     waiting: bool,
 }
 
-/// Where workers wait for memory, and where upkeep waits for something to do.
+/// The condition on which store threads wait for memory, and the one on which upkeep waits for work.
 #[derive(Default)]
 pub(crate) struct MemoryGate {
     state: Mutex<GateState>,
@@ -24,7 +24,7 @@ pub(crate) struct MemoryGate {
 }
 
 impl MemoryGate {
-    /// Waits while `pressed`, which is asked again whenever upkeep has looked.
+    /// Waits while `pressed` returns true; it is called again after each round of upkeep.
     fn wait(&self, mut pressed: impl FnMut() -> bool) {
         let mut state = self.state.lock();
         while !state.closed && pressed() {
@@ -40,11 +40,11 @@ impl MemoryGate {
         let (shared, limit) = (&replicas.shared, replicas.shared.options().memtable_limit_bytes);
         if shared.memtable_usage_bytes() > limit + limit / 2 {
             replicas.context.counters.memory_waits.fetch_add(1, Ordering::Relaxed);
-            let (clock, mut usage, mut is_stuck) = (&replicas.context.clock, Falling::default(), false);
+            let (clock, mut usage, mut hangs) = (&replicas.context.clock, Falling::default(), false);
             self.wait(|| {
                 let now_bytes = shared.memtable_usage_bytes();
-                if !is_stuck && usage.has_stopped(now_bytes, clock.monotonic_ns()) {
-                    is_stuck = true;
+                if !hangs && usage.has_stopped(now_bytes, clock.monotonic_ns()) {
+                    hangs = true;
                     progress.begin();
                 }
                 now_bytes > limit + limit / 4
@@ -52,7 +52,7 @@ impl MemoryGate {
         }
     }
 
-    /// Lets those who wait look again.
+    /// Lets store threads that wait check again.
     pub(crate) fn notify_workers(&self) {
         self.workers.notify_all();
     }
@@ -64,7 +64,7 @@ impl MemoryGate {
         self.workers.notify_all();
     }
 
-    /// Upkeep's wait; false when the store is closing.
+    /// Waits for the next round of upkeep; false when the store is closing.
     pub(crate) fn next(&self, period: Duration) -> bool {
         let mut state = self.state.lock();
         if !state.closed && !state.waiting {

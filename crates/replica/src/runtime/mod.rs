@@ -1,4 +1,4 @@
-//! The threads of a store: those that run the groups, write the logs, and do what must happen beside that.
+//! The threads of a store: those that run the groups and write the logs, and those for background work.
 
 pub(crate) mod compaction;
 pub(crate) mod core;

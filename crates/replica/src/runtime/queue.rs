@@ -1,7 +1,7 @@
 //! A worker's bounded inbox.
 //!
-//! Submitting does not wake the worker; [`Queue::kick`] does, once for a burst. A worker that is busy needs no waking: it looks
-//! again when its turn ends.
+//! Submitting does not wake the worker; [`Queue::kick`] does, once for a burst. A busy worker need not be woken: it
+//! checks its inbox when its turn ends.
 
 use crate::group::catch_up::LogAnswer;
 use crate::group::measuring::SizeAnswer;
@@ -44,10 +44,10 @@ pub(crate) struct Queue {
     pub(crate) dropped: AtomicU64,
 }
 
-/// What a worker found in its inbox.
+/// What a worker took from its inbox.
 pub(crate) enum Taken {
     Work,
-    /// Nothing, for as long as it was waited.
+    /// Nothing arrived within the timeout.
     Nothing,
     Closed,
 }
@@ -78,8 +78,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds what replicas on another node say, which is `bytes` long, and wakes the worker. If too much waits already it is dropped, as if the network
-    /// had lost it.
+    /// Adds messages of replicas on another node, `bytes` long in all, and wakes the worker. If too much waits already
+    /// they are dropped, as if the network had lost them.
     pub(crate) fn receive(&self, from: NodeId, envelopes: impl Iterator<Item = (GroupId, Envelope)>, bytes: usize) {
         let mut inbox = self.inbox.lock();
         if inbox.closed || inbox.message_bytes >= self.limits.bytes {
@@ -98,14 +98,15 @@ impl Queue {
         self.wake(inbox);
     }
 
-    /// Adds what was read from the log, of which the worker asks for only so much at a time, and wakes it.
+    /// Adds entries read from the log, and wakes the worker. No limit is needed: the worker asks for only a few at a
+    /// time.
     pub(crate) fn answer(&self, answer: LogAnswer) {
         let mut inbox = self.inbox.lock();
         inbox.input.answers.push(answer);
         self.wake(inbox);
     }
 
-    /// Adds the size of a row, of which the worker asks for only so many at a time, and wakes it.
+    /// Adds the size of a row, and wakes the worker. No limit is needed: the worker asks for only a few at a time.
     pub(crate) fn measured(&self, answer: SizeAnswer) {
         let mut inbox = self.inbox.lock();
         inbox.input.sizes.push(answer);
@@ -120,7 +121,7 @@ impl Queue {
         }
     }
 
-    /// Wakes the worker if it sleeps and has something to do.
+    /// Wakes the worker if it sleeps and its inbox is not empty.
     pub(crate) fn kick(&self) {
         let inbox = self.inbox.lock();
         if !inbox.input.proposals.is_empty() {
@@ -128,7 +129,7 @@ impl Queue {
         }
     }
 
-    /// Adds a command and wakes the worker. A closed queue drops it, and with it the sender's reply channel.
+    /// Adds a command and wakes the worker. A closed queue drops the command, and with it the sender's reply channel.
     pub(crate) fn command(&self, command: Command) {
         let mut inbox = self.inbox.lock();
         if inbox.closed {
@@ -140,7 +141,7 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// No more work is taken; the worker finishes what is there.
+    /// Accepts no more work; the worker finishes what is in the inbox.
     pub(crate) fn close(&self) {
         let mut inbox = self.inbox.lock();
         inbox.closed = true;
@@ -149,7 +150,7 @@ impl Queue {
         self.wake.notify_one();
     }
 
-    /// Waits for work, at most for `timeout` if that is given, and moves it into the given (empty) buffers.
+    /// Waits for work, for at most `timeout` if that is given, and moves it into the given (empty) buffers.
     pub(crate) fn take(&self, input: &mut Input, commands: &mut Vec<Command>, timeout: Option<Duration>) -> Taken {
         let mut inbox = self.inbox.lock();
         while inbox.input.is_empty() && inbox.commands.is_empty() {

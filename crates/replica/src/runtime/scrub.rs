@@ -1,10 +1,13 @@
-//! Reads everything once: what nobody asks for may be damaged all the same, and is found while other replicas are well.
+//! Reads all data and the log once, to find damage in what no request reads while other replicas are intact.
 //!
-//! One thread, at lower priority than requests and under a rate, in bytes per second. It goes from tablet to tablet: the blocks of its SSTables, whose checksums RocksDB compares, and its entries in the
-//! Raft log, whose checksums raft-engine compares. Either when an operator asks for it, or by itself, spread over a number of days.
+//! One thread reads, at lower priority than requests and within a rate limit in bytes per second. For each tablet it
+//! reads the blocks of the SSTables, whose checksums RocksDB verifies, and the entries in the Raft log, whose checksums
+//! raft-engine verifies. A pass begins when an operator asks for it, or by itself, spread over a number of days.
 //!
-//! Always true: a tablet's files are in use for one piece at a time only, so that nothing waits long for the scrub; damage sets the tablet's replica aside like damage that a request meets (`aside`).
-//! A pass that is asked for takes the place of one that runs by itself. Left out: remembering over a restart how far it got (each pass begins at another tablet).
+//! Always true: a tablet's files are in use for one piece at a time only, so that nothing waits long for the scrub;
+//! damage sets the tablet's replica aside like damage that a request finds (`aside`). A pass that an operator asks for
+//! replaces one that runs by itself. Left out: remembering the progress over a restart (each pass begins at another
+//! tablet).
 
 use crate::group::handle::TabletHandle;
 use crate::lifecycle::command::Command;
@@ -15,36 +18,36 @@ use diorite_storage::run_at_lower_priority;
 use parking_lot::{Condvar, Mutex};
 use std::time::Duration;
 
-/// What is read at a time, bytes.
+/// The bytes that are read at a time.
 const PIECE_BYTES: u64 = 1 << 20;
-/// The least rate of a pass that runs by itself, bytes per second.
+/// The lowest rate of a pass that runs by itself, bytes per second.
 const LEAST_RATE_BYTES: u64 = 64 << 10;
-/// How long after the start the first pass begins by itself, nanoseconds.
+/// The time from the start of the node to the first pass that runs by itself, nanoseconds.
 const FIRST_NS: u64 = 3_600_000_000_000;
 const DAY_NS: u64 = 86_400_000_000_000;
-/// How often it is looked whether there is something to do.
+/// How often the thread checks whether a pass is to begin or to end.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How a scrub gets on.
+/// The progress of the last pass.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScrubStatus {
-    /// It is under way.
+    /// Whether the pass is under way.
     pub is_running: bool,
-    /// It was asked for, and not begun by the node itself.
+    /// Whether an operator asked for it; otherwise the node began it by itself.
     pub is_asked_for: bool,
-    /// Bytes per second at most; 0: as fast as it can.
+    /// The rate limit, bytes per second; 0: none.
     pub rate_bytes: u64,
-    /// Bytes read so far, as keys and values and as entries of the log.
+    /// Bytes read so far, of keys and values and of entries of the log.
     pub bytes_read: u64,
-    /// Tablets read to their end, and how many there were when it began.
+    /// The number of tablets read to their end.
     pub tablets_read: usize,
-    /// See `tablets_read`.
+    /// The number of tablets when the pass began.
     pub tablets: usize,
-    /// Those in which something was damaged.
+    /// The tablets in which damage was found.
     pub damaged: Vec<TabletId>,
-    /// Why it ended before all was read, if so.
+    /// Why the pass ended before everything was read, if it did.
     pub stopped: Option<String>,
-    /// When everything had been read for the last time since the node was started, milliseconds since 1970.
+    /// The end of the last complete pass since the node was started, milliseconds since 1970.
     pub finished_ms: Option<i64>,
     /// How often damage was found since the node was started.
     pub damage_found: u64,
@@ -53,19 +56,19 @@ pub struct ScrubStatus {
 #[derive(Default)]
 struct State {
     closed: bool,
-    /// A pass is to begin at this rate.
+    /// The rate of a pass that is to begin.
     asked: Option<u64>,
-    /// The pass under way is to end.
+    /// Whether the pass under way is to end.
     is_stopped: bool,
-    /// Over how many days a pass that runs by itself is spread; 0: there is none.
+    /// The number of days over which a pass that runs by itself is spread; 0: there is none.
     days: u64,
-    /// When the next such pass begins, nanoseconds.
+    /// When the next such pass begins, nanoseconds; 0: not decided yet.
     next_ns: u64,
     status: ScrubStatus,
 }
 
 impl State {
-    /// The status of a pass that begins: what was found before is not forgotten.
+    /// The status of a pass that begins. Results of earlier passes are kept.
     fn begun(&self, is_asked_for: bool, rate_bytes: u64, tablets: usize) -> ScrubStatus {
         let ScrubStatus { finished_ms, damage_found, .. } = self.status;
         let (is_running, is_new) = (true, ScrubStatus::default());
@@ -73,7 +76,7 @@ impl State {
     }
 }
 
-/// What the thread and those who ask for something share.
+/// The state that the thread shares with those who give orders.
 #[derive(Default)]
 pub(crate) struct Scrub {
     state: Mutex<State>,
@@ -86,11 +89,11 @@ impl Scrub {
         self.changed.notify_all();
     }
 
-    /// Reads everything once, at this rate (0: as fast as it can), from the beginning.
+    /// Begins to read everything once, from the beginning, at this rate (0: no limit).
     pub(crate) fn begin(&self, rate_bytes: u64) {
         let mut state = self.state.lock();
         (state.asked, state.is_stopped) = (Some(rate_bytes), state.status.is_running);
-        // Whoever asks how it gets on must not find the last one.
+        // The status must show this pass from now on, not the last one.
         state.status = state.begun(true, rate_bytes, 0);
         self.changed.notify_all();
     }
@@ -100,7 +103,7 @@ impl Scrub {
         let mut state = self.state.lock();
         (state.asked, state.is_stopped) = (None, true);
         if state.status.is_running {
-            state.status.stopped = Some("it was stopped by an operator".to_owned());
+            state.status.stopped = Some("an operator has stopped it".to_owned());
             state.status.is_running = false;
         }
         self.changed.notify_all();
@@ -114,7 +117,7 @@ impl Scrub {
         self.state.lock().status.clone()
     }
 
-    /// Waits until then, by that clock; false when the pass under way is to end.
+    /// Waits until `until_ns` on the clock `now_ns`; false when the pass under way is to end.
     fn pause(&self, until_ns: u64, now_ns: impl Fn() -> u64) -> bool {
         let mut state = self.state.lock();
         loop {
@@ -126,7 +129,8 @@ impl Scrub {
         }
     }
 
-    /// The next pass: its rate, and whether it was asked for; `None` when the store is closing. A rate of `None` is that of a pass that runs by itself.
+    /// Waits for the next pass and returns its rate; a rate of `None` means that the pass runs by itself. Returns
+    /// `None` when the store is closing.
     fn next(&self, now_ns: impl Fn() -> u64) -> Option<Option<u64>> {
         let mut state = self.state.lock();
         loop {
@@ -150,14 +154,14 @@ impl Scrub {
     }
 }
 
-/// The rate of a pass that runs by itself: it is done in half the time that it is given.
+/// The rate of a pass that runs by itself: it takes half of the given days.
 fn own_rate(bytes: u64, days: u64, least_bytes: u64) -> u64 {
     (bytes / (days.max(1) * 43_200)).max(least_bytes)
 }
 
-/// How a piece went.
+/// The outcome of reading a piece.
 enum Piece<T> {
-    /// So many bytes, and where to go on, if there is more.
+    /// The bytes read, and where the next piece begins, if there is one.
     Read(u64, Option<T>),
     /// The tablet is not open (any more).
     Gone,
@@ -171,7 +175,7 @@ pub(crate) struct Scrubber<'a> {
 }
 
 impl Scrubber<'_> {
-    /// Makes passes until the store closes.
+    /// Runs passes until the store closes.
     pub(crate) fn run(&self) {
         run_at_lower_priority();
         while let Some(asked) = self.scrub.next(|| self.now_ns()) {
@@ -200,7 +204,7 @@ impl Scrubber<'_> {
         let is_whole = tablets.iter().all(|tablet| self.scrub_tablet(*tablet, rate_bytes));
         let mut state = self.scrub.state.lock();
         if state.asked.is_some() {
-            // Another has been asked for, and is shown already.
+            // Another pass has been ordered, and the status shows that one already.
             return;
         }
         state.status.is_running = false;
@@ -213,7 +217,7 @@ impl Scrubber<'_> {
         tracing::info!(event = "scrub", bytes_read, tablets_read, ?damaged, is_whole, "a scrub has ended");
     }
 
-    /// Reads a tablet; whether the pass goes on.
+    /// Reads a tablet; returns whether the pass continues.
     fn scrub_tablet(&self, tablet: TabletId, rate_bytes: u64) -> bool {
         let is_read = self
             .scrub_pieces(tablet, rate_bytes, Vec::new(), |scrubber, start| scrubber.scrub_data(tablet, start))
@@ -269,7 +273,7 @@ impl Scrubber<'_> {
             Ok((bytes, more)) => Piece::Read(bytes, more),
             Err(error) => {
                 let reason = error.to_string();
-                // Upkeep sees to it.
+                // Upkeep handles damage to SSTables.
                 let is_damage = error.is_damage();
                 let _ = handle.failed_to_read(error);
                 if is_damage { Piece::Damaged(reason) } else { Piece::Gone }
@@ -293,7 +297,7 @@ impl Scrubber<'_> {
                 let bytes = entries.iter().map(|entry| entry.data.len() as u64).sum();
                 Piece::Read(bytes, entries.last().map(|entry| entry.index + 1))
             }
-            // It may have been cut, or replaced, in between.
+            // The log may have been truncated, or replaced, in between.
             Err(_)
                 if log.recover(group).is_ok_and(|now| (now.truncated, now.last) != (found.truncated, found.last)) =>
             {

@@ -55,7 +55,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the Raft logs and starts the threads; tablets are opened by [`Store::open`].
+    /// Opens the Raft logs and starts the threads; [`Store::open`] opens tablets.
     ///
     /// # Errors
     /// Those of the directories and their logs, or if a thread cannot be started.
@@ -70,7 +70,7 @@ impl Store {
         let disks = open_disks(&mut options, &shared, directories, clock.wall_us())?;
         let limits = QueueLimits { proposals: options.queue_proposals, bytes: options.queue_bytes };
         let queues = Arc::new(Queues::new(options.workers, limits));
-        // The time of the start tells this life of the node from its earlier ones.
+        // The incarnation distinguishes this life of the node from its earlier ones.
         let context = Context::new(NodeId(options.node), options.incarnation, options.durability, clock, transport);
         let threads: Arc<dyn StoreThreads> = Arc::clone(&queues) as _;
         let replicas = Arc::new(NodeReplicas::new(options, Arc::new(context), shared, disks, threads));
@@ -122,8 +122,8 @@ impl Store {
         self.spawn("splits", move |replicas| splits.run(replicas))
     }
 
-    /// Starts a thread of the store, which is joined at shutdown. If it panics the process ends at once, as nothing that it holds in memory can be trusted; the next
-    /// start replays what is durable.
+    /// Starts a thread of the store, which is joined at shutdown. If the thread panics, the process ends at once, as
+    /// its memory can no longer be trusted; the next start replays what is durable.
     #[allow(clippy::disallowed_methods, reason = "the store's threads live here and are joined at shutdown")]
     fn spawn(&self, name: &str, body: impl FnOnce(&NodeReplicas) + Send + 'static) -> Result<(), StorageError> {
         let replicas = Arc::clone(&self.replicas);
@@ -140,8 +140,9 @@ impl Store {
         Ok(())
     }
 
-    /// Opens tablets, making those that do not exist yet, and returns when all of them serve: what the log holds is applied.
-    /// One that is open already stays so, and receives the members that are wanted. One that cannot be opened is set aside ([`Store::set_aside`]).
+    /// Opens tablets, and creates those that do not exist yet. Returns when all of them serve and have applied their
+    /// logs. An open tablet stays open, and receives the wanted members. A tablet that cannot be opened is set aside
+    /// ([`Store::set_aside`]).
     ///
     /// # Errors
     /// Those of the disk, and those of the catalog's replica.
@@ -153,8 +154,9 @@ impl Store {
         opened
     }
 
-    /// Closes tablets, which were dropped or moved away: their data and log are removed. What a replica must remember should it ever come back stays in
-    /// the log, a few bytes; of dropped tablets [`Store::remove_orphans`] removes that too, at the next start.
+    /// Closes tablets that were dropped or moved away: their data and log are removed. The few bytes that a replica
+    /// must remember in case it is opened again stay in the log; for dropped tablets, [`Store::remove_orphans`] removes
+    /// them too, at the next start.
     pub fn close(&self, tablets: &[TabletId]) {
         self.copies.cancel(tablets);
         self.replicas.close(tablets);
@@ -170,21 +172,21 @@ impl Store {
         self.replicas.tablets.load()
     }
 
-    /// Names who takes writes that cannot be proposed here. Once, before the node serves.
+    /// Sets the receiver of writes that cannot be proposed here. Once, before the node serves.
     pub fn set_reroute(&self, reroute: Arc<dyn Reroute>) {
         if self.replicas.context.hooks.reroute.set(reroute).is_err() {
-            tracing::error!("writes that cannot be proposed are rerouted already");
+            tracing::error!("the receiver of writes that cannot be proposed is already set");
         }
     }
 
-    /// Names the account that is charged for measuring rows: that of the node's requests. Once, before the node serves.
+    /// Sets the account to which measuring rows is charged: that of the node's requests. Once, before the node serves.
     pub fn set_account(&self, account: Arc<Account>) {
         if self.replicas.context.hooks.account.set(account).is_err() {
-            tracing::error!("rows are measured on an account already");
+            tracing::error!("the account for measuring rows is already set");
         }
     }
 
-    /// Submits a write; its outcome goes to `sink`. The worker is woken by [`Store::kick`].
+    /// Submits a write; its outcome goes to `sink`. [`Store::kick`] wakes the worker.
     pub fn submit(
         &self,
         tablet: TabletId,
@@ -195,8 +197,8 @@ impl Store {
         self.submit_until(tablet, mutation, sink, token, NO_DEADLINE)
     }
 
-    /// The same, of a request that ends at `deadline_ns` of the monotonic clock: a write that has not been proposed by then never is, and one that has been is answered
-    /// by [`KvError::Timeout`].
+    /// As [`Store::submit`], for a request that ends at `deadline_ns` on the monotonic clock: a write that has not been
+    /// proposed by then never is, and one that has been proposed is answered with [`KvError::Timeout`].
     pub fn submit_until(
         &self,
         tablet: TabletId,
@@ -209,14 +211,15 @@ impl Store {
         let proposal = Proposal::new(tablet, mutation, Arc::clone(sink), token)?.until(deadline_ns);
         let tablets = self.replicas.tablets.load();
         let Some(handle) = tablets.get(&tablet) else {
-            // Between two disks, or while a copy takes its place, its worker finds others for it.
+            // The replica is being moved between disks or replaced by a copy: its worker reroutes its writes.
             if !self.replicas.installing.contains(tablet) {
                 return Err(KvError::NoSuchTablet(tablet));
             }
             return self.queues[self.replicas.worker_of(tablet)].submit(proposal);
         };
         let disk = &self.replicas.disks[handle.disk()];
-        // What frees space is taken to the end, and so is the catalog's little, without which no table could be dropped.
+        // A full disk still accepts deletions, which free space, and the catalog's few bytes, without which no table
+        // could be dropped.
         let frees_space = frees_space || tablet.0 == GroupId::CATALOG.0;
         if disk.full.load(Ordering::Relaxed) && !frees_space {
             return Err(disk_full(disk, self.replicas.options.disk_reserve_bytes));
@@ -224,7 +227,7 @@ impl Store {
         self.queues[handle.worker()].submit(proposal)
     }
 
-    /// Takes a frame of another node on the control or the Raft lane.
+    /// Receives a frame of another node on the control or the Raft lane.
     pub fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]) {
         match lane {
             Lane::Control => self.queues.change(&self.replicas.context.liveness.receive(from, frame)),
@@ -237,7 +240,8 @@ impl Store {
         }
     }
 
-    /// A life of another node, as its heartbeats name it, has certainly ended: what it has led, others lead without waiting for its leases. Returns whether it was supported.
+    /// A life of another node, as named by its heartbeats, has certainly ended: other nodes may lead its tablets
+    /// without waiting for its leases. Returns whether that life was supported.
     pub fn node_ended(&self, node: NodeId, incarnation: u64) -> bool {
         let changes = self.replicas.context.liveness.ended(node, incarnation);
         self.queues.change(&changes);
@@ -261,8 +265,8 @@ impl Store {
         }
     }
 
-    /// Whether the replica on this node, whoever leads, may answer a read that may be this old, nanoseconds. If not, or not for much longer, its
-    /// leader is asked how far it is, so that it soon may.
+    /// Whether this node's replica, leading or not, may answer a read of data that is up to `staleness_ns` old. If not,
+    /// or not for much longer, its leader is asked for its position, so that later reads can be answered.
     pub fn may_read_stale(&self, handle: &TabletHandle, staleness_ns: u64) -> bool {
         let (may, asks) = handle.freshness(staleness_ns);
         if asks {
@@ -271,7 +275,7 @@ impl Store {
         may
     }
 
-    /// Wakes the workers that have been given something to do.
+    /// Wakes the workers that have something to do.
     pub fn kick(&self) {
         for queue in self.queues.iter() {
             queue.kick();
@@ -283,7 +287,7 @@ impl Store {
         &self.replicas.shared
     }
 
-    /// Finishes what is queued and stops the threads. Writes submitted afterwards are refused.
+    /// Finishes queued work and stops the threads. Writes submitted afterwards are refused.
     fn stop(&self) {
         self.replicas.disk_moves.close();
         self.copies.close();
@@ -297,18 +301,18 @@ impl Store {
         self.scrub.close();
         self.compactions.close();
         for thread in self.threads.lock().drain(..) {
-            // A thread that panicked has said so; the others still finish.
+            // A panic in a thread has been reported; the others still finish.
             let _ = thread.join();
         }
     }
 
-    /// Stops, and flushes tablets until `timeout` is over, so that the next start has little to replay. What is not flushed by then is in
-    /// the log.
+    /// Stops, and flushes tablets until `timeout` has passed, so that the next start has little to replay. Unflushed
+    /// writes are in the log.
     pub fn shutdown(&self, timeout: Duration) {
         self.stop();
         let deadline_ns = self.replicas.context.clock.monotonic_ns() + timeout.as_nanos() as u64;
         let mut tablets: Vec<_> = self.replicas.tablets.load().values().cloned().collect();
-        // The most to replay first.
+        // Tablets with the most bytes to replay come first.
         let unflushed = |handle: &TabletHandle| {
             handle.log.written_bytes.load(Ordering::Relaxed) - handle.log.flushed_bytes.load(Ordering::Relaxed)
         };
@@ -340,7 +344,7 @@ impl Drop for Store {
     }
 }
 
-/// Opens what is in the data directories.
+/// Opens the data directories.
 fn open_disks(
     options: &mut StoreOptions,
     shared: &Shared,
@@ -354,7 +358,8 @@ fn open_disks(
         let disk = Disk::open(directory, log_bytes, options.disk_reserve_bytes)?;
         begin_run(&disk, options.durability)?;
         if disk.log_limit_bytes < log_bytes {
-            // What is not flushed must fit into the log of a small disk as it does on a large one: what does not is cut off while others need it.
+            // Unflushed entries must fit into the log of a small disk as well. Otherwise entries are truncated that
+            // other members still need.
             options.replay_bytes = options.replay_bytes.min((disk.log_limit_bytes / 2).max(LOG_FILE_BYTES));
         }
         disks.push(disk);
@@ -362,7 +367,7 @@ fn open_disks(
     Ok(Disks::new(disks))
 }
 
-/// Notes that the log on the disk will end with what is not durable, if so, and finds out whether it has lost such an end.
+/// Checks whether the log on the disk has lost a part that was not durable, and records whether this run may lose one.
 fn begin_run(disk: &Disk, durability: Durability) -> Result<(), StorageError> {
     let boot = machine_boot();
     if disk.directory.may_have_lost_writes(&boot)? {
@@ -371,7 +376,7 @@ fn begin_run(disk: &Disk, durability: Durability) -> Result<(), StorageError> {
         tracing::warn!(
             %path,
             replicas,
-            "the node did not stop in order, and the machine was started again: what was written last may be lost here; its replicas ask the others"
+            "the node did not stop in order, and the machine was started again: the last writes may be lost on this disk; its replicas ask the others"
         );
     }
     match durability {
@@ -380,7 +385,7 @@ fn begin_run(disk: &Disk, durability: Durability) -> Result<(), StorageError> {
     }
 }
 
-/// The node stops in order: all of the log on a disk is durable, and this is noted.
+/// Makes the whole log on a disk durable and records that, as the node stops in order.
 fn end_log(disk: &Disk) -> Result<(), StorageError> {
     disk.log.sync()?;
     disk.log.note_durable()?;

@@ -1,4 +1,5 @@
-//! What the node asks of its store beside reads and writes: members, splits, copies, disks, scrubs, and how all that gets on.
+//! The node's requests to its store other than reads and writes: members, splits, copies, disks, scrubs, and the state
+//! of all these.
 
 use crate::counters::StoreCounters;
 use crate::events::TabletEvent;
@@ -25,55 +26,57 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-/// How long somebody who asks how a replica is waits for its thread.
+/// How long a description of a replica waits for the replica's thread.
 const DESCRIBE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How a disk of the node is.
+/// The state of a disk of the node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiskState {
     /// Its data directory.
     pub path: String,
-    /// Bytes that are free.
+    /// Free bytes.
     pub free_bytes: u64,
-    /// Its size.
+    /// Its size, bytes.
     pub total_bytes: u64,
     /// Bytes of its Raft log.
     pub log_bytes: u64,
     /// Whether it refuses writes for lack of space.
     pub is_full: bool,
-    /// Whether it has failed: nothing is on it any more that this node uses.
+    /// Whether it has failed: the node uses no data on it any more.
     pub has_failed: bool,
 }
 
 impl Store {
-    /// Names who knows how tablets are opened; without it no copies of replicas are taken. Once, before the node serves.
+    /// Sets the source of the settings with which tablets are opened. Without it the node accepts no copies of
+    /// replicas. Once, before the node serves.
     pub fn set_openings(&self, openings: Arc<dyn Openings>) {
         self.replicas.set_openings(openings);
     }
 
-    /// The copies of replicas that this node sends and receives now.
+    /// The copies of replicas that this node is sending and receiving.
     pub fn copies(&self) -> Vec<CopyStatus> {
         self.copies.statuses()
     }
 
-    /// How fast copies are sent from this node, and received by it, bytes per second over all of them in either direction. Holds from now on, for those
-    /// under way too.
+    /// Sets the rate limit of copies, bytes per second over all copies in either direction, sent or received. Applies
+    /// from now on, also to copies under way.
     pub fn set_copy_rate(&self, bytes_per_second: u64) {
         self.copies.set_rate(bytes_per_second);
     }
 
-    /// Whether replicas stay on the disks on which they are, though some are fuller than others.
+    /// Sets whether replicas stay on their disks even if some disks are fuller than others.
     pub fn pause_disk_moves(&self, is_paused: bool) {
         self.replicas.disk_moves.pause(is_paused);
     }
 
-    /// Names data directories that the node was started without: they count as failed disks. Once, after the start.
+    /// Sets the data directories that the node was started without: they count as failed disks. Once, after the start.
     pub fn set_missing_disks(&self, paths: Vec<String>) {
         *self.replicas.disks.missing.lock() = paths;
     }
 
-    /// Removes data and log records of tablets that `is_orphan` says are gone for ever: left by a crash between a drop and its clean-up, and what
-    /// [`Store::close`] keeps. Not for tablets that are placed on other nodes now: see [`Store::remove_departed`].
+    /// Removes data and log records of tablets that are gone for ever, according to `is_orphan`: remains of a crash
+    /// between a drop and its clean-up, and the records that [`Store::close`] keeps. Not for tablets that are placed on
+    /// other nodes now: see [`Store::remove_departed`].
     pub fn remove_orphans(&self, is_orphan: impl Fn(TabletId) -> bool) -> Result<(), StorageError> {
         self.remove_unopened(is_orphan, |group, _, batch| {
             batch.remove(group);
@@ -81,8 +84,9 @@ impl Store {
         })
     }
 
-    /// Removes data and log of replicas that are not open and that `has_departed` says were moved to other nodes, while this one was down or just before it
-    /// went down. What such a replica must remember, should the tablet come back, stays in the log.
+    /// Removes data and log of replicas that are not open and that were moved to other nodes, according to
+    /// `has_departed`, while this node was down or just before it went down. The state that such a replica must
+    /// remember, in case the tablet is moved back, stays in the log.
     pub fn remove_departed(&self, has_departed: impl Fn(TabletId) -> bool) -> Result<(), StorageError> {
         self.remove_unopened(has_departed, |group, recovered, batch| {
             batch.retire(group, &recovered.hard_state, recovered.last_acknowledged())
@@ -117,32 +121,34 @@ impl Store {
         Ok(())
     }
 
-    /// The replicas of this node that cannot be used, and why, by tablet.
+    /// The set-aside replicas of this node, with the reasons.
     pub fn set_aside(&self) -> Vec<SetAside> {
         self.replicas.asides.list()
     }
 
-    /// Reads everything that this node holds once, at so many bytes per second (0: as fast as it can); damage sets replicas aside.
+    /// Begins a scrub: reads everything on this node once, at this many bytes per second (0: no limit). Damage sets
+    /// replicas aside.
     pub fn scrub(&self, rate_bytes: u64) {
         self.scrub.begin(rate_bytes);
     }
 
-    /// Ends that.
+    /// Ends the scrub that is under way.
     pub fn stop_scrub(&self) {
         self.scrub.stop();
     }
 
-    /// How that gets on, or how the last one ended.
+    /// The progress of the scrub, or the result of the last one.
     pub fn scrub_status(&self) -> ScrubStatus {
         self.scrub.status()
     }
 
-    /// Over how many days the node spreads reading everything once by itself; 0: it does not.
+    /// Sets the number of days over which the node spreads the scrubs that run by themselves; 0: none run.
     pub fn set_scrub_days(&self, days: u64) {
         self.scrub.set_days(days);
     }
 
-    /// How a tablet replica of this node is; waits for its thread, up to [`DESCRIBE_TIMEOUT`]. `None` if it is not here or its thread is held up.
+    /// The state of this node's replica of a tablet. Waits for its thread, up to [`DESCRIBE_TIMEOUT`]. `None` if the
+    /// replica is not here or its thread does not answer.
     pub fn describe(&self, tablet: TabletId) -> Option<ReplicaState> {
         let handle = self.handle(tablet)?;
         let (sender, answer) = sync_channel(1);
@@ -150,45 +156,46 @@ impl Store {
         answer.recv_timeout(DESCRIBE_TIMEOUT).ok().flatten()
     }
 
-    /// What has happened lately to a tablet replica of this node, the oldest first.
+    /// The recent events of this node's replica of a tablet, oldest first.
     pub fn events(&self, tablet: TabletId) -> Vec<TabletEvent> {
         self.replicas.context.events.of(tablet)
     }
 
-    /// The members that a tablet is wanted to have.
+    /// Sets the wanted members of a tablet.
     pub fn set_members(&self, tablet: TabletId, members: Members) {
         if let Some(handle) = self.handle(tablet) {
             self.replicas.command(&handle, Command::Members(tablet, members));
         }
     }
 
-    /// Compacts all that this node holds, one tablet after another. Returns at once.
+    /// Orders a compaction of all tablets of this node, one after another. Returns at once.
     pub fn compact(&self) {
         self.compactions.order();
     }
 
-    /// How that gets on.
+    /// The progress of the compaction.
     pub fn compaction_status(&self) -> CompactionStatus {
         self.compactions.status()
     }
 
-    /// What the options of a tablet's table say about its files. If its replica here was opened with others it is opened again, soon: one after another,
-    /// while other replicas lead.
+    /// Sets the file options of a tablet. If its replica here was opened with other options, it is opened again soon,
+    /// one replica after another, while other replicas lead.
     pub fn set_table_options(&self, tablet: TabletId, options: TableOptions) {
-        // One that is not here may be on its way, opened with what was said before.
+        // A replica that is not open may be about to open with the former options.
         if self.handle(tablet).is_none_or(|handle| *handle.data().options() != options) {
             self.replicas.disk_moves.renew(tablet);
         }
     }
 
-    /// Splits a tablet if it is led here, and if that is not under way already. Its children are opened here and on the other nodes that hold it.
+    /// Splits a tablet, if this node leads it and no split is under way. The nodes that hold the tablet, this one
+    /// included, open its children.
     pub fn split(&self, tablet: TabletId, split: Split) {
         if let Some(handle) = self.handle(tablet) {
             self.replicas.command(&handle, Command::Split(tablet, split));
         }
     }
 
-    /// Forgets what was prepared for a split of this tablet that was cancelled.
+    /// Discards what was prepared for a split of this tablet that was cancelled.
     pub fn cancel_split(&self, tablet: TabletId, children: [TabletId; 2]) {
         self.splits.forget(tablet);
         if let Some(handle) = self.handle(tablet) {
@@ -197,54 +204,58 @@ impl Store {
         self.close(&children);
     }
 
-    /// Opens a tablet again, if it is led here, that was to go in the merge of this number: the catalog has cancelled it. To be repeated until [`crate::has_given_up`].
+    /// Opens a tablet again, if this node leads it, after the catalog has cancelled the merge of this number. The
+    /// caller repeats this until [`crate::has_given_up`].
     pub fn reopen(&self, tablet: TabletId, number: u64) {
         if let Some(handle) = self.handle(tablet) {
             self.replicas.command(&handle, Command::Reopen(tablet, number));
         }
     }
 
-    /// Tells the leader of a tablet that is to be split that its children have been prepared here.
+    /// Notifies the leader of a tablet that is to be split that this node has prepared the children.
     pub fn tell_prepared(&self, tablet: TabletId) {
         if let Some(handle) = self.handle(tablet) {
             self.replicas.command(&handle, Command::AnnouncePrepared(tablet));
         }
     }
 
-    /// The other nodes that have prepared the children of a tablet that is led here, as far as they have said so.
+    /// The other nodes that have reported to this node, the tablet's leader, that they have prepared the children.
     pub fn prepared_elsewhere(&self, tablet: TabletId) -> BTreeSet<NodeId> {
         self.handle(tablet).map(|handle| handle.prepared_elsewhere()).unwrap_or_default()
     }
 
-    /// Makes what will be the children of a tablet that is to be split, as far as that can be done before; whether that is done. Does not wait.
+    /// Prepares the children of a tablet that is to be split, as far as that can be done before the split; returns
+    /// whether they are prepared. Does not wait.
     pub fn prepare_split(&self, tablet: TabletId, split: &Split) -> bool {
         self.splits.prepare(tablet, split)
     }
 
-    /// Whether there are files of a tablet here, whether it is open or not. What was only prepared of a child before a restart does not count: its parent's
-    /// replica makes it anew.
+    /// Whether this node has files of a tablet, open or not. Files of a child that were prepared before a restart do
+    /// not count: the parent's replica prepares them anew.
     pub fn has_files(&self, tablet: TabletId) -> bool {
         self.replicas.disks.has_files(tablet) && self.replicas.disks.is_logged(tablet)
     }
 
-    /// How this node's replica of a tablet was split, if it was.
+    /// The split of this node's replica of a tablet, if it was split.
     pub fn split_of(&self, tablet: TabletId) -> Option<SplitMark> {
         self.handle(tablet)?.split()
     }
 
-    /// The voters of a tablet, if this node leads it under a lease and they are exactly those that [`Store::set_members`] has named last, with the
-    /// learners: committed, applied, known to a quorum of them, and with no change under way. What other nodes hold of the tablet is not needed any more.
+    /// The voters of a tablet, if this node leads it under a lease and its members are exactly those that
+    /// [`Store::set_members`] was last given: committed, applied, known to a quorum, and with no change under way.
+    /// Replicas of the tablet on other nodes are then no longer needed.
     pub fn committed_voters(&self, tablet: TabletId) -> Option<Vec<NodeId>> {
         self.handle(tablet)?.committed_voters()
     }
 
-    /// The voters of a tablet, as its replica on this node knows them; while they change, those before.
+    /// The voters of a tablet as known to its replica on this node; during a change, the former ones.
     pub fn voters(&self, tablet: TabletId) -> Vec<NodeId> {
         let handle = self.handle(tablet);
         handle.map_or_else(Vec::new, |handle| handle.roles.voters.load().iter().copied().map(NodeId).collect())
     }
 
-    /// The sets of voters that decide in a tablet's group, a majority of each, as its replica on this node knows them: one, and while it changes two.
+    /// The sets of voters that decide in a tablet's group, each by a majority, as known to its replica on this node:
+    /// one set, or two during a change.
     pub fn voter_sets(&self, tablet: TabletId) -> Vec<Vec<NodeId>> {
         let Some(handle) = self.handle(tablet) else { return Vec::new() };
         let sets = [handle.roles.voters.load_full(), handle.roles.coming_voters.load_full()];
@@ -252,7 +263,7 @@ impl Store {
         sets.into_iter().filter(|set| !set.is_empty()).map(nodes).collect()
     }
 
-    /// Cuts the log of a tablet to what is not flushed yet, whatever other members lack.
+    /// Truncates the log of a tablet up to the flushed data, whatever other members lack.
     #[cfg(test)]
     pub(crate) fn cut_log(&self, tablet: TabletId) {
         let Some(handle) = self.handle(tablet) else { return };
@@ -262,7 +273,7 @@ impl Store {
         }
     }
 
-    /// Lets other nodes lead, as this one is about to stop; returns when they have been told.
+    /// Steps down in all tablets, as this node is about to stop; returns when the other nodes have been notified.
     pub fn release_leadership(&self) {
         let replies: Vec<_> = self
             .queues
@@ -274,13 +285,13 @@ impl Store {
             })
             .collect();
         for reply in replies {
-            // A worker that is gone leads nothing.
+            // A worker that has ended leads no tablet.
             let _ = reply.recv();
         }
     }
 
-    /// Waits until others lead what they can lead, for at most `timeout`; whether they do. They may need this node's vote: one that stopped as soon as it had said that
-    /// others may lead would leave them to wait for each other.
+    /// Waits until other nodes lead the tablets that they can lead, for at most `timeout`; returns whether they do.
+    /// They may need this node's vote: if it stopped right after it stepped down, they could not elect a leader.
     pub fn wait_for_successors(&self, timeout: Duration) -> bool {
         const STEP: Duration = Duration::from_millis(2);
         let clock = &self.replicas.context.clock;
@@ -308,20 +319,20 @@ impl Store {
         &self.replicas.context.counters
     }
 
-    /// Writes waiting in the queues, and refused so far because a queue was full.
+    /// The number of writes that wait in the queues, and the number refused so far because a queue was full.
     pub fn queue_state(&self) -> (usize, u64) {
         let waiting = self.queues.iter().map(Queue::len).sum();
         let refused = self.queues.iter().map(|queue| queue.refused.load(Ordering::Relaxed)).sum();
         (waiting, refused)
     }
 
-    /// Bytes of writes and messages that wait in the queues, and how many may, of either.
+    /// The bytes of writes and messages that wait in the queues, and the limit for each of the two.
     pub fn queued_bytes(&self) -> (usize, usize) {
         let queues = &self.queues;
         (queues.iter().map(Queue::bytes).sum(), queues.len() * self.replicas.options.queue_bytes)
     }
 
-    /// The disks, in the order in which handles number them. Those that the node was started without come last.
+    /// The disks, in the order of the indexes in handles. Those that the node was started without come last.
     pub fn disks(&self) -> Vec<DiskState> {
         let present = self.replicas.disks.iter().map(|disk| DiskState {
             path: disk.directory.path().display().to_string(),
@@ -342,7 +353,7 @@ impl Store {
         self.replicas.context.liveness()
     }
 
-    /// Names the other nodes, to which heartbeats go.
+    /// Sets the other nodes, to which heartbeats are sent.
     pub fn set_peers(&self, peers: Vec<NodeId>) {
         self.replicas.context.liveness.set_peers(peers);
         self.heartbeats.wake();

@@ -1,10 +1,11 @@
-//! What must happen beside the write path: flush before memory or replay grow over their limits, cut the log where data has become
-//! durable, watch the free space, look after disks on which something has failed.
+//! Background work beside the write path: flushes before memory or replay exceed their limits, truncates the log where
+//! the data is durable, watches free space, and handles disks on which something has failed.
 //!
-//! A tablet is also flushed when reads have folded the operands of a key again and again: that makes one of them (`Tablet::wants_flush_for_reads`).
-//! Tablets that hold what expires and are not written to learn the time (`group::writes`).
-//! The tablet whose unflushed writes are oldest is flushed first: that frees the log. Tablets that have been written to since the same moment are flushed
-//! one after another, not together ([`FlushRate`]). One thread, woken ten times a second or when a worker waits for memory.
+//! A tablet is also flushed when reads have merged the operands of a key again and again: a flush makes one value of
+//! them (`Tablet::wants_flush_for_reads`). Idle tablets that hold expiring values receive the time (`group::writes`).
+//! The tablet with the oldest unflushed writes is flushed first: that frees the log. Tablets that have received writes
+//! since the same moment are flushed one after another, not together ([`FlushRate`]). One thread does this, ten times a
+//! second, and when a worker waits for memory.
 
 use crate::group::handle::TabletHandle;
 use crate::group::writes;
@@ -22,19 +23,20 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// How often upkeep looks around.
+/// The time between two rounds.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// How often log files are given back at most while the log is over its limit although little is written, nanoseconds.
+/// The shortest time between two purges of log files, nanoseconds, while the log is over its limit although little is
+/// written.
 const CROWDED_NS: u64 = 500_000_000;
 
-/// How often it looks for copies that were not finished, nanoseconds.
+/// How often copies are checked for unfinished ones, nanoseconds.
 const SWEEP_NS: u64 = 10_000_000_000;
 
-/// In how many rounds it is looked once for idle tablets that should know the time.
+/// Idle tablets are checked once in this many rounds for whether they need the time.
 const TIME_ROUNDS: u64 = 600;
 
-/// Runs until the store closes.
+/// Runs rounds until the store closes.
 pub(crate) fn run(replicas: &NodeReplicas, memory: &MemoryGate, copies: &Copies) {
     let mut seen_flushes: AHashMap<TabletId, u64> = AHashMap::default();
     let (mut rate, mut purge) = (FlushRate::default(), PurgeRate::default());
@@ -76,13 +78,14 @@ pub(crate) fn run(replicas: &NodeReplicas, memory: &MemoryGate, copies: &Copies)
     }
 }
 
-/// When to give back log files: after every file that was written, as that costs much (see [`diorite_storage::RaftLog::purge`]), and where the log has
-/// grown over its limit also after it was cut. Else it would stay so long when writes outran the flushes and then ended, and a small disk would stay full.
+/// When to purge log files: after each file that was written, as a purge is costly (see
+/// [`diorite_storage::RaftLog::purge`]); and, where the log is over its limit, also after a truncation. Otherwise the
+/// log would stay over its limit when writes outran the flushes and then ended, and a small disk would stay full.
 #[derive(Default)]
 struct PurgeRate {
     position: u64,
     at_ns: u64,
-    /// Logs were cut since.
+    /// Whether logs were truncated since.
     cut: bool,
 }
 
@@ -113,7 +116,8 @@ fn sync_logs(replicas: &NodeReplicas) {
     }
 }
 
-/// Flushes tablets, oldest unflushed write first, while memtables are over their limit or the log to be replayed comes near its own.
+/// Flushes tablets, oldest unflushed write first, while memtables are over their limit or the log to be replayed is
+/// close to its own.
 fn flush_over_limits(replicas: &NodeReplicas, rate: &mut FlushRate) {
     let memtable_limit = replicas.shared.options().memtable_limit_bytes as u64;
     let memtables = replicas.shared.memtable_usage_bytes() as u64;
@@ -138,7 +142,7 @@ fn flush_over_limits(replicas: &NodeReplicas, rate: &mut FlushRate) {
     }
 }
 
-/// Lets idle tablets that hold what expires know the time.
+/// Writes the time to the logs of idle tablets that hold expiring values, and flushes them.
 fn pass_time(replicas: &NodeReplicas) {
     let now_s = u32::try_from(replicas.context.clock.wall_us() / 1_000_000).unwrap_or(u32::MAX);
     for handle in replicas.tablets.load().values() {
@@ -156,10 +160,10 @@ fn pass_time(replicas: &NodeReplicas) {
     }
 }
 
-/// Starts a flush; returns about how many bytes of memory it will free.
+/// Starts a flush; returns approximately how many bytes of memory it will free.
 fn begin_flush(replicas: &NodeReplicas, handle: &TabletHandle) -> u64 {
     let logged = handle.log.written_bytes.load(Ordering::Acquire);
-    // Writes from here on may or may not be in this flush: they count as unflushed.
+    // Writes from now on may or may not be in this flush, so they count as unflushed.
     handle.log.oldest_unflushed.store(u64::MAX, Ordering::Release);
     let flushed = handle.log.flushed_bytes.swap(logged, Ordering::AcqRel);
     if let Err(error) = handle.data.flush(false) {
@@ -169,15 +173,16 @@ fn begin_flush(replicas: &NodeReplicas, handle: &TabletHandle) -> u64 {
     logged.saturating_sub(flushed)
 }
 
-/// Lets the log go up to where flushes have made the data durable, in this life or in one before. Whether there was anything to let go.
+/// Truncates logs up to the entries that flushes have made durable in the data, in this life or an earlier one. Returns
+/// whether there was anything to truncate.
 fn truncate_flushed(replicas: &NodeReplicas, seen: &mut AHashMap<TabletId, u64>, again: bool) -> bool {
     let tablets = replicas.tablets.load();
     let crowded: Vec<bool> = replicas.disks.iter().map(is_crowded).collect();
     let mut cut = false;
     for handle in tablets.values() {
         let flushes = handle.data.flushes();
-        // What was kept for members that lag is looked at again, and let go when the log as a whole has grown too long: they will need a
-        // copy of the data then.
+        // Entries that were kept for members that lag are checked again. They are truncated if the log as a whole is
+        // over its limit: these members then need a copy of the data.
         let held_back = handle.log.is_held_back.load(Ordering::Relaxed) && (again || crowded[handle.disk()]);
         if seen.get(&handle.id()) == Some(&flushes) && !held_back {
             continue;
@@ -186,7 +191,7 @@ fn truncate_flushed(replicas: &NodeReplicas, seen: &mut AHashMap<TabletId, u64>,
         seen.insert(handle.id(), flushes);
         match handle.data.flushed_state() {
             Ok(state) => {
-                // The catalog is small, and every node must be able to follow it.
+                // The catalog's log is small, and every node must be able to follow it.
                 let force = crowded[handle.disk()] && GroupId::from(handle.id()) != GroupId::CATALOG;
                 let command = Command::Flushed { tablet: handle.id(), index: state.index, force };
                 replicas.command(handle, command);

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-/// Reads of the log under way at a time; the entries of as many are in memory at most.
+/// The most log reads under way at a time: the entries of this many reads are in memory.
 pub(crate) const READS_AT_ONCE: usize = 16;
 
 /// One store thread.
@@ -24,13 +24,13 @@ pub(crate) struct Worker {
     memory: Arc<MemoryGate>,
     number: usize,
     core: Core<Rocks>,
-    /// To the thread that reads from the log what members lack.
+    /// Sends to the thread that reads the entries that members lack.
     reader: SyncSender<LogRead<GroupReader>>,
-    /// What it is not asked for yet: for each tablet no more than it has members.
+    /// Reads that were not sent to it yet: for each tablet at most one for each member.
     reads: VecDeque<LogRead<GroupReader>>,
-    /// How many reads it was asked for and has not answered.
+    /// The number of reads that were sent to it and are not answered.
     reading: usize,
-    /// To the thread that measures rows.
+    /// Sends to the thread that measures rows.
     measurer: SyncSender<Measurement>,
 }
 
@@ -76,7 +76,7 @@ impl Worker {
             }
             self.ask_for_reads();
             self.ask_for_sizes();
-            // It waits for its queue, without a limit, or for memory.
+            // The thread waits for its queue next, without a limit, or for memory.
             self.core.progress.rest();
         }
     }
@@ -91,7 +91,7 @@ impl Worker {
         while self.reading < READS_AT_ONCE
             && let Some(read) = self.reads.pop_front()
         {
-            // The channel has room for as many, and the thread ends after this one.
+            // The channel has capacity for this many, and the other thread ends after this one.
             let _ = self.reader.send(read);
             self.reading += 1;
         }
@@ -99,14 +99,15 @@ impl Worker {
 
     fn ask_for_sizes(&mut self) {
         for read in self.core.take_measurements() {
-            // The channel has room for as many as each core asks for, and the thread ends after this one.
+            // The channel has capacity for all that the cores ask for at a time, and the other thread ends after this
+            // one.
             let _ = self.measurer.send(Measurement { worker: self.number, read });
         }
     }
 
     fn command(&mut self, command: Command) {
         self.core.progress.step();
-        // Whoever asked may have given up waiting.
+        // The sender of a command may no longer wait for the reply.
         match command {
             Command::Open(replica, reply) => {
                 let _ = reply.send(self.core.open(replica));

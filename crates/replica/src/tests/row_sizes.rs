@@ -71,7 +71,7 @@ fn merge(n: u64, bytes: usize, first: u8) -> Mutation {
 /// Writes, again and again while the row is being measured.
 fn write(store: &Store, mutation: &Mutation) -> Result<(), KvError> {
     let (_never, wait) = sync_channel::<()>(1);
-    for _ in 0..3_000 {
+    for _ in 0..18_000 {
         let Some(outcome) = write_all(store, vec![(TABLET, mutation.clone())]).pop() else { unreachable!() };
         match outcome {
             Err(KvError::Overloaded(_)) => drop(wait.recv_timeout(Duration::from_millis(10))),

@@ -1,7 +1,8 @@
-//! The listening end: accepts or refuses what other nodes dial, and hands on what the accepted bring.
+//! The listening end: accepts or refuses connections that other nodes dial, and passes on the frames of accepted ones.
 //!
-//! Always true: before a connection of a lane is read, its predecessor is read no more; a frame that is damaged or too large ends its connection. Whoever does
-//! not say in time that it is a node is cut off, with one line in the log per address and minute.
+//! Always true: before a connection of a lane is read, reading of its predecessor has ended; a frame that is damaged or
+//! too large ends its connection. A connection without a handshake in time is closed, with one line in the log per
+//! address and minute.
 
 use super::accepted::Accepted;
 use super::handshakes::{Handshakes, Place};
@@ -27,12 +28,12 @@ use tokio::time::timeout;
 
 /// How long an answer to a question may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a node's earlier process is watched for signs of life before a new one takes its place.
+/// How long the connections of a node's earlier process are watched before a new process takes their place.
 const WATCH: Duration = Duration::from_millis(700);
-/// Within this time before the end of the watch, a running process sends something.
+/// A running process sends at least once within this time before the end of the watch.
 const ALIVE: Duration = Duration::from_millis(400);
 
-/// What one node has dialled.
+/// The connections that one node has dialled.
 #[derive(Default)]
 struct Inbound {
     incarnation: u64,
@@ -44,15 +45,15 @@ impl Inbound {
     async fn close(&mut self, lane: Lane) {
         if let Some(reader) = self.readers[lane.index()].take() {
             reader.abort();
-            // One that has ended may have been waited for already, which can be done only once.
+            // A finished task may have been awaited already, which is possible only once.
             if !reader.is_finished() {
-                // It was told to end: that it did is all there is to know.
+                // The task was aborted; that it has ended is all that matters.
                 let _ = reader.await;
             }
         }
     }
 
-    /// Waits a while for all connections to end by themselves; whether they did.
+    /// Waits a while for all connections to end by themselves; returns whether they did.
     async fn ended(&mut self) -> bool {
         let readers = self.readers.iter_mut().flatten();
         let all = futures::future::join_all(readers.filter(|reader| !reader.is_finished()));
@@ -62,7 +63,7 @@ impl Inbound {
 
 type InboundOfNode = Arc<tokio::sync::Mutex<Inbound>>;
 
-/// What all accepted connections share.
+/// State that all accepted connections share.
 pub(crate) struct Listening {
     options: Arc<TcpOptions>,
     receiver: Arc<dyn Receiver>,
@@ -90,10 +91,10 @@ impl Listening {
     async fn begin(self: &Arc<Self>, stream: TcpStream, from: SocketAddr, handshakes: &mut JoinSet<()>) {
         let is_member = self.peers.is_member(from.ip());
         if !self.handshakes.lock().has_place(from.ip(), is_member) {
-            // Those that came just before have a chance to say what they have to say.
+            // Handshakes of connections that came just before may finish now.
             tokio::task::yield_now().await;
         }
-        // One too many, and no other can go: closed at once; nodes dial again.
+        // Too many connections, and none of the others may end: this one is closed at once. Nodes dial again.
         let Some(place) = Place::take(&self.handshakes, from.ip(), is_member) else {
             return self.log(from, &"too many connections at once");
         };
@@ -106,7 +107,7 @@ impl Listening {
         Place::ends_by(&self.handshakes, is_member, id, abort);
     }
 
-    /// Whatever comes to the port, the log does not fill.
+    /// Logs a closed connection. The rate is limited, whatever connects to the port.
     fn log(&self, from: SocketAddr, why: &dyn std::fmt::Display) {
         if self.handshakes.lock().may_log(from.ip(), self.options.clock.monotonic_ns()) {
             tracing::warn!(%from, %why, "a connection to the node port was closed; no further line about its address for a minute");
@@ -114,20 +115,20 @@ impl Listening {
     }
 }
 
-/// Accepts until `stop`.
+/// Accepts connections until `stop`.
 pub(crate) async fn run(listener: TcpListener, listening: Arc<Listening>, mut stop: watch::Receiver<bool>) {
     let mut handshakes = JoinSet::new();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             Some(_) = handshakes.join_next(), if !handshakes.is_empty() => continue,
-            // An error means that the transport is gone.
+            // An error means that the transport was dropped.
             _ = stop.wait_for(|stop| *stop) => break,
         };
         match accepted {
             Ok((stream, from)) => listening.begin(stream, from, &mut handshakes).await,
             Err(error) => {
-                // Out of file descriptors, most likely: others must close first.
+                // Probably no file descriptors are left: other connections must close first.
                 tracing::warn!(%error, "cannot accept a connection from a node");
                 let _ = timeout(Duration::from_millis(50), std::future::pending::<()>()).await;
             }
@@ -209,13 +210,13 @@ async fn answer(stream: &mut Accepted, answer: &Result<Vec<u8>, Refusal>) -> io:
     put_frame(&mut bytes, &hello::encode_answer(answer));
     stream.write_all(&bytes).await?;
     if answer.is_err() {
-        // An orderly end, so that the refusal is read before the end is noticed.
+        // An orderly end lets the other side read the refusal before it notices the end.
         stream.shutdown().await?;
     }
     Ok(())
 }
 
-/// What can be checked without knowing the members.
+/// Checks everything that does not depend on the members.
 fn check(options: &TcpOptions, opening: &Opening, wall_us: i64) -> Result<(), Refusal> {
     if let Opening::Lane(hello) = opening {
         if hello.cluster != options.cluster {
@@ -252,7 +253,7 @@ fn check_address(asker: &Asker, opening: &Opening) -> Result<(), Refusal> {
     }
 }
 
-/// Takes the place of the lane's earlier connection, unless that belongs to another process that is alive.
+/// Replaces the lane's earlier connection, unless that belongs to another process that is alive.
 async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Incoming, hello: Hello) -> io::Result<()> {
     let of_node = Arc::clone(listening.inbound.lock().entry(hello.from).or_default());
     let mut inbound = of_node.lock().await;
@@ -265,7 +266,7 @@ async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Inco
             inbound.close(lane).await;
         }
         inbound.incarnation = hello.incarnation;
-        // No frame of the former one is handed on after this, and none of this one was before.
+        // From here on no frame of the former incarnation is passed on, and none of this one was before.
         listening.incarnations.set(hello.from, hello.incarnation);
     }
     inbound.close(hello.lane).await;

@@ -1,6 +1,7 @@
-//! The dialling end: reaches a node, says hello, and keeps the lane's pipe on the connection until it ends; then again.
+//! The dialling end: connects to a node, sends the hello, and runs the lane's pipe on the connection until it ends;
+//! then connects again.
 //!
-//! Left out: giving up. A member is dialled until it is a member no more.
+//! Left out: giving up. A node is dialled as long as it is a member.
 
 use super::dialled::Dialled;
 use super::options::{HANDSHAKE_TIMEOUT, Observer, TcpOptions, prepare};
@@ -27,29 +28,31 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(1);
 /// Why there is no connection.
 #[derive(Debug, Error)]
 pub enum DialError {
-    /// Nobody answers, or not like a node.
+    /// No answer, or an answer that is not a node's.
     #[error("{0}")]
     Unreachable(#[from] io::Error),
-    /// The node does not want to talk to us.
+    /// The node refuses the connection.
     #[error("{0}")]
     Refused(Refusal),
 }
 
-/// How long the answer to an opening may take for its word about clocks to be believed, by the bound that this node was given. The other side compares its
-/// clock, when it reads the opening, with ours as it was when we wrote it: a delay (it was stopped, or still starting, or is far away) looks like a
-/// difference. A delay of half the bound cannot explain more than half of what is wrong, so that the clocks are at least half the bound apart.
+/// How long the answer to an opening may take if a refusal because of clocks is to be believed. The other side compares
+/// its clock, when it reads the opening, with this node's clock when that wrote it: a delay (the other side was
+/// stopped, is still starting, or is far away) looks like a difference. A delay of at most half the allowed difference
+/// explains at most half of an excessive difference, so the clocks really differ by at least half the allowed
+/// difference.
 fn believable(max_clock_skew: Duration) -> Duration {
     max_clock_skew.min(TcpOptions::MAX_CLOCK_SKEW) / 2
 }
 
-/// Who dials, and how it tells the time.
+/// The dialling node's address and clock.
 #[derive(Clone, Copy)]
 pub struct Caller<'a> {
-    /// The address that connections come from; any if there is none.
+    /// The local address of connections; any if there is none.
     pub bind: Option<IpAddr>,
     /// Time.
     pub clock: &'a dyn Clock,
-    /// How far the wall clocks of two nodes may be apart.
+    /// How far the wall clocks of two nodes may differ.
     pub max_clock_skew: Duration,
     /// TLS with what this node shows and whom it trusts; `None`: connections are open.
     pub tls: Option<&'a Arc<ClientConfig>>,
@@ -94,7 +97,7 @@ async fn open(address: SocketAddr, caller: Caller<'_>, opening: Opening) -> Resu
         Err(refusal) => {
             let took = Duration::from_nanos(clock.monotonic_ns() - started_ns);
             if refusal.kind == RefusalKind::Clock && took > believable(max_clock_skew) {
-                let late = format!("its answer took {} ms, too long to compare clocks by: {refusal}", took.as_millis());
+                let late = format!("its answer took {} ms, too long to compare clocks: {refusal}", took.as_millis());
                 return Err(io::Error::new(io::ErrorKind::TimedOut, late).into());
             }
             Err(DialError::Refused(refusal))
@@ -104,7 +107,7 @@ async fn open(address: SocketAddr, caller: Caller<'_>, opening: Opening) -> Resu
 
 async fn read_answer(stream: &mut Dialled) -> io::Result<Result<Vec<u8>, Refusal>> {
     let not_a_node = || {
-        let why = "what answers is no diorite node, or expects a certificate";
+        let why = "the answer is not that of a diorite node, or the node expects a certificate";
         io::Error::new(io::ErrorKind::InvalidData, why)
     };
     let mut incoming = Incoming::new(MAX_HELLO_BYTES);
@@ -121,7 +124,7 @@ async fn read_answer(stream: &mut Dialled) -> io::Result<Result<Vec<u8>, Refusal
             let Some(preamble) = incoming.take::<PREAMBLE_BYTES>() else { continue };
             version = Some(hello::version_of(preamble).ok_or_else(not_a_node)?);
         }
-        // The form of a refusal is the same in all versions, so the version is not looked at.
+        // A refusal has the same format in all versions, so the version is not checked.
         if let Some(body) = incoming.one_frame().map_err(io::Error::other)? {
             return hello::decode_answer(&body).map_err(|_| not_a_node());
         }
@@ -136,7 +139,7 @@ pub(crate) struct Dialler {
     lane: Lane,
     pipe: Arc<Pipe>,
     random: SplitMix64,
-    /// What was reported last; only something else is reported.
+    /// The refusal that was reported last; only a different one is reported.
     refusal: Option<Refusal>,
     is_reported_unreachable: bool,
 }
@@ -153,7 +156,7 @@ impl Dialler {
         Self { options, observer, to, lane, pipe, random, refusal: None, is_reported_unreachable: false }
     }
 
-    /// Runs until the sender of addresses is gone.
+    /// Runs until the sender of addresses is dropped.
     pub(crate) async fn run(mut self, mut addresses: watch::Receiver<SocketAddr>) {
         let mut backoff = FIRST_BACKOFF;
         loop {
@@ -188,7 +191,7 @@ impl Dialler {
         }
     }
 
-    /// Between half of `backoff` and all of it, so that nodes do not dial in step.
+    /// A random duration between half of `backoff` and all of it, so that nodes do not dial in step.
     fn jittered(&mut self, backoff: Duration) -> Duration {
         let half_us = backoff.as_micros() as u64 / 2;
         Duration::from_micros(half_us + self.random.below(half_us + 1))
@@ -220,7 +223,7 @@ impl Dialler {
         }
     }
 
-    /// Sends until the connection ends or the address changes; whether the node was removed.
+    /// Sends until the connection ends or the address changes; returns whether the node was removed.
     async fn serve(&mut self, stream: Dialled, addresses: &mut watch::Receiver<SocketAddr>) -> bool {
         self.refusal = None;
         self.is_reported_unreachable = false;

@@ -1,8 +1,9 @@
-//! The connections whose handshake is going on: how many there may be, and which one makes room.
+//! The connections whose handshake is under way: how many there may be, and which of them ends if there are too many.
 //!
-//! Always true: connections from addresses of members are counted apart from all others, so that strangers cannot keep members out; who comes from the same address as too many
-//! others, or is one too many, takes the place of the oldest of them: a node says hello at once, and whoever says nothing for long is none. One
-//! that was let in as a member makes room for nobody. Left out: how long each may take (its own time limit).
+//! Always true: connections from addresses of members are counted apart from all others, so that strangers cannot keep
+//! members out. A connection over the limit, in all or from its address, takes the place of the oldest one: a node
+//! sends its hello at once, so a connection that is silent for long is not a node's. A connection that was admitted as
+//! a member's keeps its place. Left out: how long each handshake may take (its own time limit).
 
 use diorite_base::connections::{ConnectionLimits, Connections, LogLimit, Source};
 use parking_lot::Mutex;
@@ -10,12 +11,13 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use tokio::task::AbortHandle;
 
-/// Of strangers. Nodes that share an address, which the members do not know yet, open a connection for each lane.
+/// The limits for strangers. Nodes that share an address which the members do not know yet open a connection for each
+/// lane.
 const STRANGERS: ConnectionLimits = ConnectionLimits { total: 256, per_source: 64 };
-/// Of addresses of members.
+/// The limits for addresses of members.
 const MEMBERS: ConnectionLimits = ConnectionLimits { total: 4_096, per_source: 64 };
 
-/// See the top of this module.
+/// The connections whose handshake is under way.
 pub(crate) struct Handshakes {
     strangers: Connections<Option<AbortHandle>>,
     members: Connections<Option<AbortHandle>>,
@@ -34,7 +36,7 @@ impl Handshakes {
         if is_member { &mut self.members } else { &mut self.strangers }
     }
 
-    /// Whether one from there has a place without another's making room.
+    /// Whether a connection from `from` has a place without ending another one.
     pub(crate) fn has_place(&mut self, from: IpAddr, is_member: bool) -> bool {
         self.of(is_member).check(from.into()).is_ok()
     }
@@ -45,7 +47,7 @@ impl Handshakes {
     }
 }
 
-/// The place of one handshake, until it is dropped.
+/// The place of one handshake, until this is dropped.
 pub(crate) struct Place {
     handshakes: Arc<Mutex<Handshakes>>,
     is_member: bool,
@@ -53,13 +55,14 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Takes a place for a connection; the oldest of too many ends. `None` if all of those are to stay.
+    /// Takes a place for a connection, and ends the oldest one if there are too many. `None` if all of these keep their
+    /// places.
     pub(crate) fn take(all: &Arc<Mutex<Handshakes>>, from: IpAddr, is_member: bool) -> Option<Self> {
         let mut handshakes = all.lock();
         let connections = handshakes.of(is_member);
         let source = Source::from(from);
         if let Err(too_many) = connections.check(source) {
-            // Its task gives the place back later: it is not counted twice.
+            // The aborted task drops its place later, which is then not counted a second time.
             if let Some(abort) = connections.remove(too_many.oldest?).flatten() {
                 abort.abort();
             }
@@ -68,19 +71,20 @@ impl Place {
         Some(Self { handshakes: Arc::clone(all), is_member, id })
     }
 
-    /// How to end the connection's task. Said once the task is there; by then it may have ended.
+    /// Sets how the connection's task is aborted. Called once the task exists; by then it may have ended.
     pub(crate) fn ends_by(all: &Mutex<Handshakes>, is_member: bool, id: u64, abort: AbortHandle) {
         if let Some(held) = all.lock().of(is_member).get_mut(id) {
             *held = Some(abort);
         }
     }
 
-    /// What names it in [`Place::ends_by`].
+    /// The number of the place, for [`Place::ends_by`].
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// It was let in: it makes room for nobody, unless it has already. To end in the midst of what comes now would do harm.
+    /// The connection was admitted: from now on it keeps its place, unless it was aborted already. Aborting it during
+    /// the work that follows would do harm. Returns whether it keeps the place.
     pub(crate) fn stays(&self) -> bool {
         self.handshakes.lock().of(self.is_member).stays(self.id)
     }

@@ -1,4 +1,4 @@
-//! What a node decides about its transport, and who is notified of its connections.
+//! The options of a node's transport, and the receivers of its notices about connections.
 
 use crate::Lane;
 use crate::hello::{Hello, Refusal};
@@ -19,7 +19,8 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Decides about connections from other nodes.
 pub trait Gate: Send + Sync + 'static {
-    /// Whether the dialler is who it says, as far as the catalog knows. Protocol version, cluster, clock and the address meant are right already.
+    /// Whether the dialling node is the one that it claims to be, according to the catalog. Protocol version, cluster,
+    /// clock and destination have been checked before.
     fn admit(&self, hello: &Hello) -> Result<(), Refusal>;
 
     /// Answers a question of `asker`, who need not be a member.
@@ -45,38 +46,39 @@ impl Asker {
 /// What a node shows and whom it trusts, replaced while it runs.
 pub type Credentials = Arc<ArcSwap<NodeCredentials>>;
 
-/// Is notified of the state of the connections to other nodes. Must not wait.
+/// Receives the state of the connections to other nodes. Must not wait.
 pub trait Observer: Send + Sync + 'static {
-    /// A lane can be sent on.
+    /// Frames can be sent on a lane.
     fn connected(&self, to: NodeId, lane: Lane);
-    /// A lane can no longer be sent on; what was sent last may not have arrived.
+    /// Frames can no longer be sent on a lane; the last ones may not have arrived.
     fn disconnected(&self, to: NodeId, lane: Lane);
-    /// Another node refuses us, for a reason that it has not given before on this lane. It is asked again all the same.
+    /// Another node refuses this one, for a reason that it has not given before on this lane. It is dialled again
+    /// nevertheless.
     fn refused(&self, by: NodeId, lane: Lane, refusal: &Refusal);
-    /// The node cannot be reached: told once, until it has been.
+    /// The node cannot be reached. Called once, until the node has been reached again.
     fn unreachable(&self, node: NodeId, lane: Lane, error: &io::Error);
 }
 
-/// What a node decides about its transport.
+/// The options of a node's transport.
 #[derive(Clone)]
 pub struct TcpOptions {
     /// The node's cluster.
     pub cluster: Uuid,
     /// This node.
     pub node: NodeId,
-    /// This node, as clients see it.
+    /// The host id of this node.
     pub host: Uuid,
     /// Differs with each start of the process.
     pub incarnation: u64,
-    /// The address that connections to other nodes come from; any if there is none.
+    /// The local address of connections to other nodes; any if there is none.
     pub bind: Option<IpAddr>,
-    /// Where other nodes dial this one.
+    /// The address at which other nodes dial this one.
     pub advertise: SocketAddr,
-    /// How far the wall clocks of two nodes may be apart.
+    /// How far the wall clocks of two nodes may differ.
     pub max_clock_skew: Duration,
     /// Bytes that may wait to be sent to a node, for each lane (by [`Lane::index`]).
     pub buffer_bytes: [usize; Lane::COUNT],
-    /// How long whoever connects may take to say who it is.
+    /// How long an accepted connection may take to send its hello.
     pub opening_timeout: Duration,
     /// TLS with all other nodes; `None`: connections are open.
     pub tls: Option<Credentials>,
@@ -87,10 +89,10 @@ pub struct TcpOptions {
 }
 
 impl TcpOptions {
-    /// Wall clocks of two nodes may be so far apart, unless told otherwise.
+    /// The default of `max_clock_skew`.
     pub const MAX_CLOCK_SKEW: Duration = Duration::from_millis(500);
 
-    /// A hello takes one way on the network.
+    /// The default of `opening_timeout`: a hello needs one way across the network.
     pub const OPENING_TIMEOUT: Duration = Duration::from_secs(3);
 
     /// Raft 64 MiB, the others 16 MiB.
@@ -103,31 +105,31 @@ impl fmt::Debug for TcpOptions {
     }
 }
 
-/// What one lane from or to one node has carried since the process started.
+/// Statistics of one lane of one node since the process started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneStatistics {
-    /// Whether it can be sent on now.
+    /// Whether frames can be sent on it now.
     pub connected: bool,
     /// Frames sent or queued.
     pub frames_sent: u64,
-    /// Their bytes, with headers.
+    /// The bytes of these frames, with headers.
     pub bytes_sent: u64,
-    /// Frames refused to the sender: the lane was down or its buffer full.
+    /// Frames that were not sent: the lane was down or its buffer full.
     pub frames_dropped: u64,
-    /// Times the lane was connected, but for the first.
+    /// How often the lane was connected again.
     pub reconnects: u64,
     /// Bytes waiting to be sent now.
     pub bytes_waiting: u64,
     /// Frames received.
     pub frames_received: u64,
-    /// Their bytes, with headers.
+    /// The bytes of these frames, with headers.
     pub bytes_received: u64,
 }
 
-/// What both ends want of a socket: no delays, and to notice a peer that is gone.
+/// Sets the options that both ends need: no delays, and prompt notice of a peer that is gone.
 pub(crate) fn prepare(socket: &tokio::net::TcpStream) -> io::Result<()> {
-    // Unacknowledged for so long, the connection is given up: after a partition, a new one carries on sooner than the old one's
-    // retransmissions, whose gaps have grown with the partition.
+    // A connection ends if bytes are unacknowledged for this long: after a partition, a new connection continues sooner
+    // than the old one's retransmissions, whose intervals have grown with the partition.
     const GIVE_UP: Duration = Duration::from_secs(3);
     let keepalive = socket2::TcpKeepalive::new()
         .with_time(Duration::from_secs(5))

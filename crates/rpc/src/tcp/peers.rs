@@ -1,6 +1,6 @@
-//! The nodes that are dialled, and what has arrived from each.
+//! The nodes that are dialled, and counters of the frames received from each.
 //!
-//! Always true: a node is dialled at the address that was named last, by the catalog or by the node itself.
+//! Always true: a node is dialled at the newest address that the catalog or the node itself has named.
 
 use super::dial::Dialler;
 use super::options::{Observer, TcpOptions};
@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicU64;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-/// Counters of what arrived on one lane of one node.
+/// Counters of frames received on one lane of one node.
 #[derive(Debug, Default)]
 pub(crate) struct Received {
     pub(crate) frames: AtomicU64,
@@ -26,12 +26,13 @@ pub(crate) struct Received {
 
 pub(crate) type ReceivedMap = Mutex<AHashMap<(NodeId, Lane), Arc<Received>>>;
 
-/// The incarnation of each node whose connections were accepted last. What arrives from a node is of that incarnation, or of an earlier one.
+/// The incarnation of each node whose connections were accepted last. Frames from a node are of that incarnation, or of
+/// an earlier one.
 #[derive(Debug, Default)]
 pub struct Incarnations(Mutex<AHashMap<NodeId, u64>>);
 
 impl Incarnations {
-    /// That of a node; `None` if none of its connections was accepted yet.
+    /// The incarnation of a node; `None` if none of its connections was accepted yet.
     pub fn of(&self, node: NodeId) -> Option<u64> {
         self.0.lock().get(&node).copied()
     }
@@ -41,9 +42,9 @@ impl Incarnations {
     }
 }
 
-/// Another node, as dialled.
+/// Another node that this one dials.
 pub(crate) struct Peer {
-    /// The last address that it was given by [`Peers::set`].
+    /// The address that the last call of [`Peers::set`] gave.
     given: Mutex<SocketAddr>,
     address: watch::Sender<SocketAddr>,
     pub(crate) pipes: [Arc<Pipe>; Lane::COUNT],
@@ -57,17 +58,17 @@ pub(crate) struct Peers {
     observer: Arc<dyn Observer>,
     pub(crate) runtime: Handle,
     pub(crate) map: ArcSwap<PeerMap>,
-    /// Held while the map changes, so that two changes do not lose each other.
+    /// Held while the map changes, so that no concurrent change is lost.
     changing: Mutex<()>,
 }
 
 impl Peers {
-    /// Dials nobody yet.
+    /// An empty set of nodes.
     pub(crate) fn new(options: Arc<TcpOptions>, observer: Arc<dyn Observer>, runtime: Handle) -> Self {
         Self { options, observer, runtime, map: ArcSwap::default(), changing: Mutex::new(()) }
     }
 
-    /// Dials exactly these from now on, except this node itself.
+    /// Dials exactly these nodes from now on, except this node itself.
     pub(crate) fn set(&self, wanted: &AHashMap<NodeId, SocketAddr>) {
         let _changing = self.changing.lock();
         let current = self.map.load_full();
@@ -75,7 +76,7 @@ impl Peers {
         for (node, address) in wanted.iter().filter(|(node, _)| **node != self.options.node) {
             let peer = match current.get(node) {
                 Some(peer) => {
-                    // Only a change counts: the node itself may have named a newer address meanwhile.
+                    // Only a changed address is dialled: the node itself may have named a newer one meanwhile.
                     if std::mem::replace(&mut *peer.given.lock(), *address) != *address {
                         peer.move_to(*address);
                     }
@@ -85,17 +86,17 @@ impl Peers {
             };
             next.insert(*node, peer);
         }
-        // Those that are left out end when the last reference to their address goes.
+        // The dialling of other nodes ends when the last reference to their address is dropped.
         self.map.store(Arc::new(next));
     }
 
-    /// Whether a member is said to be at this address.
+    /// Whether a member has this address, as far as is known.
     pub(crate) fn is_member(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.map.load().values().any(|peer| peer.address.borrow().ip().to_canonical() == address)
     }
 
-    /// The node has dialled us: it is there, and where it says.
+    /// The node has dialled this one: it is up, at the address that it names.
     pub(crate) fn dialled_by(&self, hello: &Hello) {
         self.suggest(hello.from, hello.address);
         if let Some(peer) = self.map.load().get(&hello.from) {
@@ -103,7 +104,7 @@ impl Peers {
         }
     }
 
-    /// The node is said to be there.
+    /// A newer address of the node is known.
     pub(crate) fn suggest(&self, node: NodeId, address: SocketAddr) {
         let _changing = self.changing.lock();
         let current = self.map.load_full();

@@ -1,7 +1,8 @@
-//! The sending end of one lane to one node: the socket, if there is one, and what waits for it.
+//! The sending end of one lane to one node: the socket, if there is one, and the bytes that wait for it.
 //!
-//! Always true: what waits is sent before anything newer, and nothing that was queued for one connection is sent on the next. Frames are refused only if not a
-//! byte of them was handed to the kernel: of those that were, in part, the first may arrive whole, so they count as sent and lost.
+//! Always true: waiting bytes are sent before newer ones, and bytes that were queued for one connection are never sent
+//! on the next. Frames are refused only if no byte of them was passed to the kernel. Of frames that were passed in
+//! part, the first may arrive complete, so they count as sent and lost.
 
 use super::dialled::{Dialled, TryWrite};
 use super::options::LaneStatistics;
@@ -15,11 +16,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
-/// At most so much is written with one system call while the lock is held.
+/// The most bytes of one system call while the lock is held.
 const WRITE_BYTES: usize = 256 << 10;
 
 thread_local! {
-    /// Frames on their way to the socket.
+    /// A reused buffer for frames that are being sent.
     static OUTGOING: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -48,9 +49,9 @@ pub(crate) struct Pipe<S = Dialled> {
     connected: AtomicBool,
     limit_bytes: usize,
     counters: Counters,
-    /// Something waits, or the socket failed.
+    /// Notified when bytes wait, or the socket has failed.
     attention: Notify,
-    /// The other node is there: dial at once.
+    /// Notified when the other node is known to be up: dial at once.
     pub(crate) dial_now: Notify,
 }
 
@@ -75,7 +76,7 @@ impl<S: TryWrite> Pipe<S> {
     pub(crate) fn send(&self, frames: &[&[u8]]) -> Result<(), SendError> {
         let sent = if self.is_connected() {
             OUTGOING.with_borrow_mut(|outgoing| {
-                // Checksums are made before the lock is taken.
+                // Checksums are computed before the lock is taken.
                 frames.iter().for_each(|frame| put_frame(outgoing, frame));
                 let sent = self.send_bytes(outgoing);
                 outgoing.clear();
@@ -103,7 +104,8 @@ impl<S: TryWrite> Pipe<S> {
         let State { socket, waiting } = &mut *state;
         let Some(connected) = socket else { return Err(SendError::Down) };
         if !waiting.is_empty() {
-            // The connection's task is at it already. A frame larger than the buffer passes when nothing else waits.
+            // The connection's task is writing the waiting bytes. A frame larger than the buffer is accepted when
+            // nothing waits.
             if waiting.len() + bytes.len() > self.limit_bytes {
                 return Err(SendError::Full);
             }
@@ -143,12 +145,12 @@ impl<S: TryWrite> Pipe<S> {
         self.connected.store(true, Ordering::Release);
     }
 
-    /// Sends nothing any more and forgets what waits.
+    /// Sends nothing from now on, and drops the waiting bytes.
     pub(crate) fn detach(&self) {
         self.fail(&mut self.state.lock());
     }
 
-    /// Writes once; whether nothing waits any more, here or in the socket's TLS.
+    /// Writes once; returns whether no bytes wait any more, here or in the socket's TLS.
     fn write_waiting(&self) -> io::Result<bool> {
         let mut state = self.state.lock();
         let State { socket, waiting } = &mut *state;
@@ -166,7 +168,7 @@ impl<S: TryWrite> Pipe<S> {
         Ok(waiting.is_empty() && !socket.has_unsent())
     }
 
-    /// What it has carried.
+    /// The statistics of the lane, for frames sent.
     pub(crate) fn statistics(&self) -> LaneStatistics {
         LaneStatistics {
             connected: self.is_connected(),
@@ -181,7 +183,7 @@ impl<S: TryWrite> Pipe<S> {
 }
 
 impl Pipe {
-    /// Writes what waits, whenever something does; returns when the socket fails.
+    /// Writes waiting bytes whenever there are any; returns when the socket fails.
     pub(crate) async fn drain(&self, socket: &Dialled) -> io::Error {
         loop {
             match self.write_waiting() {
@@ -203,7 +205,7 @@ mod tests {
     use crate::frame::{Incoming, MAX_FRAME_BYTES};
     use parking_lot::Mutex;
 
-    /// A socket that takes so many bytes with each write, and then fails.
+    /// A socket that accepts this many bytes with each write, and then fails.
     #[derive(Default)]
     struct Failing {
         takes: Mutex<Vec<usize>>,
@@ -218,7 +220,8 @@ mod tests {
         }
     }
 
-    /// What a pipe says of two frames, if the socket takes so many bytes and then fails; and the frames that arrive.
+    /// The outcome of sending two frames if the socket accepts these numbers of bytes and then fails, and the number of
+    /// frames that arrive.
     fn sent(takes: &[usize]) -> (Result<(), SendError>, usize) {
         let pipe: Pipe<Failing> = Pipe::new(1 << 20);
         let socket =
@@ -239,7 +242,7 @@ mod tests {
     fn what_the_kernel_has_a_part_of_counts_as_sent() {
         assert_eq!(sent(&[]), (Err(SendError::Down), 0), "it can be sent again");
         for bytes in 1..34 {
-            // A frame has 17 bytes with its header: from there on the request arrives, and is carried out.
+            // A frame has 17 bytes with its header: from there on the request arrives and is carried out.
             assert_eq!(sent(&[bytes]), (Ok(()), usize::from(bytes >= 17)), "{bytes} bytes");
         }
         assert_eq!(sent(&[10, 7, 3]), (Ok(()), 1));

@@ -22,7 +22,7 @@ const CLUSTER: Uuid = Uuid::from_u128(0xC1);
 const CONNECTED: &str = "connected";
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// The machine's clock, set wrong.
+/// The machine's clock with a wrong wall time.
 struct Skewed(SystemClock, AtomicI64);
 
 impl Clock for Skewed {
@@ -39,13 +39,13 @@ impl Clock for Skewed {
 #[derive(Default)]
 struct Ear {
     frames: Mutex<Vec<(NodeId, Lane, Vec<u8>)>>,
-    /// Keep only the lengths.
+    /// Whether only the lengths are kept.
     lengths: Mutex<Vec<usize>>,
     events: Mutex<Vec<String>>,
     refusals: Mutex<Vec<Refusal>>,
-    /// Hosts that are not let in.
+    /// The host that is refused.
     unwanted: Mutex<Option<Uuid>>,
-    /// Held by a test to keep the receiver busy.
+    /// A test holds this to keep the receiver busy.
     busy: Mutex<()>,
 }
 
@@ -168,14 +168,15 @@ async fn two() -> (Node, Node) {
     (a, b)
 }
 
-/// Dials a fresh listener with `dialler`'s options; returns what it is told.
+/// Dials a new listener with `dialler`'s options; returns the refusal.
 async fn refusal_of(dialler: TcpOptions, prepare: impl FnOnce(&Node)) -> Refusal {
     let listener = Node::start(options(2)).await;
     prepare(&listener);
     let dialler = Node::start(dialler).await;
     dialler.dial(&[(2, listener.address)]);
     until(|| dialler.ear.refusals.lock().len() >= Lane::COUNT).await;
-    // Once for each lane and not once more, however often it dials; but for a word about clocks that took long to come, as it may on a busy machine.
+    // Each lane reports the refusal once, however often it dials. Only a refusal because of clocks may be reported
+    // again, if its answer took long on a busy machine.
     let _ = timeout(Duration::from_millis(300), std::future::pending::<()>()).await;
     let refusals = dialler.ear.refusals.lock();
     let may_be_repeated = refusals[0].kind == RefusalKind::Clock;
@@ -204,7 +205,7 @@ async fn frames_arrive_in_order_on_each_lane() {
     assert!(statistics.iter().all(|(_, _, lane)| lane.connected && lane.frames_sent == 10_000 && lane.reconnects == 0));
     let received = b.transport.statistics();
     assert!(received.iter().all(|(from, _, lane)| *from == NodeId(1) && lane.bytes_received == 10_000 * 16));
-    // Who has dialled is dialled.
+    // A node that has dialled is dialled in return.
     b.connected(1).await;
 }
 
@@ -235,7 +236,7 @@ async fn a_peer_that_comes_back_is_dialled_again_and_frames_are_lost_but_never_r
     let mut n = 0u64;
     let mut send = |count: u64| {
         for _ in 0..count {
-            // While the peer is gone nothing can be sent: those numbers are lost.
+            // While the peer is gone nothing can be sent, so these numbers are lost.
             let _ = a.transport.send(NodeId(2), Lane::Raft, &n.to_le_bytes());
             n += 1;
         }
@@ -245,7 +246,7 @@ async fn a_peer_that_comes_back_is_dialled_again_and_frames_are_lost_but_never_r
     until(|| b.numbers().len() == 1_000).await;
     let address = b.address;
     b.transport.stop();
-    // Were it dialled again only after it is back, it would never have been out of reach.
+    // The peer must have been dialled while it was gone: only then it was unreachable.
     until(|| a.ear.events.lock().iter().any(|event| event == "unreachable n2 raft")).await;
     let before = send(1_000);
     let b = Node::start_on(address, TcpOptions { incarnation: 22, ..options(2) }).await;
@@ -299,7 +300,7 @@ async fn a_slow_reader_fills_a_bounded_buffer_and_does_not_hold_the_sender() {
     let busy = b.ear.busy.lock();
     let frame = vec![7; 100_000];
     let mut sent = 0;
-    // The sockets' own buffers take some megabytes as well. The bound of the loop is what fails, not time.
+    // The sockets' own buffers take some megabytes as well. The test fails by the bound of the loop, not by time.
     let full = loop {
         match a.transport.send(NodeId(2), Lane::Requests, &frame) {
             Ok(()) => sent += 1,
@@ -309,7 +310,7 @@ async fn a_slow_reader_fills_a_bounded_buffer_and_does_not_hold_the_sender() {
     };
     assert_eq!(full, SendError::Full);
     assert!(a.transport.statistics()[2].2.bytes_waiting <= 1 << 20);
-    // Other lanes are not held up. (The receiver is; so only the sending end is looked at.)
+    // Other lanes are not delayed. (The receiver is, so only the sending end is checked.)
     a.transport.send(NodeId(2), Lane::Control, b"heartbeat").unwrap();
     assert_eq!(a.transport.statistics()[0].2.bytes_waiting, 0);
     drop(busy);
@@ -364,11 +365,11 @@ async fn a_second_process_with_the_same_id_is_refused_while_the_first_one_lives(
         assert_eq!(copy.ear.refusals.lock()[0].kind, RefusalKind::Duplicate);
         assert!(a.transport.is_connected(NodeId(2), Lane::Control));
         alive.store(false, Ordering::Relaxed);
-        // The first one hangs now: the second is its successor.
+        // The first process hangs now: the second one takes its place.
         copy.connected(2).await;
     };
     futures::join!(heartbeats, second);
-    // Its own id is nobody else's either.
+    // No other node may have the node's own id.
     let own = Node::start(options(2)).await;
     own.dial(&[(2, b.address)]);
     assert!(own.transport.statistics().is_empty(), "a node does not dial itself");
@@ -378,7 +379,7 @@ async fn raw(node: &Node, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(node.address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    // The end may come as a reset when the listener has not read everything.
+    // The end may come as a reset if the listener has not read everything.
     let _ = timeout(LIMIT, stream.read_to_end(&mut answer)).await.expect("the connection is closed");
     answer
 }
@@ -449,7 +450,7 @@ async fn a_question_is_answered_without_being_a_member() {
     assert!(matches!(gone, DialError::Unreachable(_)));
 }
 
-/// A clock that goes on by `step` whenever it is looked at, and is wrong.
+/// A clock with a wrong wall time that advances by `step` whenever it is read.
 struct Stepping {
     now_ns: AtomicU64,
     step: Duration,
@@ -508,7 +509,7 @@ async fn connections_come_from_the_address_that_was_chosen() {
     assert_eq!(from.ip().to_string(), "127.0.0.77");
 }
 
-/// Connections that say nothing, as many as are asked for: those that are closed at once count as well.
+/// This many silent connections; those that are closed at once count as well.
 async fn silent(address: SocketAddr, count: usize) -> Vec<TcpStream> {
     let mut streams = Vec::with_capacity(count);
     for _ in 0..count {
@@ -519,7 +520,7 @@ async fn silent(address: SocketAddr, count: usize) -> Vec<TcpStream> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn silent_sockets_do_not_keep_nodes_from_connecting() {
-    // None of them ends by itself.
+    // No timeout ends any of them.
     let patient = |node| TcpOptions { opening_timeout: Duration::from_secs(3_600), ..options(node) };
     let b = Node::start(patient(2)).await;
     let mut held = silent(b.address, 300).await;
@@ -527,7 +528,7 @@ async fn silent_sockets_do_not_keep_nodes_from_connecting() {
     a.dial(&[(2, b.address)]);
     a.connected(2).await;
     b.connected(1).await;
-    // A node that is cut off finds its way back as well, through others that came after it, from its own address.
+    // A node that was cut off connects again, despite newer connections from its own address.
     a.dial(&[]);
     held.extend(silent(b.address, 300).await);
     a.dial(&[(2, b.address)]);
@@ -550,7 +551,7 @@ async fn an_opening_that_would_be_large_is_refused_before_it_is_there() {
     assert_eq!(raw(&b, &bytes).await, b"");
 }
 
-/// A handshake that has ended, in whichever way, leaves its place.
+/// A handshake that has ended gives its place back, however it ended.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn places_come_back() {
     let (a, b) = two().await;

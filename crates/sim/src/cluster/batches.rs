@@ -77,7 +77,7 @@ impl Cluster {
         let Some(batch) = self.batches.under_way.remove(&request) else { return };
         let answer = match batch.failure {
             None => Answer::Written(Vec::new()),
-            Some(_) if batch.may_be_done => Answer::Failed(KvError::Timeout(Waited::default())),
+            Some(_) if batch.may_be_done => Answer::Failed(KvError::Timeout(Waited::ended())),
             Some(error) => Answer::Failed(error),
         };
         self.send_answer(leaves_ns, batch.asked, answer);

@@ -1,4 +1,4 @@
-//! The Raft log of one disk in memory, with what a crash leaves of it.
+//! The Raft log of one disk in memory, and the part of it that a crash leaves.
 
 use crate::engine::{Log, LogRecords};
 use crate::error::StorageError;
@@ -10,7 +10,7 @@ use protobuf::Message;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// About how many bytes a record takes beside its entry or state.
+/// The approximate size of a record beside its entry or state.
 const RECORD_BYTES: usize = 16;
 
 #[derive(Clone)]
@@ -18,7 +18,7 @@ enum Record {
     Append(GroupId, Vec<RecordedEntry>),
     HardState(GroupId, HardState),
     ConfState(GroupId, ConfState),
-    /// Drops entries up to the first index; the log goes on after the second, which has that term.
+    /// Drops entries up to the first index, and continues after the second, which has that term.
     Restart(GroupId, u64, u64, u64),
     Remove(GroupId),
     /// Drops everything except term and vote and the last position that may have been acknowledged.
@@ -38,7 +38,7 @@ impl Record {
     }
 }
 
-/// Records of any number of groups, to be written as one.
+/// Records of any number of groups, to be written atomically.
 #[derive(Clone, Default)]
 pub struct MemoryRecords {
     records: Vec<Record>,
@@ -97,7 +97,7 @@ struct GroupRecords {
     hard_state: HardState,
     conf_state: ConfState,
     truncated: LogPosition,
-    /// Contiguous.
+    /// The entries, without gaps.
     entries: VecDeque<RecordedEntry>,
     floor: LogPosition,
 }
@@ -162,17 +162,17 @@ impl Groups {
 
 #[derive(Default)]
 struct Contents {
-    /// As written.
+    /// The written state.
     live: Groups,
-    /// As synced.
+    /// The durable state.
     durable: Groups,
-    /// Written since, in order.
+    /// Batches written since the last sync, in order.
     unsynced: Vec<MemoryRecords>,
-    /// How many of all that was ever written are durable.
+    /// The number of batches that are durable, of all batches ever written.
     synced: u64,
     /// The write under way: a crash may leave it, and it cannot be read yet.
     under_way: Option<MemoryRecords>,
-    /// How many writes still succeed before the disk fails, if it is to fail.
+    /// How many more writes succeed before the disk fails, if it is to fail.
     failing_after: Option<u64>,
 }
 
@@ -188,13 +188,13 @@ impl MemoryLog {
         self.sync_to(self.position());
     }
 
-    /// A position that stands for everything written by now.
+    /// The position that includes everything written by now.
     pub fn position(&self) -> u64 {
         let contents = self.contents.lock();
         contents.synced + contents.unsynced.len() as u64
     }
 
-    /// Makes everything durable that was written when the log was at this position.
+    /// Makes everything durable that was written up to this position.
     pub fn sync_to(&self, position: u64) {
         let contents = &mut *self.contents.lock();
         let count = position.saturating_sub(contents.synced).min(contents.unsynced.len() as u64);
@@ -204,14 +204,14 @@ impl MemoryLog {
         contents.synced += count;
     }
 
-    /// How many batches a crash now may lose.
+    /// The number of batches that a crash now may lose.
     pub fn unsynced_batches(&self) -> usize {
         let contents = self.contents.lock();
         contents.unsynced.len() + usize::from(contents.under_way.is_some())
     }
 
     /// Begins a write and empties `records`: from now on a crash may leave them. They can be read after
-    /// [`Self::end_write`]. One write at a time.
+    /// [`Self::end_write`]. There may be one write at a time.
     pub fn begin_write(&self, records: &mut MemoryRecords) -> Result<usize, StorageError> {
         let contents = &mut *self.contents.lock();
         assert!(contents.under_way.is_none(), "one write at a time");
@@ -247,7 +247,7 @@ impl MemoryLog {
         }
     }
 
-    /// Records durably that the end of the log of every group with members, except the catalog's, may be lost: see
+    /// Records durably, for every group with members except the catalog's, that the end of its log may be lost: see
     /// [`crate::RaftLog::forget_floors`].
     pub fn forget_floors(&self) {
         let contents = &mut *self.contents.lock();
@@ -258,14 +258,14 @@ impl MemoryLog {
         }
     }
 
-    /// Lets `writes` more writes succeed, if it is not to go on for ever (`None`). The one after them is cut by the loss of power: it fails,
-    /// and what it wrote is there as if it had not been synced. All later ones fail without having written anything.
+    /// Lets `writes` more writes succeed; `None` lets all succeed. The next one is cut by a loss of power: it fails,
+    /// and its records remain as if they had not been synced. All later writes fail without having written anything.
     pub fn fail_after(&self, writes: Option<u64>) {
         self.contents.lock().failing_after = writes;
     }
 
-    /// The log as it is found after a crash that spared the first `surviving` of the batches not synced. Readers of this one see it as
-    /// before.
+    /// The log after a crash that spared the first `surviving` of the unsynced batches. Readers of this log are not
+    /// affected.
     pub fn crash(&self, surviving: usize) -> Self {
         let contents = self.contents.lock();
         let mut durable = contents.durable.clone();
@@ -301,7 +301,7 @@ impl Log for MemoryLog {
     }
 }
 
-/// Reads one group's entries back.
+/// Reads one group's entries.
 pub struct MemoryReader {
     contents: Arc<Mutex<Contents>>,
     group: GroupId,

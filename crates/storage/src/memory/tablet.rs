@@ -1,4 +1,4 @@
-//! A tablet replica's data in memory, and the copy of it that a crash leaves.
+//! A tablet replica's data in memory, and the state that a crash leaves.
 
 use crate::applied::AppliedState;
 use crate::engine::ScanRange;
@@ -18,7 +18,7 @@ enum Change {
     DeleteRange(Vec<u8>, Vec<u8>),
 }
 
-/// Changes to be written as one.
+/// Changes to be written atomically.
 #[derive(Default)]
 pub struct MemoryBatch {
     changes: Vec<Change>,
@@ -62,14 +62,14 @@ struct Copies {
     unflushed: Vec<Change>,
 }
 
-/// A tablet replica's data. Merge operands are folded as they are written.
+/// A tablet replica's data. Merge operands are merged when they are written.
 pub struct MemoryTablet {
     copies: Mutex<Copies>,
     semantics: Option<Arc<dyn ValueSemantics>>,
 }
 
 impl MemoryTablet {
-    /// An empty tablet. Without `semantics` its values are plain: they are replaced, and a merge is refused.
+    /// An empty tablet. Without `semantics` its values are plain: they are only replaced, and a merge is refused.
     pub fn new(semantics: Option<Arc<dyn ValueSemantics>>) -> Self {
         Self { copies: Mutex::default(), semantics }
     }
@@ -82,7 +82,7 @@ impl MemoryTablet {
     }
 
     /// Compacts the flushed values of the chosen keys, as RocksDB compacts files: at the horizon of the flushed state.
-    /// Later changes stay as they are, above that.
+    /// Later changes are not affected.
     ///
     /// # Errors
     /// If a value is malformed.
@@ -110,8 +110,7 @@ impl MemoryTablet {
         self.copies.lock().flushed.state
     }
 
-    /// The tablet as it is found after a crash. Readers of this one still see it as before, like a process that has not
-    /// ended yet.
+    /// The tablet after a crash. Readers of this one are not affected, as in a process that has not ended yet.
     pub fn crash(&self) -> Self {
         let flushed = self.copies.lock().flushed.clone();
         let copies = Copies { live: flushed.clone(), flushed, unflushed: Vec::new() };
@@ -155,7 +154,7 @@ impl MemoryTablet {
     }
 }
 
-/// `start..end`; must not be given a start after its end.
+/// The bounds `start..end`. The start must not be after the end.
 fn bounds<'a>(start: &'a [u8], end: &'a [u8]) -> (Bound<&'a [u8]>, Bound<&'a [u8]>) {
     (Bound::Included(start), Bound::Excluded(end))
 }
@@ -170,7 +169,7 @@ impl TabletData for MemoryTablet {
 
     fn apply(&self, batch: &mut MemoryBatch, state: &AppliedState) -> Result<(), StorageError> {
         let mut copies = self.copies.lock();
-        // A batch with a merge may turn out malformed halfway; then none of it may become visible.
+        // A batch with a merge may turn out to be malformed halfway; then no part of it may become visible.
         let fallible = batch.changes.iter().any(|change| matches!(change, Change::Merge(..)));
         if fallible {
             let mut values = copies.live.values.clone();
@@ -197,7 +196,7 @@ impl TabletData for MemoryTablet {
         if range.start >= range.end {
             return Ok(true);
         }
-        // Copied (the values by reference), so that `visit` may read the tablet.
+        // Copied, the values by reference, so that `visit` may read the tablet.
         let mut found: Vec<(Vec<u8>, Arc<[u8]>)> = {
             let copies = self.copies.lock();
             let within = copies.live.values.range::<[u8], _>(bounds(range.start, range.end));

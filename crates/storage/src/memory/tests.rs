@@ -1,4 +1,4 @@
-//! What crashes leave, and that the memory engine and the real one do the same with the same operations.
+//! The state after crashes; and that the memory engine and the real one give the same results for the same operations.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
@@ -235,7 +235,7 @@ fn the_log_does_what_raft_engine_does() {
     let home = tempfile::tempdir().unwrap();
     let real = RaftLog::open(home.path(), 64 << 20, &[]).unwrap();
     let memory = MemoryLog::default();
-    // Each case has a group of its own in the same two logs.
+    // Each case has a group of its own in the two logs.
     let groups = AtomicU64::new(1);
     proptest!(ProptestConfig::with_cases(150), |(operations in prop::collection::vec(log_operation(), 1..40))| {
         let group = GroupId(groups.fetch_add(1, Ordering::Relaxed));
@@ -327,7 +327,7 @@ fn tablets_agree(values: Values) {
     memory_batch.put(MEMBERS_KEY, b"seen by those who ask for it, not by scans");
     TabletData::apply(&*real, &mut batch, &state(1)).unwrap();
     memory.apply(&mut memory_batch, &state(1)).unwrap();
-    // Each case has keys of its own in the same two tablets.
+    // Each case has keys of its own in the two tablets.
     let cases = AtomicU64::new(1);
     let operations = prop::collection::vec(tablet_operation(values == Values::Rows), 1..60);
     proptest!(ProptestConfig::with_cases(100), |(operations in operations)| {

@@ -54,7 +54,7 @@ impl Tablet {
             self.flush(true)?;
             self.flushed_state()?;
             if self.files_bytes() < SMALL_BYTES {
-                // Once into the last level, and once within it: partial rows are whole only then.
+                // Compacted into the last level first, and then within it: only then are partial rows complete.
                 self.compact();
                 self.compact();
             } else {
@@ -67,7 +67,7 @@ impl Tablet {
     /// Sizes, for metrics. Sizes that only a flush or a compaction changes are read only after one.
     pub fn statistics(&self) -> TabletStatistics {
         let property = |name| self.db.property_int_value(name).ok().flatten().unwrap_or(0);
-        // Read before the sizes: at worst they are read once more than needed.
+        // Read before the sizes: in the worst case they are read once more than necessary.
         let work = self.events.background_work();
         let mut seen = self.seen.lock();
         let files = match *seen {
@@ -97,7 +97,7 @@ impl Tablet {
         }
     }
 
-    /// Its SSTables. Reads their sizes only if a flush or a compaction has changed them since.
+    /// The number and size of its SSTables. They are read only if a flush or a compaction has changed them since.
     pub fn files(&self) -> TabletFiles {
         // Read before the files, see `statistics`.
         let version = self.events.background_work();
@@ -114,8 +114,8 @@ impl Tablet {
         kept.files
     }
 
-    /// Finds out what its SSTables hold. That reads each of them, so it is too expensive for every report; does nothing
-    /// if the contents are known already. Returns whether the files were read.
+    /// Reads the contents of its SSTables by kind. This reads each file, so it is too expensive for every report; it
+    /// does nothing if the contents are known already. Returns whether the files were read.
     pub fn measure_contents(&self) -> bool {
         if self.files().contents.is_some() {
             return false;
@@ -130,7 +130,7 @@ impl Tablet {
         true
     }
 
-    /// About how many bytes a copy of the tablet would have: its live files, and the memtable.
+    /// The approximate size of a copy of the tablet, bytes: its live files, and the memtable.
     pub fn size_bytes(&self) -> u64 {
         self.files_bytes() + self.memtable_bytes()
     }
@@ -140,7 +140,7 @@ impl Tablet {
         self.db.property_int_value(properties::LIVE_SST_FILES_SIZE).ok().flatten().unwrap_or(0)
     }
 
-    /// Memory that readers of its files take beside the block cache, estimated.
+    /// Memory that the readers of its files use beside the block cache, estimated.
     pub fn reader_bytes(&self) -> u64 {
         self.db.property_int_value(properties::ESTIMATE_TABLE_READERS_MEM).ok().flatten().unwrap_or(0)
     }

@@ -18,7 +18,7 @@ pub struct TabletStatistics {
 }
 
 impl TabletStatistics {
-    /// Adds those of another tablet.
+    /// Adds the sizes of another tablet.
     pub fn add(&mut self, other: &Self) {
         self.sst_bytes += other.sst_bytes;
         self.sst_files += other.sst_files;

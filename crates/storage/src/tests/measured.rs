@@ -1,4 +1,4 @@
-//! The size of a value is found without reading it.
+//! The size of a value is measured without reading the value.
 
 use super::*;
 use crate::engine::TabletData;

@@ -57,7 +57,7 @@ fn the_evaluator_stores_publishes_tells_and_replies() {
     assert_eq!(Catalog::load(tablet.0.iter()).unwrap(), *evaluator.current());
     assert_eq!(*notified.lock().unwrap(), [1, 2, 3, 4]);
 
-    // After a crash another evaluator starts from the stored keys.
+    // After a crash, a new evaluator starts from the stored keys.
     let again = CatalogEvaluator::new(Catalog::default(), |_: &Arc<Catalog>| {});
     assert_eq!(again.reload(tablet.0.iter()).unwrap(), evaluator.current());
 

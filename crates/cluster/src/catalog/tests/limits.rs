@@ -1,4 +1,5 @@
-//! Definitions and settings at and over their limits: what is applied can be loaded again, and leaves a cluster that works.
+//! Definitions and settings at and beyond their limits: an applied definition can be loaded again, and an applied
+//! setting leaves a cluster that works.
 
 use super::*;
 use diorite_base::limits;
@@ -22,13 +23,13 @@ fn with_types(types: impl IntoIterator<Item = UserType>) -> Catalog {
     catalog
 }
 
-/// What is stored of a catalog, as a node that starts reads it.
+/// The stored catalog, as a starting node loads it.
 fn reloaded(catalog: &Catalog) -> Result<Catalog, LoadError> {
     let stored = catalog.puts_since(&Catalog::default());
     Catalog::load(stored.into_iter().map(|(key, value)| (key, value.unwrap())))
 }
 
-/// Two chains of types that are stored well become one that no node could load.
+/// Two chains of types, each of which can be loaded, become one that no node could load.
 #[test]
 fn what_is_applied_can_be_loaded_again() {
     let (outer, other) = (nested(20), UserType { name: "other".to_owned(), ..nested(20) });
@@ -71,7 +72,7 @@ fn a_command_over_a_limit_cannot_be_proposed() {
     let proposed = |user_type| ProvenProgram::new(&Command::CreateType { user_type, if_not_exists: false });
     assert!(proposed(nested(20)).is_ok());
     assert!(proposed(nested(40)).unwrap_err().to_string().contains("TYPE_DEPTH"));
-    // Not too deep for a type, but for the JSON of a command.
+    // Within the limit of a type, but too deep for the JSON of a command.
     assert!(proposed(nested(30)).is_err());
     let huge = UserType { name: "n".repeat(9 << 20), ..type_of("ks", "", &[]) };
     assert!(proposed(huge).unwrap_err().to_string().contains("CATALOG_COMMAND_BYTES"));
@@ -81,7 +82,7 @@ fn a_command_over_a_limit_cannot_be_proposed() {
     assert!(ProvenProgram::new(&command).unwrap_err().to_string().contains("COLUMNS"));
 }
 
-/// Neither whoever proposes nor whoever applies takes a setting that the cluster would not work with.
+/// A setting with which the cluster would not work is refused when it is proposed and when it is applied.
 #[test]
 fn a_setting_beyond_its_limits_is_neither_proposed_nor_applied() {
     use diorite_base::program::ProvenProgram;

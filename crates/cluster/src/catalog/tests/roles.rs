@@ -1,8 +1,8 @@
-//! Roles, what they belong to and what they may do.
+//! Roles, their memberships and their permissions.
 
 use super::*;
 use crate::catalog::roles::forget_permissions;
-use crate::catalog::{FIRST_SUPERUSER, Role, RoleCommand};
+use crate::catalog::{FIRST_SUPERUSER, Permitted, Role, RoleCommand};
 
 fn role(name: &str) -> RoleCommand {
     let role = Role { name: name.to_owned(), can_login: true, ..Role::default() };
@@ -78,7 +78,63 @@ fn a_new_password_ends_the_initial_one() {
         is_superuser: None,
         can_login: None,
         password_hash: Some("hash".to_owned()),
+        datacenters: None,
+        cidrs: None,
         if_exists: false,
     };
     assert!(!applied(&catalog, alter).has_initial_password());
+}
+
+fn set_reach(datacenters: Option<Permitted>, cidrs: Option<Permitted>) -> RoleCommand {
+    let name = "ann".to_owned();
+    RoleCommand::Alter {
+        name,
+        is_superuser: None,
+        can_login: None,
+        password_hash: None,
+        datacenters,
+        cidrs,
+        if_exists: false,
+    }
+}
+
+#[test]
+fn restrictions_are_stored_in_a_format_of_their_own() {
+    let only = |name: &str| Some(Permitted::Only([name.to_owned()].into()));
+    let format_of = |catalog: &Catalog| {
+        let stored = catalog.puts_since(&Catalog::default());
+        let stored: Vec<_> = stored.into_iter().map(|(key, value)| (key, value.unwrap())).collect();
+        assert_eq!(Catalog::load(stored.clone()).unwrap(), *catalog);
+        let cluster = stored.into_iter().find(|(key, _)| key == b"cluster").unwrap().1;
+        serde_json::from_slice::<serde_json::Value>(&cluster).unwrap()["format"].as_u64().unwrap()
+    };
+    let is_newer = |change: &RoleCommand| {
+        let command = Command::Roles { change: change.clone() };
+        String::from_utf8(command.encode()).unwrap().starts_with(r#"{"v":2"#)
+    };
+    let catalog = applied(&Catalog::default(), role("ann"));
+    assert!(format_of(&catalog) == 1 && !is_newer(&role("ann")) && !is_newer(&set_reach(None, None)));
+    for change in [set_reach(only("dc1"), None), set_reach(None, only("10.0.0.0/8"))] {
+        let restricted = applied(&catalog, change.clone());
+        assert!(format_of(&restricted) == 2 && is_newer(&change), "{change:?}");
+        let free = applied(&restricted, set_reach(Some(Permitted::All), Some(Permitted::All)));
+        assert_eq!((format_of(&free), free.role("ann")), (1, catalog.role("ann")));
+    }
+    let created = Role { cidrs: only("10.0.0.0/8").unwrap(), ..Role::default() };
+    assert!(is_newer(&RoleCommand::Create { role: created, if_not_exists: false }));
+}
+
+/// The names of roles may contain whatever resources are written with.
+#[test]
+fn a_role_is_not_confused_with_another_one() {
+    let mut catalog = Catalog::default();
+    for name in ["ann", "bob", "bob/x", "data"] {
+        catalog = applied(&catalog, role(name));
+    }
+    catalog = grant(&catalog, "ann", "ALTER", "roles/bob");
+    assert!(catalog.may("ann", "ALTER", "roles/bob"));
+    assert!(!catalog.may("ann", "ALTER", "roles/bob/x"), "another role whose name begins alike");
+    catalog = grant(&catalog, "ann", "DROP", "roles");
+    assert!(catalog.may("ann", "DROP", "roles/bob/x") && catalog.may("ann", "DROP", "roles/bob"));
+    assert!(!catalog.may("ann", "DROP", "data") && !catalog.may("ann", "DROP", "data/ks"));
 }

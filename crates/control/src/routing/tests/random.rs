@@ -143,7 +143,7 @@ impl Schedule {
             0 => Err(KvError::Unavailable(tablet)),
             1 => Err(KvError::Overloaded("")),
             2 => Err(KvError::NoSuchTablet(tablet)),
-            3 => Err(KvError::Timeout(Waited::default())),
+            3 => Err(KvError::Timeout(Waited::ended())),
             4 => Err(KvError::Storage("a disk".to_owned())),
             _ => Ok(()),
         }

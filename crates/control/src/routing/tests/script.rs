@@ -156,7 +156,7 @@ impl Run {
             }
             ["missing", name] => self.answer(name, Err(KvError::NoSuchTablet(TabletId(0)))),
             ["dropped", name] => self.answer(name, Err(KvError::Unavailable(TabletId(0)))),
-            ["timeout", name] => self.answer(name, Err(KvError::Timeout(Waited::default()))),
+            ["timeout", name] => self.answer(name, Err(KvError::Timeout(Waited::ended()))),
             ["full", name] => self.answer(name, Err(KvError::DiskFull("/data".to_owned()))),
             ["unsent", name, why] => {
                 let Place { node, frame, .. } = self.place(name);

@@ -87,7 +87,7 @@ async fn an_answer_that_is_lost_leaves_the_write_unknown_and_is_not_sent_twice()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_ends_with_its_request_at_the_node_that_leads() {
-    // The asking node does not check for expired requests before the answer comes.
+    // The asking node does not check for expired requests before the answer arrives.
     let (cluster, tablet) = two(RouteOptions { tick: Duration::from_secs(30), ..RouteOptions::default() }).await;
     for node in [1, 2] {
         let router = cluster.router(node);
@@ -108,7 +108,7 @@ async fn a_write_ends_with_its_request_at_the_node_that_leads() {
     }
 }
 
-/// On one thread, so that both are there when they leave.
+/// On one thread, so that both requests are present when they are sent.
 #[tokio::test]
 async fn a_write_that_left_with_answers_that_did_not_is_not_sent_again() {
     let (cluster, tablet) = two(impatient()).await;
@@ -168,7 +168,7 @@ async fn acknowledged_writes_survive_leaders_that_change_under_load() {
         }
     };
     let change = async {
-        // A node that has announced its stop leads nothing.
+        // A node that has announced its stop leads no tablet.
         for _ in 0..2 {
             let leader = cluster.wait_for_leader(tablet).await;
             tokio::task::block_in_place(|| cluster.members[&leader].store.release_leadership());
@@ -221,7 +221,7 @@ async fn a_tablet_that_is_dropped_ends_requests_once_the_askers_catalog_says_so(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tablet_that_the_leader_does_not_know_yet_is_waited_for() {
     let (mut cluster, _) = two(RouteOptions::default()).await;
-    // Fresh tablets, which only the asking node knows.
+    // New tablets, which only the asking node knows.
     let truncate = Command::TruncateTable { keyspace: KEYSPACE.to_owned(), name: "t".to_owned() };
     cluster.catalog = cluster.catalog.apply(&truncate).0;
     let tablet = cluster.tablet(|replicas| replicas == [NodeId(1)]);
@@ -257,7 +257,8 @@ async fn answers_to_a_former_run_of_the_process_are_not_taken_for_new_ones() {
 async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() {
     let (cluster, tablet) = two(impatient()).await;
     let command = ProvenProgram::new(&Command::RemoveNode { node: NodeId(9) }).unwrap();
-    // Led elsewhere, and here: either node refuses programs that the tablet's replicas do not evaluate.
+    // The tablet's leader is another node, then this one: each refuses programs that the tablet's replicas do not
+    // evaluate.
     for node in [2, 1] {
         let command = Mutation::evaluated(None, &command);
         assert!(matches!(cluster.router(node).write(tablet, command).await, Err(KvError::TooLarge(_))));

@@ -1,4 +1,4 @@
-//! Where requests go while all is well, and how they travel.
+//! The way of requests while there are no failures.
 
 use super::*;
 use diorite_base::program::ProvenProgram;
@@ -80,7 +80,7 @@ async fn what_several_connections_ask_of_a_node_leaves_together() {
     cluster.put(2, tablet, b"k", b"v").await.unwrap();
     let counters = [2, 1].map(|node| cluster.router(node).counters());
     let frames = || [count(&counters[0].frames_sent), count(&counters[1].answer_frames)];
-    // A frame is counted once it has left, which may be after its answer has arrived.
+    // A frame is counted after it has been sent, which may be after its answer has arrived.
     let are_equal = |frames: [u64; 2]| frames[0] == frames[1];
     while !are_equal(frames()) {
         tokio::task::yield_now().await;
@@ -166,7 +166,7 @@ async fn a_cache_that_is_wrong_heals_by_the_refusal() {
     cluster.put(4, tablet, b"k", b"1").await.unwrap();
     cluster.members[&first].store.release_leadership();
     wait_for(|| (1..=3).any(|node| node != first && cluster.leads(node, tablet))).await;
-    // It asks the former leader, which names (or does not yet know) the new one.
+    // The asking node asks the former leader, which names the new one, or does not know it yet.
     cluster.put(4, tablet, b"k", b"2").await.unwrap();
     assert_eq!(cluster.get(4, tablet, b"k").await.unwrap().as_deref(), Some(&b"2"[..]));
     let refused: u64 = (1..=3).map(|node| count(&cluster.router(node).counters().refused_not_leader)).sum();

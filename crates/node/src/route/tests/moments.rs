@@ -1,4 +1,4 @@
-//! Reads during writes that change all that they read, and reads without time left.
+//! Reads during writes that change all rows that are read, and reads without time left.
 
 use super::{Cluster, RouteOptions, sent};
 use diorite_base::NodeId;
@@ -102,7 +102,7 @@ async fn a_read_that_has_no_time_left_ends_where_it_is_carried_out() {
     let tablet = cluster.tablet(|replicas| replicas == [NodeId(2)]);
     cluster.wait_for_leader(tablet).await;
     cluster.router(2).write(tablet, all(7)).await.unwrap();
-    // More keys than are looked up where the request is taken.
+    // More keys than are looked up on the task that takes the request.
     let others = (0..200).map(|n| Span::key([key(n), vec![n; 8]].concat()));
     let keys: Vec<Span> = (0..6).map(|n| Span::key(key(n))).chain(others).collect();
     let several = Several { spans: several::encode(&keys), reverse: false, max_entries: 1_000, max_bytes: 1 << 20 };
@@ -116,7 +116,7 @@ async fn a_read_that_has_no_time_left_ends_where_it_is_carried_out() {
         let now_ns = router.clock.monotonic_ns();
         let fetched = cluster.fetch(asked, tablet, fetch(now_ns + 4_000_000_000)).await.unwrap();
         assert_eq!(fetched.chunk.ends.len(), 6);
-        // The asking node gives up after five seconds, and would report it.
+        // The asking node's timeout is five seconds, and would be reported.
         match cluster.fetch(asked, tablet, fetch(now_ns)).await {
             Err(KvError::Timeout(waited)) => assert!(waited.after_ms < 5_000, "node {asked}: {waited:?}"),
             other => panic!("node {asked}: {other:?}"),

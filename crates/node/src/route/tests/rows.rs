@@ -1,4 +1,5 @@
-//! Rows that are too large, as the server stores them: refused by name wherever the write comes from, and emptied all the same.
+//! Rows that are too large, as the server stores them: writes are refused with the limit's name on every node, and
+//! removals are accepted.
 
 use super::*;
 use diorite_base::limits::MAX_ROW_BYTES;
@@ -60,9 +61,10 @@ fn set_by_index() -> Mutation {
     Mutation::evaluated(None, &ProvenProgram::new(&program).unwrap())
 }
 
-/// Writes through a node, again and again while the row is being measured, or the machine is slow: to do it twice is to do it once.
+/// Writes through a node, and repeats the write while the row is being measured or the machine is slow. These writes
+/// may be repeated without another effect.
 async fn write(cluster: &Cluster, node: u64, tablet: TabletId, mutation: &Mutation) -> Result<(), KvError> {
-    for _ in 0..3_000 {
+    for _ in 0..18_000 {
         let router = cluster.router(node);
         match sent(router, router.write(tablet, mutation.clone())).await {
             Err(KvError::Overloaded(_) | KvError::Timeout(_)) => {}
@@ -85,7 +87,7 @@ async fn a_row_that_is_too_large_is_refused_by_name_and_can_be_emptied() {
     cluster.wait_for_leader(tablet).await;
     let mut elements = 0;
     let refused = loop {
-        // From the node that leads, and from the one that does not.
+        // From the node that leads, and from one that does not, in turn.
         let outcome = write(&cluster, 1 + u64::from(elements % 2), tablet, &add(elements, 6 * MIB)).await;
         if outcome.is_err() {
             break outcome;
@@ -102,13 +104,13 @@ async fn a_row_that_is_too_large_is_refused_by_name_and_can_be_emptied() {
         let outcome = write(&cluster, node, tablet, &set_by_index()).await;
         assert!(is_too_large(&outcome), "a program is refused as well: {outcome:?}");
     }
-    // Element by element.
+    // Removes element by element.
     for path in 0..elements - 2 {
         write(&cluster, 2, tablet, &remove(path)).await.unwrap();
     }
     wait_until_taken(&cluster, tablet, &add(100, 6 * MIB)).await;
     wait_until_refused(&cluster, tablet).await;
-    // And at once.
+    // Removes all at once.
     write(&cluster, 2, tablet, &empty()).await.unwrap();
     write(&cluster, 2, tablet, &add(7, 10)).await.unwrap();
     let row = cluster.get(1, tablet, &key()).await.unwrap().unwrap();
@@ -117,7 +119,7 @@ async fn a_row_that_is_too_large_is_refused_by_name_and_can_be_emptied() {
 
 /// A row that lost single elements is measured again within a second.
 async fn wait_until_taken(cluster: &Cluster, tablet: TabletId, mutation: &Mutation) {
-    for _ in 0..3_000 {
+    for _ in 0..18_000 {
         match write(cluster, 1, tablet, mutation).await {
             Ok(()) => return,
             outcome => assert!(is_too_large(&outcome), "{outcome:?}"),

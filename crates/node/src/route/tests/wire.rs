@@ -1,4 +1,4 @@
-//! Encoded messages decode to the same, and no bytes make decoding panic.
+//! Decoding an encoded message gives the same message, and no bytes make decoding panic.
 
 use super::*;
 use crate::route::wire::{self, FetchRef, FrameKind, OperationRef, Outcome, Parts};
@@ -9,7 +9,7 @@ use diorite_query::kv::{ScanChunk, ScanRequest};
 use proptest::prelude::*;
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
-    // Few letters, so that keys share beginnings.
+    // Few letters, so that keys share prefixes.
     proptest::collection::vec(0u8..2, 0..6)
 }
 

@@ -60,7 +60,8 @@ enum Kind {
     DeleteValue,
     DeleteRow,
     ReplaceList(Vec<u8>),
-    /// In a place of its own, as earlier versions wrote it, or in the one that the log gives.
+    /// Appends an element, in a place that a clock gave it, as earlier versions wrote it, or in the one that the log
+    /// gives.
     AppendList(u8, bool),
     PrependList(u8),
     AppendIf(u8, u8),
@@ -157,7 +158,8 @@ fn list_element(writer: &mut RowWriter<'_>, path: &[u8], at_us: i64, expiry: Opt
     writer.end_complex();
 }
 
-/// An append to the list of that row: in the place that a clock has given it, as earlier versions wrote it, or in the one that the log gives.
+/// An append to the list of that row, in a place that a clock gave it, as earlier versions wrote it, or in the one that
+/// the log gives.
 pub(super) fn append(value: u8, is_placed: bool) -> Write {
     plain(Kind::AppendList(value, is_placed), None)
 }
@@ -171,7 +173,7 @@ fn plain(kind: Kind, ttl_s: Option<u8>) -> Write {
     Write { partition: 0, row: 0, explicit_ago_s: None, ttl_s, behind_s: 0, kind }
 }
 
-/// A row that lives for so long.
+/// A row with this TTL.
 pub(super) fn value_that_expires_after(ttl_s: u8) -> Write {
     plain(Kind::Insert(1), Some(ttl_s))
 }
@@ -181,19 +183,23 @@ pub(super) fn conditional_write() -> Write {
     plain(Kind::If(Some(1), 2), None)
 }
 
-/// A queue: rows come and are deleted again and again, until a search for what a deletion removes gives up before it comes to the rows that are left. Those are a counter and a value,
-/// and the counter begins anew. Then everything that may be purged is.
+/// A queue: rows are written and deleted again and again, until the search for rows that a deletion removes stops
+/// early, before it reaches the rows that are left. Those are a counter and a value, and the counter begins anew. Then
+/// everything that may be purged is purged.
 pub(super) fn deletions_over_removed_rows() -> Vec<Action> {
     let at = |row: u8, kind: Kind| Action::Write(Write { row, ..plain(kind, None) });
-    let delete = |end: u8| at(0, Kind::DeleteRange(Some((0, end))));
+    let delete = |first: u8, last: u8| at(0, Kind::DeleteRange(Some((first, last))));
     let mut actions = Vec::new();
-    for _ in 0..12 {
-        actions.extend((0..60).map(|row| at(row, Kind::Insert(1))));
-        actions.push(delete(59));
+    // A scan passes only some versions of one key, so there are several keys; so few keys are removed one by one.
+    for _ in 0..6 {
+        for first in [0, 60, 120] {
+            actions.extend((first..first + 60).map(|row| at(row, Kind::Insert(1))));
+            actions.push(delete(first, first + 59));
+        }
     }
-    actions.extend([at(100, Kind::Count(5)), at(101, Kind::Insert(1)), delete(200), at(100, Kind::Count(1))]);
+    actions.extend([at(200, Kind::Count(5)), at(201, Kind::Insert(1)), delete(0, 210), at(200, Kind::Count(1))]);
     actions.extend([Action::Flush, Action::Pass(60), Action::Grace(5), Action::Flush, Action::Compact(1)]);
-    // The header is gone by now; whatever it hid is not there.
+    // The header has been purged at this point; the rows that it hid must not be visible.
     actions.extend([Action::Pass(60), Action::Grace(5), Action::Flush, Action::Compact(1), Action::Crash]);
     actions
 }

@@ -15,7 +15,7 @@ type Row = (Vec<u8>, bool, Vec<Cell>);
 /// All rows in key order.
 pub(super) type Content = Vec<Row>;
 
-/// A reply, with the rows that it shows as a reader sees them.
+/// A reply, with its rows as a reader sees them.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Reply {
     Done,

@@ -1,13 +1,12 @@
 //! Opens a tablet again whose merge was cancelled.
 //!
-//! The catalog has decided that the other tablet does not serve in its place. The leader of the tablet then proposes an
-//! entry that opens it again, whether it has been closed or not: the merge's `Close` has no effect any more, wherever
-//! it stands in the log.
+//! The catalog has decided that the other tablet does not serve in place of this one. The tablet's leader then proposes
+//! an entry that opens the tablet again, whether it has been closed or not: after that entry the merge's `Close` has no
+//! effect, wherever it is in the log.
 //!
-//! Always true: the entry acts on the merge that it names and on those before; it does not undo the `Close` of a later
-//! merge, even if it comes late.
-//! Left out: the decision to cancel a merge (the catalog), and removing the rows that the other tablet has taken over
-//! ([`super::MergeStep::Discard`]).
+//! Always true: the entry acts on the merge that it names and on earlier ones; it does not undo the `Close` of a later
+//! merge, even if it is applied late. Left out: the decision to cancel a merge (the catalog), and removing the rows
+//! that the other tablet has taken over ([`super::MergeStep::Discard`]).
 
 use crate::group::sealed::CLOSED;
 use diorite_base::TabletId;
@@ -16,22 +15,22 @@ use diorite_raft::MarkedPayload;
 use diorite_storage::{AppliedState, StorageError, TabletBatch, TabletData, absorbed_key};
 use std::sync::Arc;
 
-/// Marks the entry in its raft context. Its data is the number of the merge.
+/// Marks the entry in its raft context. The entry's data is the number of the merge.
 pub(crate) const REOPEN: &[u8] = b"reopen";
 
 /// The number of the last cancelled merge of a tablet.
 pub(super) fn given_up(tablet: TabletId, bytes: Option<&[u8]>) -> Result<Option<u64>, StorageError> {
-    let corrupt = |Malformed| StorageError::Corrupt(format!("which merge {tablet} has given up"));
+    let corrupt = |Malformed| StorageError::Corrupt(format!("the number of the cancelled merge of {tablet}"));
     bytes.map(|bytes| Reader::new(bytes).u64().map_err(corrupt)).transpose()
 }
 
-/// Whether a tablet's data says that this merge was cancelled, so that the tablet serves as before.
+/// Whether the tablet's data records that this merge was cancelled, so that the tablet serves as before.
 pub fn has_given_up<T: TabletData>(tablet: TabletId, number: u64, data: &Arc<T>) -> Result<bool, StorageError> {
     let bytes = data.get(&absorbed_key(tablet.0))?;
     Ok(given_up(tablet, bytes.as_deref())?.is_some_and(|given_up| given_up >= number))
 }
 
-/// The entry.
+/// The entry that opens a tablet again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reopening {
     number: u64,

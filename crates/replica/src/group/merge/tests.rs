@@ -5,13 +5,13 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// A tablet that only takes over the rows of another.
+/// A tablet that only takes over rows of another one.
 #[derive(Default)]
 pub(crate) struct Taking {
     data: BTreeMap<Vec<u8>, Vec<u8>>,
     flags: u64,
     pub(crate) stamps: (i64, i64),
-    /// The most bytes of rows in one step, and the number of pieces of rows.
+    /// The most bytes of rows in one step, and the number of pieces.
     pub(crate) most: (usize, usize),
 }
 
@@ -210,7 +210,7 @@ fn what_a_cancelled_merge_has_taken_in_goes_and_nothing_of_it_comes_late() {
         tablet.put(&key(50), b"of another tablet, which was merged since");
         assert_eq!(tablet.step(&discard(5)), MergeReply::Done, "it was repeated");
         assert_eq!(tablet.rows().len(), 2);
-        // The next merge of the same tablet begins empty, and the end of the former one does not affect it.
+        // The next merge of the same tablet begins empty, and late steps of the former one do not affect it.
         assert_eq!(tablet.step(&begin_of(6, 4)), MergeReply::Done);
         tablet.step(&take(4, 1, None, &[(1, "again")]));
         assert_eq!(tablet.step(&discard(5)), MergeReply::Superseded);

@@ -1,4 +1,4 @@
-//! What is kept of rows that grow, without tablets: rows are measured by hand.
+//! The account of growing rows, without tablets: the tests answer the measurements.
 
 use super::*;
 use crate::tests::evaluated;
@@ -8,7 +8,7 @@ const TABLET: TabletId = TabletId(1_000);
 const TERM: Term = Term(3);
 const MIB: usize = 1 << 20;
 
-/// The first byte of a value says what it does; a program is a key, and adds ten bytes.
+/// The first byte of a value decides its effect; a program is a key, and adds ten bytes.
 struct ByFirstByte;
 
 impl Evaluator for ByFirstByte {
@@ -61,7 +61,7 @@ impl Leader {
         admitted
     }
 
-    /// Merges so many bytes.
+    /// Merges a value of this size.
     fn grow(&mut self, key: &[u8], bytes: usize) -> Result<(), KvError> {
         self.write(OperationKind::Merge, key, &vec![b'g'; bytes])
     }
@@ -71,7 +71,7 @@ impl Leader {
         self.sizes.take_due(|_, led| (led == term).then_some(1))
     }
 
-    /// Answers what is to be measured: the only row, of this size.
+    /// Answers the wanted measurement of the only row with this size.
     fn measure(&mut self, size_bytes: usize) {
         let wanted = self.wanted();
         assert_eq!(wanted.len(), 1);
@@ -98,7 +98,7 @@ fn a_row_that_grows_is_measured_and_refused_by_name_once_it_is_too_large() {
     assert!(leader.wanted().is_empty(), "it is small");
     assert_eq!(leader.grow(b"row", MIB / 2), Ok(()));
     leader.measure(40 * MIB);
-    // Half of what is left to it.
+    // Half of the rest up to the limit.
     assert_eq!(leader.grow(b"row", 8 * MIB), Ok(()));
     assert!(leader.wanted().is_empty());
     assert_eq!(leader.grow(b"row", 8 * MIB), Ok(()));
@@ -130,7 +130,7 @@ fn what_removes_is_taken_and_has_the_row_measured_again() {
     leader.measure(70 * MIB);
     assert!(is_too_large(&leader.grow(b"row", 1)));
     assert!(leader.wanted().is_empty(), "it was measured just now");
-    // Single elements, up to twice the limit.
+    // Removals of single elements are accepted up to twice the limit.
     assert_eq!(leader.write(OperationKind::Merge, b"row", b"e"), Ok(()));
     leader.now_ns += SOON_NS;
     for (kind, value) in [(OperationKind::Merge, b"s"), (OperationKind::Overwrite, b"g")] {
@@ -173,7 +173,7 @@ fn a_row_that_is_too_large_is_measured_again_when_it_is_written_to_once_a_second
     assert!(leader.wanted().is_empty());
     leader.now_ns += 1;
     assert!(is_too_large(&leader.grow(b"row", 1)));
-    // It has expired, say.
+    // The row is smaller, for example because its values have expired.
     leader.measure(MIB);
     assert_eq!(leader.grow(b"row", 1), Ok(()));
 }
@@ -195,7 +195,7 @@ fn a_row_that_cannot_be_measured_grows_so_far_and_no_further() {
     assert_eq!(taken, 2, "30 MiB of which nobody knows");
     assert!(is_overloaded(&leader.grow(b"row", 3 * MIB)));
     assert!(is_overloaded(&leader.grow(b"row", 3 * MIB)));
-    // What is small is looked at as well from then on.
+    // Small writes are checked as well from then on.
     let small = (0..4 * MIB / 1_000).find_map(|_| leader.grow(b"row", 1_000).err());
     assert!(is_overloaded(&small.map_or(Ok(()), Err)));
     let wanted = leader.wanted();
@@ -215,7 +215,7 @@ fn what_grew_while_a_row_was_measured_is_added_to_its_size() {
     let wanted = leader.wanted();
     assert_eq!(leader.grow(b"row", 9 * MIB), Ok(()));
     leader.sizes.take_answer(&wanted[0], Some(50 << 20));
-    // 14 MiB are left, of which half is more than what it has grown by less 2 MiB.
+    // 14 MiB are left up to the limit; half of that is more than the growth less 2 MiB.
     assert!(leader.wanted().is_empty());
     assert_eq!(leader.grow(b"row", 1), Ok(()));
     assert!(leader.wanted().is_empty(), "a single byte is no sample");
@@ -231,13 +231,13 @@ fn small_rows_and_rows_that_are_replaced_are_not_kept_account_of() {
     }
     assert_eq!(leader.write(OperationKind::Overwrite, b"row", &vec![b'g'; 16 * MIB - 100]), Ok(()));
     assert!(leader.sizes.rows.is_empty(), "they do not grow");
-    // 60,000 bytes in all, of one row or another.
+    // 60,000 bytes in all, in different rows.
     for n in 0..60u32 {
         assert_eq!(leader.grow(&n.to_be_bytes(), 1_000), Ok(()));
     }
     assert!(leader.sizes.rows.len() <= 10, "{}", leader.sizes.rows.len());
     assert!(leader.wanted().is_empty());
-    // Clients have given greater timestamps: it does not replace.
+    // Clients have given greater timestamps, so the write does not replace the row.
     leader.newest_explicit_us = i64::MAX;
     assert_eq!(leader.write(OperationKind::Overwrite, b"row", &vec![b'g'; 2 * MIB]), Ok(()));
     assert_eq!(leader.wanted().len(), 1);
@@ -248,7 +248,7 @@ fn many_small_writes_to_one_row_are_found_out() {
     let mut leader = Leader::new();
     let mut written = 0;
     while leader.wanted().is_empty() {
-        // Of which every second is another row's, in a pattern.
+        // Every second write is to another row, in a pattern.
         assert_eq!(leader.grow(b"row", 500), Ok(()));
         assert_eq!(leader.grow(b"other", 500), Ok(()));
         written += 500;
@@ -281,7 +281,7 @@ fn a_row_with_a_share_of_all_is_not_lost_among_however_many_others() {
     while !is_wanted(&mut leader) {
         assert_eq!(leader.grow(b"row", SAMPLE_BYTES as usize), Ok(()));
         written += SAMPLE_BYTES;
-        // Each of them once: a thousand times as much, and the account is full again and again.
+        // Each row once: a thousand times as many bytes, and the account becomes full again and again.
         for _ in 0..1_000 {
             others += 1;
             assert_eq!(leader.grow(&others.to_be_bytes(), SAMPLE_BYTES as usize - 8), Ok(()));

@@ -19,6 +19,14 @@ use std::time::Duration;
 const AT_A_TIME: usize = 4;
 /// The most checkpoints for one copy: each has only what has changed since the one before.
 const ROUNDS: usize = 4;
+/// How long the leader is given to say where its log begins, nanoseconds, and how often it is asked.
+const LEADER_NS: u64 = 1_000_000_000;
+const LEADER_ATTEMPTS: usize = 10;
+/// How long the receiver is given to say which files it holds, nanoseconds: longer than it needs for the checksums of
+/// the files of a copy that was interrupted. Both nodes may be well while the answer was lost.
+const HAVE_NS: u64 = 600_000_000_000;
+/// How long it is given to install a copy.
+const INSTALL_NS: u64 = 600_000_000_000;
 
 impl Copies {
     /// Starts a copy, unless it is under way or enough others are.
@@ -86,8 +94,9 @@ impl Copies {
             outgoing.progress.lock().have = None;
             let files_listed = files.iter().map(listed).collect();
             self.put(job.to, &Frame::Begin { copy: job.copy, tablet: job.tablet, applied, files: files_listed })?;
-            self.wait(job, outgoing, |progress| progress.have.is_some())?;
-            let have = outgoing.progress.lock().have.take().unwrap_or_default();
+            let end_ns = self.now_ns() + HAVE_NS;
+            self.wait(job, outgoing, |progress| progress.have.is_some() || self.now_ns() >= end_ns)?;
+            let have = outgoing.progress.lock().have.take().ok_or(CopyError::NoAnswer)?;
             for file in &files {
                 if self.is_held(job, outgoing, &have, file)? {
                     outgoing.meter.spared(file.size);
@@ -98,8 +107,10 @@ impl Copies {
             needed = self.log_start(job, outgoing)?;
             if needed <= applied {
                 self.put(job.to, &Frame::End { copy: job.copy })?;
-                self.wait(job, outgoing, |progress| progress.ended.is_some())?;
-                return Ok(sent);
+                let end_ns = self.now_ns() + INSTALL_NS;
+                self.wait(job, outgoing, |progress| progress.ended.is_some() || self.now_ns() >= end_ns)?;
+                let is_installed = outgoing.progress.lock().ended.is_some();
+                return if is_installed { Ok(sent) } else { Err(CopyError::NoAnswer) };
             }
             tracing::info!(tablet = %job.tablet, to = %job.to, applied, "the log was truncated meanwhile: the changes are sent");
         }
@@ -164,18 +175,26 @@ impl Copies {
         }
     }
 
-    /// Where the leader's log begins: this replica's data must reach there.
+    /// Where the leader's log begins: this replica's data must reach there. The node that is asked may not lead any
+    /// more, and then does not answer; so the leader is looked up again for each attempt, and the attempts are limited.
     fn log_start(&self, job: &Job, outgoing: &Outgoing) -> Result<u64, CopyError> {
-        let handle = self.replicas.handle(job.tablet).ok_or(CopyError::NoReplica)?;
-        let leader = match handle.leadership() {
-            Leadership::Here => return Ok(handle.log_start()),
-            Leadership::Elsewhere(leader) => leader,
-            Leadership::Unknown => job.asked_by.ok_or(CopyError::NoLeader)?,
-        };
-        outgoing.progress.lock().reached = None;
-        self.put(leader, &Frame::Reach { copy: job.copy, tablet: job.tablet })?;
-        self.wait(job, outgoing, |progress| progress.reached.is_some())?;
-        outgoing.progress.lock().reached.ok_or(CopyError::NoAnswer)
+        for _ in 0..LEADER_ATTEMPTS {
+            let handle = self.replicas.handle(job.tablet).ok_or(CopyError::NoReplica)?;
+            let leader = match handle.leadership() {
+                Leadership::Here => return Ok(handle.log_start()),
+                Leadership::Elsewhere(leader) => leader,
+                Leadership::Unknown => job.asked_by.ok_or(CopyError::NoLeader)?,
+            };
+            outgoing.progress.lock().reached = None;
+            // A lost question is one without an answer.
+            let _ = self.put(leader, &Frame::Reach { copy: job.copy, tablet: job.tablet });
+            let end_ns = self.now_ns() + LEADER_NS;
+            self.wait(job, outgoing, |progress| progress.reached.is_some() || self.now_ns() >= end_ns)?;
+            if let Some(start) = outgoing.progress.lock().reached {
+                return Ok(start);
+            }
+        }
+        Err(CopyError::NoLeader)
     }
 
     fn wait_for_rate(&self, job: &Job, outgoing: &Outgoing, bytes: u64) -> Result<(), CopyError> {
