@@ -222,9 +222,10 @@ mod tests {
         for done in waiting {
             done.await.unwrap();
         }
-        // Four at a time: each differs from its place by at most as many as run beside it.
+        // Four at a time: at most three are overtaken by one that was noted. A thread that waits for a processor may be
+        // overtaken by any number.
         let order = order.lock();
-        assert!(order.iter().enumerate().all(|(at, number)| at.abs_diff(*number) <= 4), "{order:?}");
+        assert!(order.iter().enumerate().all(|(at, number)| *number <= at + 3), "{order:?}");
     }
 
     #[tokio::test]

@@ -394,8 +394,8 @@ mod tests {
 
     /// What ends the connections of a role, and what does not.
     fn changes() -> [(RoleCommand, bool); 9] {
-        type Change = dyn Fn(&mut Option<bool>, &mut Option<String>, &mut [Option<Permitted>; 2]);
-        let altered = |change: &Change| {
+        type Change<'a> = dyn Fn(&mut Option<bool>, &mut Option<String>, &mut [Option<Permitted>; 2]) + 'a;
+        let altered = |change: &Change<'_>| {
             let (mut login, mut hash, mut reach) = (None, None, [None, None]);
             change(&mut login, &mut hash, &mut reach);
             let [datacenters, cidrs] = reach;

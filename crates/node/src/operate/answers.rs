@@ -3,7 +3,7 @@
 use super::Operations;
 use super::report::{Report, SetAside};
 use super::sight::Sight;
-use super::{Answer, unavailable};
+use super::{Answer, in_json, restart, unavailable};
 use crate::node_tls::{EXPIRY_WARNING_DAYS, Protection};
 use diorite_admin::api::{
     Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, MoveStatus, NodeStatus,
@@ -28,6 +28,8 @@ const NAMED_REPLICAS: usize = 10;
 /// How long a node may take to list its set-aside replicas, and how many nodes are asked at a time.
 const SET_ASIDE_TIMEOUT: Duration = Duration::from_secs(1);
 const ASKED_AT_A_TIME: usize = 32;
+/// How long a node may take to report its part in the plan of a restart.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl Operations {
     /// Answers a question that changes nothing. For a large cluster that takes a while, so it runs on a thread where it
@@ -53,6 +55,26 @@ impl Operations {
             Some((node, serde_json::from_value(answer.ok()?).ok()?))
         });
         futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME).filter_map(std::future::ready).collect().await
+    }
+
+    /// This node's part in the plan of a restart of all nodes.
+    pub(super) fn recovery_here(&self) -> Answer {
+        let uptime_ms = (self.clock.monotonic_ns() - self.started_ns) / 1_000_000;
+        in_json(&restart::recovery(self.node, &self.store, &self.catalog.current(), uptime_ms))
+    }
+
+    /// The plan of a restart of all nodes, which are asked for their present state: reports are seconds old. A node that
+    /// does not answer in time counts as down.
+    pub(super) async fn restart_plan(&self, elapsed_ms: u64) -> Answer {
+        let catalog = self.catalog.current();
+        let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).collect();
+        let asked = nodes.into_iter().map(|node| async move {
+            let answer = self.ask_any(node, Ask::Recovery, RECOVERY_TIMEOUT).await;
+            Some((node, serde_json::from_value(answer.ok()?).ok()?))
+        });
+        let answers = futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME);
+        let answers = answers.filter_map(std::future::ready).collect().await;
+        in_json(&restart::plan(&catalog, &answers, self.node, elapsed_ms))
     }
 
     /// The state of the cluster as known to this node, which leads the catalog.

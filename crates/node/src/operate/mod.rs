@@ -273,7 +273,7 @@ impl Operations {
             Ask::Replica { tablet } => self.replica_here(tablet).await,
             Ask::Outline => self.outline_here(),
             Ask::SetAside => in_json(&report::set_aside(&self.store)),
-            Ask::Recovery => restart::recovery(self),
+            Ask::Recovery => self.recovery_here(),
             Ask::ScrubHere(order) => self.scrub_here(order),
             Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
@@ -289,7 +289,7 @@ impl Operations {
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
-            Ask::RestartPlan { elapsed_ms } => restart::plan(self, elapsed_ms).await,
+            Ask::RestartPlan { elapsed_ms } => self.restart_plan(elapsed_ms).await,
             Ask::Scrub(order) => self.scrub_everywhere(order).await,
             Ask::Compaction(order) => self.compaction_everywhere(order).await,
             question => self.look_up(question).await,
