@@ -13,7 +13,6 @@
 
 use crate::pause::pause;
 use diorite_base::{Clock, SystemClock};
-use diorite_certs::node::NodeCredentials;
 use diorite_rpc::tcp::{Caller, DialError, ask};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -24,7 +23,6 @@ use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -52,10 +50,6 @@ struct Duty {
     bind: IpAddr,
     max_clock_skew_ms: u64,
     members: Vec<SocketAddr>,
-    /// The certificates for other nodes; none if traffic between nodes is open.
-    certs: Option<PathBuf>,
-    /// How often they have changed: the guard reads them with each line.
-    changes: u64,
 }
 
 /// The node's end of its guard.
@@ -71,15 +65,9 @@ struct Instructions {
 
 impl Guard {
     /// Starts the process that `command` names.
-    pub(crate) fn start(
-        command: Command,
-        notice: String,
-        (bind, max_clock_skew_ms): (IpAddr, u64),
-        certs: Option<&Path>,
-    ) -> Self {
+    pub(crate) fn start(command: Command, notice: String, bind: IpAddr, max_clock_skew_ms: u64) -> Self {
         let process = rustix::process::getpid().as_raw_nonzero().get();
-        let (certs, members) = (certs.map(Path::to_owned), Vec::new());
-        let duty = Duty { process, notice, bind, max_clock_skew_ms, members, certs, changes: 0 };
+        let duty = Duty { process, notice, bind, max_clock_skew_ms, members: Vec::new() };
         let instructions = Instructions { duty: Mutex::new(duty), line: Mutex::new(None), is_new: Condvar::new() };
         let instructions = Arc::new(instructions);
         match spawn(command, &instructions) {
@@ -101,25 +89,11 @@ impl Guard {
             return;
         }
         duty.members = members;
-        instructions.send(&duty);
-    }
-
-    /// The guard is to read the certificates again.
-    pub(crate) fn certificates_changed(&self) {
-        let Some(instructions) = &self.0 else { return };
-        let mut duty = instructions.duty.lock();
-        duty.changes += 1;
-        instructions.send(&duty);
-    }
-}
-
-impl Instructions {
-    fn send(&self, duty: &Duty) {
-        let mut line = serde_json::to_vec(duty).expect("a duty has string keys");
+        let mut line = serde_json::to_vec(&*duty).expect("a duty has string keys");
         line.push(b'\n');
         // Only the last instruction is valid.
-        *self.line.lock() = Some(line);
-        self.is_new.notify_one();
+        *instructions.line.lock() = Some(line);
+        instructions.is_new.notify_one();
     }
 }
 
@@ -190,13 +164,13 @@ pub fn guard() -> Result<(), GuardError> {
     if getppid() != Some(process) {
         return Err(GuardError::NoInput("the process that has started it is not the one that it names".to_owned()));
     }
-    let (duty, credentials) = input.follow(first, &watched)?;
+    let duty = input.follow(first, &watched)?;
     if getppid() == Some(process) {
         return Err(GuardError::Process(io::Error::other(
             "its end was reported, but it is still the parent of this process",
         )));
     }
-    runtime.block_on(notify(&duty, credentials.as_ref()));
+    runtime.block_on(notify(&duty));
     Ok(())
 }
 
@@ -236,17 +210,14 @@ impl Input {
         }
     }
 
-    /// Returns the last duty once the process has ended, with what the node showed other nodes last. The files are read
-    /// before: the node's disk may be the reason for its end.
-    fn follow(&mut self, first: Duty, watched: &OwnedFd) -> io::Result<(Duty, Option<NodeCredentials>)> {
-        let mut credentials = credentials(&first);
+    /// Returns the last duty once the process has ended.
+    fn follow(&mut self, first: Duty, watched: &OwnedFd) -> io::Result<Duty> {
         let (mut last, mut is_open) = (first, true);
         let stdin = io::stdin();
         loop {
             while let Some(line) = self.take_line() {
                 // A malformed line changes nothing.
                 last = duty(&line).unwrap_or(last);
-                credentials = self::credentials(&last).or(credentials);
             }
             let mut waiting = vec![PollFd::new(watched, PollFlags::IN)];
             if is_open {
@@ -264,7 +235,7 @@ impl Input {
             if has_input {
                 is_open = self.read()?;
             } else if has_ended {
-                return Ok((last, credentials));
+                return Ok(last);
             }
         }
     }
@@ -295,26 +266,15 @@ fn duty(line: &[u8]) -> Result<Duty, serde_json::Error> {
     serde_json::from_slice(line)
 }
 
-/// `None` without certificates, or if they cannot be read.
-fn credentials(duty: &Duty) -> Option<NodeCredentials> {
-    let now_s = SystemClock::new().wall_us() / 1_000_000;
-    duty.certs.as_ref().and_then(|directory| NodeCredentials::read(directory, now_s).ok())
-}
-
-async fn notify(duty: &Duty, credentials: Option<&NodeCredentials>) {
-    // Who has certificates sends nothing in the open.
-    if duty.certs.is_some() && credentials.is_none() {
-        return;
-    }
+async fn notify(duty: &Duty) {
     let clock = SystemClock::new();
-    let notices = duty.members.iter().map(|member| notify_one(duty, credentials, *member, &clock));
+    let notices = duty.members.iter().map(|member| notify_one(duty, *member, &clock));
     futures::future::join_all(notices).await;
 }
 
-async fn notify_one(duty: &Duty, credentials: Option<&NodeCredentials>, member: SocketAddr, clock: &dyn Clock) {
+async fn notify_one(duty: &Duty, member: SocketAddr, clock: &dyn Clock) {
     let Duty { notice, bind, max_clock_skew_ms, .. } = duty;
-    let (max_clock_skew, tls) = (Duration::from_millis(*max_clock_skew_ms), credentials.map(NodeCredentials::client));
-    let caller = Caller { bind: Some(*bind), clock, max_clock_skew, tls };
+    let caller = Caller { bind: Some(*bind), clock, max_clock_skew: Duration::from_millis(*max_clock_skew_ms) };
     for _ in 0..ATTEMPTS {
         match ask(member, caller, notice.clone().into_bytes(), ANSWER_TIMEOUT).await {
             Err(DialError::Unreachable(_)) => pause(RETRY).await,

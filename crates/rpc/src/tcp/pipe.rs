@@ -4,7 +4,6 @@
 //! on the next. Frames are refused only if no byte of them was passed to the kernel. Of frames that were passed in
 //! part, the first may arrive complete, so they count as sent and lost.
 
-use super::dialled::{Dialled, TryWrite};
 use super::options::LaneStatistics;
 use crate::SendError;
 use crate::frame::{HEADER_BYTES, KEPT_BYTES, put_frame};
@@ -14,7 +13,20 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use tokio::net::TcpStream;
 use tokio::sync::Notify;
+
+/// A destination that accepts bytes without waiting: a socket, except in tests.
+pub(crate) trait TryWrite {
+    /// Accepts some of the bytes, at least one.
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
+}
+
+impl TryWrite for TcpStream {
+    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        Self::try_write(self, bytes)
+    }
+}
 
 /// The most bytes of one system call while the lock is held.
 const WRITE_BYTES: usize = 256 << 10;
@@ -44,7 +56,7 @@ struct Counters {
 }
 
 /// One lane to one node.
-pub(crate) struct Pipe<S = Dialled> {
+pub(crate) struct Pipe<S = TcpStream> {
     state: Mutex<State<S>>,
     connected: AtomicBool,
     limit_bytes: usize,
@@ -124,9 +136,8 @@ impl<S: TryWrite> Pipe<S> {
                 }
             }
         }
-        let is_unsent = !rest.is_empty() || connected.has_unsent();
-        waiting.extend_from_slice(rest);
-        if is_unsent {
+        if !rest.is_empty() {
+            waiting.extend_from_slice(rest);
             self.attention.notify_one();
         }
         Ok(())
@@ -150,12 +161,12 @@ impl<S: TryWrite> Pipe<S> {
         self.fail(&mut self.state.lock());
     }
 
-    /// Writes once; returns whether no bytes wait any more, here or in the socket's TLS.
+    /// Writes once; returns whether no bytes wait any more.
     fn write_waiting(&self) -> io::Result<bool> {
         let mut state = self.state.lock();
         let State { socket, waiting } = &mut *state;
         let Some(socket) = socket else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        if !waiting.is_empty() || socket.has_unsent() {
+        if !waiting.is_empty() {
             match socket.try_write(&waiting[..waiting.len().min(WRITE_BYTES)]) {
                 Ok(written) => waiting.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -165,7 +176,7 @@ impl<S: TryWrite> Pipe<S> {
         if waiting.is_empty() && waiting.capacity() > KEPT_BYTES {
             *waiting = BytesMut::new();
         }
-        Ok(waiting.is_empty() && !socket.has_unsent())
+        Ok(waiting.is_empty())
     }
 
     /// The statistics of the lane, for frames sent.
@@ -184,7 +195,7 @@ impl<S: TryWrite> Pipe<S> {
 
 impl Pipe {
     /// Writes waiting bytes whenever there are any; returns when the socket fails.
-    pub(crate) async fn drain(&self, socket: &Dialled) -> io::Error {
+    pub(crate) async fn drain(&self, socket: &TcpStream) -> io::Error {
         loop {
             match self.write_waiting() {
                 Ok(true) => self.attention.notified().await,
