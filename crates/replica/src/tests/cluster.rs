@@ -36,8 +36,6 @@ pub(super) struct Hub {
     pub(super) cut: RwLock<Vec<u64>>,
     /// Pairs of nodes between which nothing passes, the lesser one first.
     parted: RwLock<Vec<(u64, u64)>>,
-    /// Pairs of nodes between which all frames are lost while both count as connected, the lesser one first.
-    pub(super) losing: RwLock<Vec<(u64, u64)>>,
     /// Initial and wanted voters of tablets that are not of three.
     pub(super) placed: RwLock<BTreeMap<u64, Placed>>,
     /// Tablets that were split, as said by the nodes that led them.
@@ -63,9 +61,6 @@ impl Transport for Port {
         let pair = (self.node.0.min(to.0), self.node.0.max(to.0));
         if cut.contains(&self.node.0) || cut.contains(&to.0) || self.hub.parted.read().unwrap().contains(&pair) {
             return Err(SendError::Down);
-        }
-        if self.hub.losing.read().unwrap().contains(&pair) {
-            return Ok(());
         }
         if let (Lane::Raft, Some(frames)) = (lane, &mut *self.hub.frames.lock().unwrap()) {
             frames.push((self.node.0, frame.to_vec()));

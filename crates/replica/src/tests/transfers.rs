@@ -96,27 +96,6 @@ fn a_follower_sends_the_copy_and_its_progress_can_be_seen() {
 }
 
 #[test]
-fn a_follower_that_receives_no_answer_of_the_leader_gives_up() {
-    let cluster = Cluster::start(4);
-    (1..=3).for_each(|node| cluster.open(node, TABLET, &[1, 2, 3], &[1, 2, 3]));
-    wait_for(|| cluster.leader(TABLET) == Some(1));
-    fill(&cluster, &[1, 2, 3]);
-    set_rate(&cluster, 6 << 20);
-    cluster.want(&[1, 2, 3], &[1, 2, 3, 4]);
-    let source = || cluster.stores[&4].copies().first().map(|copy| copy.from.0);
-    wait_for(|| source().is_some());
-    // It is asked where the leader's log begins once all files are sent.
-    let asked = source().unwrap();
-    cluster.hub.losing.write().unwrap().push((1, asked));
-    set_rate(&cluster, 1 << 30);
-    wait_for(|| cluster.stores[&asked].copies().is_empty());
-    cluster.hub.losing.write().unwrap().clear();
-    cluster.finish_move(&[1, 2, 3, 4]);
-    wait_for(|| holds_all(&cluster, 4));
-    wait_for(|| cluster.stores[&4].copies().is_empty());
-}
-
-#[test]
 fn a_copy_brings_what_is_flushed_and_the_log_the_rest_without_another_flush() {
     let cluster = Cluster::start(2);
     cluster.open(1, TABLET, &[1], &[1]);
