@@ -46,6 +46,8 @@ pub(super) struct Hub {
     pub(super) frames: Mutex<Option<Vec<Sent>>>,
     /// Every frame of a copy, once they are asked for.
     pub(super) copies: Mutex<Option<Vec<Sent>>>,
+    /// Says which frames of copies are lost without the sender's knowledge.
+    pub(super) loses: RwLock<Option<fn(&Frame<'_>) -> bool>>,
     /// Called when a store asks how a tablet is opened.
     pub(super) on_opening: RwLock<Option<OnOpening>>,
 }
@@ -67,6 +69,11 @@ impl Transport for Port {
         }
         if let (Lane::Bulk, Some(frames)) = (lane, &mut *self.hub.copies.lock().unwrap()) {
             frames.push((self.node.0, frame.to_vec()));
+        }
+        if let (Lane::Bulk, Some(loses)) = (lane, *self.hub.loses.read().unwrap())
+            && Frame::decode(frame).is_ok_and(|frame| loses(&frame))
+        {
+            return Ok(());
         }
         let store = self.hub.stores.read().unwrap().get(&to.0).and_then(Weak::upgrade).ok_or(SendError::Down)?;
         store.receive(self.node, lane, frame);

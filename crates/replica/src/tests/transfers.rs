@@ -3,6 +3,7 @@
 use super::cluster::{Cluster, wait_for};
 use super::moves::TABLET;
 use super::*;
+use crate::lifecycle::copy::wire::{Frame, State};
 use diorite_base::NodeId;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -182,6 +183,31 @@ fn a_connection_that_breaks_costs_no_more_than_a_file() {
     wait_for(|| holds_all(&cluster, 2));
     let again = sent_until_now(&cluster) - FILES * FILE_BYTES;
     assert!(again < FILE_BYTES + SLACK_BYTES, "{again} bytes were sent again");
+}
+
+#[test]
+fn a_copy_whose_leader_does_not_answer_ends_on_both_sides_and_another_goes_on_from_there() {
+    let cluster = Cluster::start(4);
+    (1..=3).for_each(|node| cluster.open(node, TABLET, &[1, 2, 3], &[1, 2, 3]));
+    wait_for(|| cluster.leader(TABLET) == Some(1));
+    fill(&cluster, &[1, 2, 3]);
+    *cluster.hub.copies.lock().unwrap() = Some(Vec::new());
+    *cluster.hub.loses.write().unwrap() = Some(|frame| matches!(frame, Frame::Reached { .. }));
+    cluster.want(&[1, 2, 3], &[1, 2, 4]);
+    let is_broken = |frame: Frame<'_>| matches!(frame, Frame::Answer { state: State::Broken, .. });
+    let was_sent = |is_it: fn(Frame<'_>) -> bool| {
+        let frames = cluster.hub.copies.lock().unwrap();
+        frames.iter().flatten().any(|(_, bytes)| Frame::decode(bytes).is_ok_and(is_it))
+    };
+    wait_for(|| was_sent(is_broken));
+    // No other copy begins now, so that the former one does not end because of that.
+    *cluster.hub.loses.write().unwrap() = Some(|frame| matches!(frame, Frame::Ask { .. }));
+    wait_for(|| cluster.stores.values().all(|store| store.copies().is_empty()));
+    *cluster.hub.loses.write().unwrap() = None;
+    cluster.finish_move(&[1, 2, 4]);
+    wait_for(|| holds_all(&cluster, 4));
+    let received = received(&cluster.stores[&4]);
+    assert!(received < FILES * FILE_BYTES + SLACK_BYTES, "{received}: files that had come are not sent again");
 }
 
 #[test]

@@ -49,6 +49,15 @@ impl Asking {
         now_ns: u64,
         is_up: impl Fn(NodeId) -> bool,
     ) -> bool {
+        for asked in self.asked.values_mut() {
+            let is_silent = now_ns >= asked.received_ns + TIMEOUT_NS;
+            // A node that is down may hold a part of the copy when it returns; one that is up and does not answer
+            // would be asked again and again.
+            if asked.state == State::UnderWay && is_silent && is_up(asked.source) {
+                (asked.state, asked.received_ns) = (State::Refused, now_ns);
+                asked.refused.push(asked.source);
+            }
+        }
         self.asked.retain(|_, asked| match asked.state {
             State::UnderWay => true,
             // Remembered for a while, as the receiver holds what it has sent.
@@ -131,5 +140,20 @@ mod tests {
         let last = asking.asked[&(TABLET, NodeId(9))].source;
         asking.answered(last, TABLET.0, State::Refused, "busy", 3);
         assert_eq!(ask(&mut asking, TABLET, NodeId(9)), None, "the leader has to do it");
+    }
+
+    #[test]
+    fn a_node_that_is_up_and_does_not_answer_is_not_asked_again() {
+        let mut asking = Asking::default();
+        let (mut now_ns, mut asked) = (0, Vec::new());
+        while let Some(source) = asking.begin(TABLET, NodeId(9), TABLET.0, &NODES, now_ns) {
+            assert!(asking.is_seen_to(TABLET, NodeId(9), now_ns + TIMEOUT_NS - 1, |_| true));
+            asked.push(source);
+            assert!(asked.len() <= NODES.len(), "asked again and again: {asked:?}");
+            now_ns += TIMEOUT_NS;
+            assert!(!asking.is_seen_to(TABLET, NodeId(9), now_ns, |_| true));
+        }
+        asked.sort_unstable();
+        assert_eq!(asked, NODES, "then the leader sends the copy itself");
     }
 }

@@ -15,7 +15,11 @@ impl Copies {
         };
         match frame {
             Frame::Begin { copy, tablet, .. } => self.arrived(from, copy, Some(tablet), bytes),
-            Frame::Piece { copy, .. } | Frame::Complete { copy, .. } | Frame::End { copy } | Frame::Alive { copy } => {
+            Frame::Piece { copy, .. }
+            | Frame::Complete { copy, .. }
+            | Frame::End { copy }
+            | Frame::Alive { copy }
+            | Frame::GivenUp { copy, .. } => {
                 self.arrived(from, copy, None, bytes);
             }
             Frame::Have { .. } | Frame::Credit { .. } | Frame::Ended { .. } | Frame::Reached { .. } => {

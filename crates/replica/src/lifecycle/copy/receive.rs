@@ -235,6 +235,7 @@ impl Taking {
                 self.copies.replicas.context.note(self.tablet, TabletEventKind::CopyTaken { from: self.from, bytes });
                 return Ok(true);
             }
+            Frame::GivenUp { failure, .. } => return Err(Failure::Held(CopyError::Refused(failure.to_owned()))),
             _ => {}
         }
         Ok(false)

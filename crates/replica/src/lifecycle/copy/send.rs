@@ -74,7 +74,10 @@ impl Copies {
             }
             Err(failure) => {
                 tracing::warn!(%tablet, %to, %failure, "a copy of the replica could not be sent");
-                (State::Broken, failure.to_string())
+                let failure = failure.to_string();
+                // A receiver that waits for more would refuse another sender meanwhile.
+                let _ = self.put(to, &Frame::GivenUp { copy, failure: &failure });
+                (State::Broken, failure)
             }
         };
         if let Some(leader) = asked_by {

@@ -14,9 +14,10 @@
 //! answer  (10): state u8 (0: under way, 1: done, 2: refused, 3: broken off) · reason
 //! reach   (11): tablet
 //! reached (12): index of the last entry that is not in the leader's log
+//! given up(13): reason
 //! ```
 //!
-//! 1 to 4 and 8 are sent by the sender, 5 to 7 by the receiver. 9 is a leader's request that a follower send a copy, 11
+//! 1 to 4, 8 and 13 are sent by the sender, 5 to 7 by the receiver. 9 is a leader's request that a follower send a copy, 11
 //! the follower's question where the leader's log begins; 10 and 12 are the answers.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
@@ -79,6 +80,8 @@ pub(crate) enum Frame<'a> {
     Reach { copy: u64, tablet: TabletId },
     /// It begins after this index.
     Reached { copy: u64, start: u64 },
+    /// The sender sends no more of this copy.
+    GivenUp { copy: u64, failure: &'a str },
 }
 
 impl<'a> Frame<'a> {
@@ -96,6 +99,7 @@ impl<'a> Frame<'a> {
             Self::Answer { copy, .. } => (10, *copy),
             Self::Reach { copy, .. } => (11, *copy),
             Self::Reached { copy, .. } => (12, *copy),
+            Self::GivenUp { copy, .. } => (13, *copy),
         }
     }
 
@@ -133,7 +137,7 @@ impl<'a> Frame<'a> {
                 put_varint(out, *allowed);
                 put_varint(out, *taken);
             }
-            Self::Ended { failure, .. } => put_slice(out, failure.as_bytes()),
+            Self::Ended { failure, .. } | Self::GivenUp { failure, .. } => put_slice(out, failure.as_bytes()),
             Self::Ask { tablet, to, needed, .. } => {
                 put_varint(out, tablet.0);
                 put_varint(out, to.0);
@@ -193,6 +197,7 @@ impl<'a> Frame<'a> {
             }
             11 => Self::Reach { copy, tablet: TabletId(reader.varint()?) },
             12 => Self::Reached { copy, start: reader.varint()? },
+            13 => Self::GivenUp { copy, failure: text(&mut reader)? },
             _ => return Err(Malformed),
         })
     }
@@ -262,6 +267,7 @@ mod tests {
             Frame::Answer { copy: 6, state: State::Refused, failure: "busy" },
             Frame::Reach { copy: 7, tablet: TabletId(1_000) },
             Frame::Reached { copy: 7, start: 1 << 35 },
+            Frame::GivenUp { copy: 8, failure: "no leader" },
         ];
         for frame in frames {
             let mut bytes = Vec::new();
