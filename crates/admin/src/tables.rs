@@ -44,6 +44,7 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         ),
         ("copies", format!("{}/s for each node", size(balancer.copy_rate_bytes))),
         ("scrub", scrubs(status)),
+        ("traffic", format!("between nodes: {}", status.traffic)),
         ("replace", format!("nodes that are silent for {}", duration(balancer.replace_after_ms / 1_000))),
         (
             "split",

@@ -1,7 +1,7 @@
 //! A cluster of nodes on this machine, recorded in a directory between commands.
 //!
 //! `<directory>/cluster.json` describes the cluster; node K has `node-K/data`, `node-K/log.txt` and, once it has been
-//! started, `node-K/process.json` with the identity of its process.
+//! started, `node-K/process.json` with the identity of its process. `certs` has the certificates of the nodes.
 //!
 //! Always true: a directory that contains anything else never becomes a cluster; only files of the cluster are removed;
 //! of the commands that start, stop or remove nodes, only one at a time works on a directory.
@@ -14,6 +14,8 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use diorite_base::{Clock, SystemClock};
+use diorite_certs::{Directory, Lifetime, Subject};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
@@ -25,6 +27,9 @@ use crate::{FIRST_ADDRESS, LocalError, pause};
 const DESCRIPTION: &str = "cluster.json";
 const LOCK: &str = "lock";
 const PROCESS: &str = "process.json";
+const CERTS: &str = "certs";
+/// How long its certificates are valid.
+const CERTS_DAYS: u32 = 3_650;
 /// The version of `cluster.json`.
 const FORMAT: u32 = 1;
 /// Nodes of a new cluster, and its replication factor.
@@ -34,7 +39,8 @@ const MAX_NODES: u32 = 99;
 /// How long tablets may lack leaders after all nodes are ready.
 const LEADERS_TIMEOUT: Duration = Duration::from_secs(10);
 /// Options of `diorite start` that the cluster sets.
-const RESERVED: [&str; 7] = ["--data-dir", "--listen", "--join", "--rf", "--cql-port", "--node-port", "--http-port"];
+const RESERVED: [&str; 8] =
+    ["--certs", "--data-dir", "--listen", "--join", "--rf", "--cql-port", "--node-port", "--http-port"];
 
 /// The wanted shape of a cluster. Absent values stay as they are, or have their defaults.
 #[derive(Debug, Clone, Default)]
@@ -47,6 +53,8 @@ pub struct Plan {
     pub address: Option<Ipv4Addr>,
     /// Further arguments of `diorite start`.
     pub arguments: Vec<String>,
+    /// Traffic between its nodes is open.
+    pub without_certs: bool,
 }
 
 /// `cluster.json`.
@@ -59,6 +67,9 @@ struct Description {
     zones: Option<u32>,
     first_address: Ipv4Addr,
     arguments: Vec<String>,
+    /// Its nodes have certificates. Clusters of earlier versions have none.
+    #[serde(default)]
+    certs: bool,
 }
 
 /// A cluster's directory.
@@ -115,6 +126,7 @@ impl Cluster {
             zones: plan.zones,
             first_address: plan.address.unwrap_or(FIRST_ADDRESS),
             arguments: plan.arguments.clone(),
+            certs: !plan.without_certs,
         };
         nth_address(description.first_address, nodes)?;
         let directory = std::path::absolute(directory).map_err(|error| LocalError::file(directory, error))?;
@@ -234,6 +246,7 @@ impl Cluster {
         let mut arguments = membership(number, self.description.first_address, self.description.replication);
         arguments.extend(zone(number, self.description.zones));
         arguments.extend(share(self.description.nodes));
+        arguments.extend(self.certs(number)?);
         arguments.extend_from_slice(&self.description.arguments);
         std::fs::create_dir_all(&directory).map_err(|error| LocalError::file(&directory, error))?;
         let options = NodeOptions {
@@ -247,6 +260,25 @@ impl Cluster {
         let process = options.spawn()?;
         write_json(&directory.join(PROCESS), process.identity())?;
         Ok((options, process))
+    }
+
+    /// The arguments of `start` for the certificates of a node, which are made if they are not there yet.
+    fn certs(&self, number: u32) -> Result<Vec<String>, LocalError> {
+        if !self.description.certs {
+            return Ok(Vec::new());
+        }
+        let (path, address) = (self.directory.join(CERTS), self.address(number)?.to_string());
+        let directory = Directory::new(&path);
+        let lifetime = Lifetime { now_s: SystemClock::new().wall_us() / 1_000_000, days: CERTS_DAYS };
+        // A command that was interrupted has left nothing that is trusted yet.
+        if !path.join("ca.pem").exists() {
+            directory.init(lifetime, true)?;
+        }
+        let node = path.join("nodes").join(&address);
+        if !node.join("node.pem").exists() {
+            directory.issue(&Subject::node(vec![address.parse()?])?, lifetime, false)?;
+        }
+        Ok(vec!["--certs".to_owned(), node.display().to_string()])
     }
 
     /// Waits until tablets have leaders again, which may take longer than the nodes take to become ready; returns
@@ -310,6 +342,8 @@ impl Cluster {
             let path = self.node_directory(number);
             remove(&path, std::fs::remove_dir_all(&path))?;
         }
+        let certs = self.directory.join(CERTS);
+        remove(&certs, std::fs::remove_dir_all(&certs))?;
         // The description is removed last: until then the command can be repeated.
         for name in [LOCK, DESCRIPTION] {
             let path = self.directory.join(name);
@@ -372,6 +406,9 @@ impl Description {
         }
         if plan.address.is_some_and(|address| address != self.first_address) {
             return refuse(format!("its first node on {}", self.first_address));
+        }
+        if plan.without_certs && self.certs {
+            return refuse("certificates, which was decided when it was created".to_owned());
         }
         if plan.zones.is_some() && plan.zones != self.zones {
             return refuse(match self.zones {

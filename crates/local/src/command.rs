@@ -100,6 +100,9 @@ pub struct UpArguments {
     /// Address of the first node; the others get the ones after it [default: 127.0.0.1].
     #[arg(long, value_name = "IPV4")]
     pub address: Option<Ipv4Addr>,
+    /// Leave traffic between the nodes open; decided when the cluster is created [default: nodes have certificates and speak TLS].
+    #[arg(long)]
+    pub no_certs: bool,
     /// Print JSON.
     #[arg(long)]
     pub json: bool,
@@ -196,6 +199,7 @@ async fn up(directory: &Path, arguments: UpArguments, executable: &Path) -> Resu
         zones: arguments.zones,
         address: arguments.address,
         arguments: arguments.start_flags,
+        without_certs: arguments.no_certs,
     };
     let prepared = Cluster::prepare(directory, &plan);
     if prepared.is_err() {

@@ -81,6 +81,9 @@ pub enum LocalError {
     /// The system refused a resource that the command needs to wait.
     #[error("cannot start: {0}")]
     Threads(std::io::Error),
+    /// Certificates cannot be made.
+    #[error(transparent)]
+    Certs(#[from] diorite_certs::CertsError),
     /// A file or directory cannot be read or written.
     #[error("{path}: {error}")]
     File { path: PathBuf, error: std::io::Error },

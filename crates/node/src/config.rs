@@ -431,6 +431,15 @@ pub struct StartOptions {
     #[arg(long)]
     pub auth: bool,
 
+    /// Directory with the certificates for traffic between nodes: ca.pem, node.pem and node.key, as `diorite certs node` makes it. Nodes then speak TLS 1.3 with each
+    /// other and show their certificates. Required beyond loopback. The files are read again when they change, and at SIGHUP.
+    #[arg(long, value_name = "DIR")]
+    pub certs: Option<PathBuf>,
+
+    /// Run without certificates beyond loopback: whoever reaches the port for other nodes can read and change everything.
+    #[arg(long)]
+    pub insecure: bool,
+
     /// Where to keep an audit log: a file, or journal (of systemd), or none.
     #[arg(long, value_name = "FILE|journal|none", default_value = "none")]
     pub audit: AuditOption,

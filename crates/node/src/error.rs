@@ -1,6 +1,7 @@
 //! Why a node does not start: one clear line for the operator each.
 
 use diorite_base::NodeId;
+use diorite_certs::CertsError;
 use diorite_control::membership::ReplicationFactorDiffers;
 use diorite_storage::StorageError;
 use rustls::pki_types::pem;
@@ -125,6 +126,23 @@ pub enum StartError {
     /// The certificate or key for TLS cannot be used.
     #[error("cannot use TLS: {0}")]
     Tls(#[from] TlsError),
+    /// The certificates for other nodes cannot be used.
+    #[error("cannot use the certificates for other nodes: {0}")]
+    Certificates(CertsError),
+    /// Other nodes would be served without certificates beyond loopback.
+    #[error(
+        "other nodes are served at {address}, and everyone who reaches it could read and change everything: run `diorite certs init --dir certs` and \
+         `diorite certs node {node} --dir certs`, and start with --certs certs/nodes/{node}; or start with --insecure"
+    )]
+    Open {
+        /// Where they would be served.
+        address: std::net::IpAddr,
+        /// Where other nodes reach this one.
+        node: String,
+    },
+    /// Both were given.
+    #[error("--certs and --insecure exclude each other: leave one of them out")]
+    SecureAndInsecure,
     /// A given value differs from the one that the cluster was first started with.
     #[error("--rf {given} was given, but this cluster was first started with --rf {decided}: leave it out")]
     ReplicationFactor {

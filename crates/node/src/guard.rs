@@ -13,6 +13,7 @@
 
 use crate::pause::pause;
 use diorite_base::{Clock, SystemClock};
+use diorite_certs::node::NodeCredentials;
 use diorite_rpc::tcp::{Caller, DialError, ask};
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -23,6 +24,7 @@ use std::io::{self, Write};
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -50,6 +52,10 @@ struct Duty {
     bind: IpAddr,
     max_clock_skew_ms: u64,
     members: Vec<SocketAddr>,
+    /// The certificates for other nodes; none if traffic between nodes is open.
+    certs: Option<PathBuf>,
+    /// How often they have changed: the guard reads them with each line.
+    changes: u64,
 }
 
 /// The node's end of its guard.
@@ -65,9 +71,15 @@ struct Instructions {
 
 impl Guard {
     /// Starts the process that `command` names.
-    pub(crate) fn start(command: Command, notice: String, bind: IpAddr, max_clock_skew_ms: u64) -> Self {
+    pub(crate) fn start(
+        command: Command,
+        notice: String,
+        (bind, max_clock_skew_ms): (IpAddr, u64),
+        certs: Option<&Path>,
+    ) -> Self {
         let process = rustix::process::getpid().as_raw_nonzero().get();
-        let duty = Duty { process, notice, bind, max_clock_skew_ms, members: Vec::new() };
+        let (certs, members) = (certs.map(Path::to_owned), Vec::new());
+        let duty = Duty { process, notice, bind, max_clock_skew_ms, members, certs, changes: 0 };
         let instructions = Instructions { duty: Mutex::new(duty), line: Mutex::new(None), is_new: Condvar::new() };
         let instructions = Arc::new(instructions);
         match spawn(command, &instructions) {
@@ -89,11 +101,25 @@ impl Guard {
             return;
         }
         duty.members = members;
-        let mut line = serde_json::to_vec(&*duty).expect("a duty has string keys");
+        instructions.send(&duty);
+    }
+
+    /// The guard is to read the certificates again.
+    pub(crate) fn certificates_changed(&self) {
+        let Some(instructions) = &self.0 else { return };
+        let mut duty = instructions.duty.lock();
+        duty.changes += 1;
+        instructions.send(&duty);
+    }
+}
+
+impl Instructions {
+    fn send(&self, duty: &Duty) {
+        let mut line = serde_json::to_vec(duty).expect("a duty has string keys");
         line.push(b'\n');
         // Only the last instruction is valid.
-        *instructions.line.lock() = Some(line);
-        instructions.is_new.notify_one();
+        *self.line.lock() = Some(line);
+        self.is_new.notify_one();
     }
 }
 
@@ -164,13 +190,13 @@ pub fn guard() -> Result<(), GuardError> {
     if getppid() != Some(process) {
         return Err(GuardError::NoInput("the process that has started it is not the one that it names".to_owned()));
     }
-    let duty = input.follow(first, &watched)?;
+    let (duty, credentials) = input.follow(first, &watched)?;
     if getppid() == Some(process) {
         return Err(GuardError::Process(io::Error::other(
             "its end was reported, but it is still the parent of this process",
         )));
     }
-    runtime.block_on(notify(&duty));
+    runtime.block_on(notify(&duty, credentials.as_ref()));
     Ok(())
 }
 
@@ -210,14 +236,17 @@ impl Input {
         }
     }
 
-    /// Returns the last duty once the process has ended.
-    fn follow(&mut self, first: Duty, watched: &OwnedFd) -> io::Result<Duty> {
+    /// Returns the last duty once the process has ended, with what the node showed other nodes last. The files are read
+    /// before: the node's disk may be the reason for its end.
+    fn follow(&mut self, first: Duty, watched: &OwnedFd) -> io::Result<(Duty, Option<NodeCredentials>)> {
+        let mut credentials = credentials(&first);
         let (mut last, mut is_open) = (first, true);
         let stdin = io::stdin();
         loop {
             while let Some(line) = self.take_line() {
                 // A malformed line changes nothing.
                 last = duty(&line).unwrap_or(last);
+                credentials = self::credentials(&last).or(credentials);
             }
             let mut waiting = vec![PollFd::new(watched, PollFlags::IN)];
             if is_open {
@@ -235,7 +264,7 @@ impl Input {
             if has_input {
                 is_open = self.read()?;
             } else if has_ended {
-                return Ok(last);
+                return Ok((last, credentials));
             }
         }
     }
@@ -266,15 +295,26 @@ fn duty(line: &[u8]) -> Result<Duty, serde_json::Error> {
     serde_json::from_slice(line)
 }
 
-async fn notify(duty: &Duty) {
+/// `None` without certificates, or if they cannot be read.
+fn credentials(duty: &Duty) -> Option<NodeCredentials> {
+    let now_s = SystemClock::new().wall_us() / 1_000_000;
+    duty.certs.as_ref().and_then(|directory| NodeCredentials::read(directory, now_s).ok())
+}
+
+async fn notify(duty: &Duty, credentials: Option<&NodeCredentials>) {
+    // Who has certificates sends nothing in the open.
+    if duty.certs.is_some() && credentials.is_none() {
+        return;
+    }
     let clock = SystemClock::new();
-    let notices = duty.members.iter().map(|member| notify_one(duty, *member, &clock));
+    let notices = duty.members.iter().map(|member| notify_one(duty, credentials, *member, &clock));
     futures::future::join_all(notices).await;
 }
 
-async fn notify_one(duty: &Duty, member: SocketAddr, clock: &dyn Clock) {
+async fn notify_one(duty: &Duty, credentials: Option<&NodeCredentials>, member: SocketAddr, clock: &dyn Clock) {
     let Duty { notice, bind, max_clock_skew_ms, .. } = duty;
-    let caller = Caller { bind: Some(*bind), clock, max_clock_skew: Duration::from_millis(*max_clock_skew_ms) };
+    let (max_clock_skew, tls) = (Duration::from_millis(*max_clock_skew_ms), credentials.map(NodeCredentials::client));
+    let caller = Caller { bind: Some(*bind), clock, max_clock_skew, tls };
     for _ in 0..ATTEMPTS {
         match ask(member, caller, notice.clone().into_bytes(), ANSWER_TIMEOUT).await {
             Err(DialError::Unreachable(_)) => pause(RETRY).await,

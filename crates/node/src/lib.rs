@@ -31,6 +31,7 @@ mod login;
 mod machine;
 mod membership;
 mod metrics;
+mod node_tls;
 mod observe;
 mod operate;
 mod passwords;

@@ -18,6 +18,7 @@ use crate::membership::{
     self, Admission, Applicant, Arrivals, JOIN_TIMEOUT, Joined, Membership, RoutedWriter, end_notice,
 };
 use crate::metrics::NodeMetrics;
+use crate::node_tls::Traffic;
 use crate::observe::Allocator;
 use crate::observe::own::Observed;
 use crate::observe::sampler;
@@ -103,6 +104,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     // Signals come before all else: one that arrives during the start must stop the node in order, and not kill it.
     let mut signals = StopSignals::listen()?;
     let tls = Tls::open(&options)?;
+    let traffic = Traffic::decide(&options).await?;
     let metrics_token = http::metrics_token(&options)?;
     let cql_address = SocketAddr::new(options.listen, options.cql_port);
     let http_address = SocketAddr::new(options.listen, options.http_port);
@@ -119,13 +121,13 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let (mut directories, lost) = directories::open(&options)?;
     let belonging = tokio::select! {
-        belonging = belong(&options, &mut directories, clock.as_ref()) => belonging?,
+        belonging = belong(&options, &traffic, &mut directories, clock.as_ref()) => belonging?,
         // Nothing has been started yet.
         () = signals.arrived() => return Ok(()),
     };
     companions::enroll(&directories.iter().collect::<Vec<_>>(), random_uuid)?;
     let node = tokio::select! {
-        node = start_node(&options, directories, belonging, nodes, &clock, program.guard) => node?,
+        node = start_node(&options, &traffic, directories, belonging, nodes, &clock, program.guard) => node?,
         () = signals.arrived() => end(),
     };
     let Running { kv, membership, was_current } = node;
@@ -136,6 +138,8 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let access = access(&options, &kv, was_current, audit.clone(), tls.clone());
     let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
+    let member = Arc::clone(&membership);
+    tokio::spawn(traffic.follow(move || member.guard.certificates_changed(), stopped.clone()));
     if let Some(file) = program.configuration {
         tokio::spawn(reload::follow(file, options.clone(), Arc::clone(&connections.logging)));
     }
@@ -306,6 +310,7 @@ struct Belonging {
 /// assigns it, or the node is the first one of a new cluster. Claims new directories.
 async fn belong(
     options: &StartOptions,
+    traffic: &Traffic,
     directories: &mut [DataDirectory],
     clock: &dyn Clock,
 ) -> Result<Belonging, StartError> {
@@ -319,10 +324,11 @@ async fn belong(
     let description = membership::describe(options, host).await?;
     let advertise = description.node_address();
     let max_clock_skew = Duration::from_millis(options.max_clock_skew);
-    let applicant = Applicant { bind: options.listen, advertise, max_clock_skew, timeout: JOIN_TIMEOUT };
+    let tls = traffic.credentials();
+    let applicant = Applicant { bind: options.listen, advertise, max_clock_skew, timeout: JOIN_TIMEOUT, tls };
     let joined = match &known {
         None if !options.join.is_empty() => {
-            Some(membership::join(applicant, &options.join, description.clone(), options.rf, clock).await?)
+            Some(membership::join(&applicant, &options.join, description.clone(), options.rf, clock).await?)
         }
         _ => None,
     };
@@ -363,6 +369,7 @@ fn trusted_clock() -> Arc<dyn Clock> {
 /// Opens the replicas in the directories, contacts the other members, and returns once the catalog is served.
 async fn start_node(
     options: &StartOptions,
+    traffic: &Traffic,
     directories: Vec<DataDirectory>,
     belonging: Belonging,
     listener: TcpListener,
@@ -372,7 +379,8 @@ async fn start_node(
     let Belonging { identity, description, applicant, joined } = belonging;
     let node = NodeId(identity.node);
     let admission = Arc::new(Admission::default());
-    let Outside { life, transport, guard } = reach_out(options, &identity, &description, &admission, clock, guard)?;
+    let Outside { life, transport, guard } =
+        reach_out((options, traffic), &identity, &description, &admission, clock, guard)?;
     let sending = Arc::clone(&transport) as Arc<dyn Transport>;
     let store = Arc::new(start_store(options, directories, (node, life), clock, &sending)?);
     store.set_scrub_days(options.scrub_days);
@@ -388,11 +396,7 @@ async fn start_node(
         Arc::clone(&catalog),
         Arc::clone(&transport) as Arc<dyn Transport>,
         Arc::clone(clock),
-        ReportOptions {
-            move_reserve_percent: options.move_reserve,
-            memory_limit_bytes: options.memory_limit_bytes(),
-            requires_login: options.auth,
-        },
+        ReportOptions::new(options, traffic),
     );
     let membership = Arc::new(Membership {
         transport,
@@ -460,7 +464,7 @@ fn start_router(
 }
 
 fn tcp_options(
-    options: &StartOptions,
+    (options, traffic): (&StartOptions, &Traffic),
     identity: &Identity,
     description: &NodeDescription,
     clock: &Arc<dyn Clock>,
@@ -477,6 +481,7 @@ fn tcp_options(
         max_clock_skew: Duration::from_millis(options.max_clock_skew),
         buffer_bytes: TcpOptions::BUFFER_BYTES,
         opening_timeout: TcpOptions::OPENING_TIMEOUT,
+        tls: traffic.credentials(),
         clock: Arc::clone(clock),
         seed: jitter.next_u64(),
     }
@@ -490,7 +495,7 @@ struct Outside {
 }
 
 fn reach_out(
-    options: &StartOptions,
+    (options, traffic): (&StartOptions, &Traffic),
     identity: &Identity,
     description: &NodeDescription,
     admission: &Arc<Admission>,
@@ -499,12 +504,12 @@ fn reach_out(
 ) -> Result<Outside, StartError> {
     let key = LifeKey::random();
     let life = clock.wall_us().unsigned_abs();
-    let transport = tcp_options(options, identity, description, clock, key.incarnation(life));
+    let transport = tcp_options((options, traffic), identity, description, clock, key.incarnation(life));
     let observer = Arc::clone(admission) as Arc<dyn Observer>;
     let transport = Arc::new(TcpTransport::new(transport, observer, Handle::current()));
     let notice = String::from_utf8(end_notice(NodeId(identity.node), life, key)).expect("questions are text");
     let guard = match options.guard {
-        true => Guard::start(guard, notice, options.listen, options.max_clock_skew),
+        true => Guard::start(guard, notice, (options.listen, options.max_clock_skew), traffic.directory()),
         false => Guard::default(),
     };
     Ok(Outside { life, transport, guard })

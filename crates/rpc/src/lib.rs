@@ -7,7 +7,7 @@
 //! Always true: sending never waits; frames of one lane from one node to another arrive in the order in which they were sent, each at most
 //! once, and any may be lost with its connection; what waits to be sent is bounded.
 //!
-//! Left out: encryption and authentication; acknowledgements and retries (consensus and the callers' timeouts do that).
+//! Left out: what certificates are and whom they belong to (`diorite_certs`); acknowledgements and retries (consensus and the callers' timeouts do that).
 
 mod frame;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -2,14 +2,17 @@
 //!
 //! A node dials every peer once per lane ([`dial`]) and accepts connections that others dial ([`accept`]). The thread
 //! that sends writes to the socket itself if nothing waits; bytes that the socket does not accept go to a buffer that
-//! the connection's task drains ([`pipe`]).
+//! the connection's task drains ([`pipe`]). With certificates, both ends of a connection run TLS 1.3 on the socket
+//! ([`dialled`], [`accepted`]).
 //!
 //! Always true: at most one connection of a lane is read, so frames of an older connection never mix with those of its
 //! successor; a node whose connection is refused receives the reason; the buffers are bounded in bytes, and the number
 //! of connections without a complete handshake is bounded.
 
 mod accept;
+mod accepted;
 mod dial;
+mod dialled;
 mod handshakes;
 mod options;
 mod peers;
@@ -18,7 +21,7 @@ mod pipe;
 mod tests;
 
 pub use dial::{Caller, DialError, ask};
-pub use options::{Gate, LaneStatistics, Observer, TcpOptions};
+pub use options::{Asker, Credentials, Gate, LaneStatistics, Observer, TcpOptions};
 
 use crate::{Lane, MAX_FRAME_BYTES, Receiver, SendError, Transport};
 use ahash::AHashMap;

@@ -61,6 +61,9 @@ pub struct ClusterStatus {
     /// How often scrubs have found damage since these nodes were started.
     #[serde(default)]
     pub scrub_damage_found: u64,
+    /// How traffic between the nodes that are up is protected: `encrypted`, `open, on loopback` or `open, --insecure`.
+    #[serde(default)]
+    pub traffic: String,
     /// The state of the balancer.
     pub balancer: BalancerStatus,
     /// Problems that need an operator's attention, the worst first.

@@ -167,6 +167,7 @@ fn cluster(status: &ClusterStatus) -> Markup {
         ("Catalog led by", html! { a href=(format!("/nodes/{}", status.leader.0)) { "node " (status.leader) } }),
         ("Keyspaces and tables", html! { a href="/tables" { (count(status.tables as u64)) " tables" } }),
         ("Scrubs", text(scrubs(status))),
+        ("Traffic between nodes", text(&status.traffic)),
     ])
 }
 

@@ -44,8 +44,10 @@ pub struct Server {
 pub fn command(address: &str, data: &Path, more: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
     // However full the machine's disk is.
-    command.args(["start", "--listen", address, "--log-level", "warn", "--move-reserve", "0", "--data-dir"]);
-    command.arg(data).args(more);
+    command.args(["start", "--listen", address, "--move-reserve", "0", "--data-dir"]).arg(data).args(more);
+    if !more.contains(&"--log-level") {
+        command.args(["--log-level", "warn"]);
+    }
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command
 }

@@ -32,3 +32,4 @@ mod refusals;
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod server;
 mod status;
+mod tls;

@@ -14,11 +14,10 @@ use diorite_control::membership::{
 };
 use diorite_replica::Store;
 use diorite_rpc::hello::{Hello, Refusal, RefusalKind};
-use diorite_rpc::tcp::{Gate, Incarnations};
+use diorite_rpc::tcp::{Asker, Gate, Incarnations};
 use diorite_rpc::{Lane, Receiver};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -59,14 +58,15 @@ impl Gate for Gatekeeper {
         admit(&self.catalog.current(), Dialler { node: hello.from, host: hello.host }).map_err(refusal)
     }
 
-    fn answer(&self, from: IpAddr, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
+    fn answer(&self, asker: Asker, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
         let gatekeeper = self.clone();
         async move {
             let question = Question::decode(&question)
                 .map_err(|error| Refusal::new(RefusalKind::Other, format!("the question cannot be read: {error}")))?;
             let answer = match question {
                 Question::Join { node, replication_factor, program } => {
-                    tracing::info!(%from, host = %node.host_id, program, "a node asks to join");
+                    tracing::info!(from = %asker.address, host = %node.host_id, program, "a node asks to join");
+                    check_address(&asker, &node)?;
                     gatekeeper.let_join(node, replication_factor).await?
                 }
                 Question::Whereabouts { cluster } => {
@@ -92,6 +92,16 @@ fn refusal(membership::Refusal { kind, reason }: membership::Refusal) -> Refusal
         membership::RefusalKind::Removed => RefusalKind::Removed,
     };
     Refusal::new(kind, reason)
+}
+
+/// Others will dial it there, and it has to show a certificate of that address.
+fn check_address(asker: &Asker, node: &NodeDescription) -> Result<(), Refusal> {
+    let address = node.node_address().ip();
+    if asker.may_be_at(address) {
+        return Ok(());
+    }
+    let reason = format!("the certificate of this node does not cover {address}, where other nodes are to reach it");
+    Err(Refusal::new(RefusalKind::Other, reason))
 }
 
 fn not_yet(why: impl std::fmt::Display) -> Refusal {

@@ -12,7 +12,7 @@ use diorite_base::{Clock, NodeId};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_control::membership::{RETRY, Welcome};
 use diorite_rpc::hello::RefusalKind;
-use diorite_rpc::tcp::{Caller, DialError, ask};
+use diorite_rpc::tcp::{Caller, Credentials, DialError, ask};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -112,7 +112,7 @@ impl Joined {
 }
 
 /// The node that asks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Applicant {
     /// The local address of the connections for questions.
     pub(crate) bind: IpAddr,
@@ -122,6 +122,8 @@ pub(crate) struct Applicant {
     pub(crate) max_clock_skew: Duration,
     /// How long members are asked again that do not answer.
     pub(crate) timeout: Duration,
+    /// What it shows; `None` if traffic between nodes is open.
+    pub(crate) tls: Option<Credentials>,
 }
 
 /// Why an attempt did not lead to an answer.
@@ -138,7 +140,9 @@ impl Applicant {
         if address == self.advertise {
             return Err(Failure::Passing(format!("{seed} is this node itself")));
         }
-        let caller = Caller { bind: Some(self.bind), clock, max_clock_skew: self.max_clock_skew };
+        let credentials = self.tls.as_ref().map(|tls| tls.load_full());
+        let tls = credentials.as_ref().map(|credentials| credentials.client());
+        let caller = Caller { bind: Some(self.bind), clock, max_clock_skew: self.max_clock_skew, tls };
         let answered = ask(address, caller, question.encode(), ANSWER_TIMEOUT).await;
         match answered {
             Ok(answer) => Answer::decode(&answer)
@@ -171,7 +175,7 @@ impl Applicant {
 
 /// Makes `node` a member of the cluster of the first of `seeds` that answers.
 pub(crate) async fn join(
-    applicant: Applicant,
+    applicant: &Applicant,
     seeds: &[NodeAddress],
     node: NodeDescription,
     replication_factor: Option<u32>,
@@ -183,6 +187,7 @@ pub(crate) async fn join(
     }
     let question = Question::Join { node, replication_factor, program: env!("CARGO_PKG_VERSION").to_owned() };
     let start_ns = clock.monotonic_ns();
+    let mut logged = String::new();
     loop {
         let mut last = String::new();
         for seed in seeds {
@@ -195,7 +200,11 @@ pub(crate) async fn join(
                 Err(Failure::Final(why)) => return Err(StartError::Join(why)),
                 Err(Failure::Passing(why)) => last = why,
             }
-            tracing::debug!(%last, "cannot join yet");
+            // Once for each reason: it may be one that does not pass, such as a certificate that is not accepted.
+            if last != logged {
+                tracing::info!(%last, "cannot join yet");
+                logged.clone_from(&last);
+            }
         }
         let waited = Duration::from_nanos(clock.monotonic_ns() - start_ns);
         if waited >= applicant.timeout {
@@ -243,7 +252,7 @@ mod tests {
         let bind = "127.0.0.1".parse().unwrap();
         let advertise = "127.0.0.2:7100".parse().unwrap();
         let max_clock_skew = Duration::from_millis(500);
-        let applicant = Applicant { bind, advertise, max_clock_skew, timeout: Duration::ZERO };
+        let applicant = &Applicant { bind, advertise, max_clock_skew, timeout: Duration::ZERO, tls: None };
         let clock = &SystemClock::new();
         let attempt = |seed: String| async move {
             let seeds = [seed.parse().unwrap()];

@@ -17,7 +17,7 @@ mod gate;
 mod join;
 pub(crate) mod metrics;
 
-use address::resolve;
+pub(crate) use address::resolve;
 pub(crate) use admission::Admission;
 use gate::{Gatekeeper, Inbox};
 pub(crate) use join::{Applicant, JOIN_TIMEOUT, Joined, join};

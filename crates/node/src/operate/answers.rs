@@ -4,6 +4,7 @@ use super::Operations;
 use super::report::{Report, SetAside};
 use super::sight::Sight;
 use super::{Answer, in_json, restart, unavailable};
+use crate::node_tls::{EXPIRY_WARNING_DAYS, Protection};
 use diorite_admin::api::{
     Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, MoveStatus, NodeStatus,
     TableDetail, TableShare, TableStatus,
@@ -136,9 +137,31 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
         scrubbed_nodes: live().filter(|report| report.details.scrubbed_ms.is_some()).count(),
         scrubbed_ms: live().filter_map(|report| report.details.scrubbed_ms).min(),
         scrub_damage_found: live().map(|report| report.details.scrub_damage_found).sum(),
+        traffic: traffic(live().filter_map(|report| report.details.protection)),
         balancer: balancer(catalog, &progress),
         warnings: warnings(sight, unavailable),
     }
+}
+
+/// Each kind that nodes report, usually one.
+fn traffic(reported: impl Iterator<Item = Protection>) -> String {
+    let kinds: BTreeSet<Protection> = reported.collect();
+    kinds.into_iter().map(Protection::describe).collect::<Vec<_>>().join("; ")
+}
+
+/// Warnings about what protects a node's traffic with the others.
+fn unprotected(node: &Node, report: &Report) -> Option<String> {
+    let (id, address) = (node.id, node.address());
+    if report.details.protection == Some(Protection::Insecure) {
+        return Some(format!(
+            "node {id} ({address}) runs with --insecure: whoever reaches its port for other nodes can read and change everything"
+        ));
+    }
+    let days = report.details.certificate_days_left.filter(|days| *days < EXPIRY_WARNING_DAYS)?;
+    Some(match days {
+        ..0 => format!("the certificate of node {id} ({address}) has expired: no connection is made with it any more"),
+        days => format!("the certificate of node {id} ({address}) expires in {days} days"),
+    })
 }
 
 fn full_disks(sight: &Sight) -> usize {
@@ -190,6 +213,7 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
                 node.address()
             ));
         }
+        warnings.extend(report.and_then(|report| unprotected(node, report)));
         if let Some(ahead_us) = report.and_then(|report| report.details.logs_ahead_us) {
             warnings.push(format!(
                 "tablets of node {} ({}) hold timestamps that are {:.0} s ahead of its clock: conditions judge expiry by them until then",

@@ -4,7 +4,9 @@
 //! is for operators.
 
 use crate::catalog::CATALOG_TABLET;
+use crate::config::StartOptions;
 use crate::machine;
+use crate::node_tls::{Protection, Traffic};
 use crate::observe::process;
 use diorite_admin::api::Activity;
 use diorite_base::{NodeId, TabletId};
@@ -19,14 +21,27 @@ use std::collections::BTreeSet;
 const MEASURED_AT_A_TIME: usize = 4;
 
 /// Facts about a node that are fixed at its start.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ReportOptions {
     /// Share of a disk that moves leave free.
-    pub(crate) move_reserve_percent: u64,
+    move_reserve_percent: u64,
     /// Memory that the process was given.
-    pub(crate) memory_limit_bytes: u64,
+    memory_limit_bytes: u64,
     /// `--auth`.
-    pub(crate) requires_login: bool,
+    requires_login: bool,
+    /// How traffic with other nodes is protected.
+    traffic: Traffic,
+}
+
+impl ReportOptions {
+    pub(crate) fn new(options: &StartOptions, traffic: &Traffic) -> Self {
+        Self {
+            move_reserve_percent: options.move_reserve,
+            memory_limit_bytes: options.memory_limit_bytes(),
+            requires_login: options.auth,
+            traffic: traffic.clone(),
+        }
+    }
 }
 
 /// A node's report.
@@ -73,6 +88,12 @@ pub(super) struct Details {
     /// How far the logs of the node's tablets are ahead of its clock, microseconds, if they are.
     #[serde(default)]
     pub(super) logs_ahead_us: Option<i64>,
+    /// How its traffic with other nodes is protected.
+    #[serde(default)]
+    pub(super) protection: Option<Protection>,
+    /// Until its certificate for other nodes expires.
+    #[serde(default)]
+    pub(super) certificate_days_left: Option<i64>,
 }
 
 fn copy_report(copy: &CopyStatus) -> CopyReport {
@@ -176,6 +197,8 @@ pub(super) fn make(
             out_of_touch: others.filter(|other| !store.liveness().is_up(*other)).collect(),
             clock_is_off_us: store.liveness().clock_is_off_us(),
             logs_ahead_us: store.liveness().logs_ahead_us(),
+            protection: Some(options.traffic.protection()),
+            certificate_days_left: options.traffic.days_left(),
         },
     }
 }

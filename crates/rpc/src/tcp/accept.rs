@@ -4,8 +4,9 @@
 //! too large ends its connection. A connection without a handshake in time is closed, with one line in the log per
 //! address and minute.
 
+use super::accepted::Accepted;
 use super::handshakes::{Handshakes, Place};
-use super::options::{Gate, TcpOptions, prepare};
+use super::options::{Asker, Gate, TcpOptions, prepare};
 use super::peers::{Incarnations, Peers, Received, ReceivedMap};
 use crate::frame::{Incoming, put_frame};
 use crate::hello::{
@@ -20,7 +21,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
@@ -145,13 +145,17 @@ pub(crate) async fn run(listener: TcpListener, listening: Arc<Listening>, mut st
 }
 
 /// Reads the opening and answers it.
-async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: SocketAddr, place: &Place) -> io::Result<()> {
+async fn welcome(listening: &Arc<Listening>, stream: TcpStream, from: SocketAddr, place: &Place) -> io::Result<()> {
     prepare(&stream)?;
+    let tls = listening.options.tls.as_ref().map(|tls| Arc::clone(tls.load().server()));
+    let mut stream = Accepted::new(stream, tls);
     let late = |_| io::Error::new(io::ErrorKind::TimedOut, "it did not begin as a connection of a node in time");
     let (opening, incoming) =
         timeout(listening.options.opening_timeout, read_opening(&mut stream)).await.map_err(late)??;
+    let asker = Asker { address: from.ip(), certificate: stream.certificate().cloned() };
     let opening = opening.and_then(|(opening, wall_us)| {
         check(&listening.options, &opening, wall_us)?;
+        check_address(&asker, &opening)?;
         Ok(opening)
     });
     match opening {
@@ -165,7 +169,7 @@ async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: Socket
             Err(refusal) => answer(&mut stream, &Err(refusal)).await,
         },
         Ok(Opening::Question(question)) => {
-            let answering = listening.gate.answer(from.ip(), question);
+            let answering = listening.gate.answer(asker, question);
             let answered = timeout(ANSWER_TIMEOUT, answering).await.map_err(late)?;
             answer(&mut stream, &answered).await
         }
@@ -175,12 +179,12 @@ async fn welcome(listening: &Arc<Listening>, mut stream: TcpStream, from: Socket
 
 type ReadOpening = Result<(Opening, i64), Refusal>;
 
-async fn read_opening(stream: &mut TcpStream) -> io::Result<(ReadOpening, Incoming)> {
+async fn read_opening(stream: &mut Accepted) -> io::Result<(ReadOpening, Incoming)> {
     let malformed = || io::Error::new(io::ErrorKind::InvalidData, "it did not begin as a connection of a node");
     let mut incoming = Incoming::new(MAX_OPENING_BYTES);
     let mut version = None;
     loop {
-        if stream.read_buf(incoming.space()).await? == 0 {
+        if stream.read(&mut incoming).await? == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it was closed before it had begun"));
         }
         if version.is_none() {
@@ -201,7 +205,7 @@ async fn read_opening(stream: &mut TcpStream) -> io::Result<(ReadOpening, Incomi
     }
 }
 
-async fn answer(stream: &mut TcpStream, answer: &Result<Vec<u8>, Refusal>) -> io::Result<()> {
+async fn answer(stream: &mut Accepted, answer: &Result<Vec<u8>, Refusal>) -> io::Result<()> {
     let mut bytes = hello::preamble().to_vec();
     put_frame(&mut bytes, &hello::encode_answer(answer));
     stream.write_all(&bytes).await?;
@@ -238,8 +242,19 @@ fn check(options: &TcpOptions, opening: &Opening, wall_us: i64) -> Result<(), Re
     Ok(())
 }
 
+/// A node is dialled at the address of its hello, so its certificate has to cover that.
+fn check_address(asker: &Asker, opening: &Opening) -> Result<(), Refusal> {
+    match opening {
+        Opening::Lane(hello) if !asker.may_be_at(hello.address.ip()) => {
+            let reason = format!("its certificate does not cover the address of its hello, {}", hello.address.ip());
+            Err(Refusal::new(RefusalKind::Other, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Replaces the lane's earlier connection, unless that belongs to another process that is alive.
-async fn accept(listening: &Arc<Listening>, mut stream: TcpStream, incoming: Incoming, hello: Hello) -> io::Result<()> {
+async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Incoming, hello: Hello) -> io::Result<()> {
     let of_node = Arc::clone(listening.inbound.lock().entry(hello.from).or_default());
     let mut inbound = of_node.lock().await;
     if inbound.incarnation != hello.incarnation {
@@ -286,7 +301,7 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(self, mut stream: TcpStream, mut incoming: Incoming) {
+    async fn run(self, mut stream: Accepted, mut incoming: Incoming) {
         loop {
             let taken = incoming.each_frame(|frame| self.receiver.receive(self.from, self.lane, frame));
             match taken {
@@ -301,7 +316,7 @@ impl Reader {
                     return;
                 }
             }
-            match stream.read_buf(incoming.space()).await {
+            match stream.read(&mut incoming).await {
                 Ok(0) => return,
                 Ok(_) => {}
                 Err(error) => {

@@ -3,21 +3,22 @@
 //!
 //! Left out: giving up. A node is dialled as long as it is a member.
 
+use super::dialled::Dialled;
 use super::options::{HANDSHAKE_TIMEOUT, Observer, TcpOptions, prepare};
 use super::pipe::Pipe;
 use crate::Lane;
 use crate::frame::{Incoming, put_frame};
-use crate::hello::{self, Hello, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, Refusal, RefusalKind};
+use crate::hello::{self, Hello, MAGIC, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, Refusal, RefusalKind};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
+use rustls::ClientConfig;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 use thiserror::Error;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::TcpSocket;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -53,6 +54,8 @@ pub struct Caller<'a> {
     pub clock: &'a dyn Clock,
     /// How far the wall clocks of two nodes may differ.
     pub max_clock_skew: Duration,
+    /// TLS with what this node shows and whom it trusts; `None`: connections are open.
+    pub tls: Option<&'a Arc<ClientConfig>>,
 }
 
 impl fmt::Debug for Caller<'_> {
@@ -75,14 +78,15 @@ pub async fn ask(
 }
 
 /// Connects, sends `opening` and returns the connection with its answer.
-async fn open(address: SocketAddr, caller: Caller<'_>, opening: Opening) -> Result<(TcpStream, Vec<u8>), DialError> {
-    let Caller { bind, clock, max_clock_skew } = caller;
+async fn open(address: SocketAddr, caller: Caller<'_>, opening: Opening) -> Result<(Dialled, Vec<u8>), DialError> {
+    let Caller { bind, clock, max_clock_skew, tls } = caller;
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     if let Some(bind) = bind.filter(|bind| bind.is_ipv4() == address.is_ipv4() && !bind.is_unspecified()) {
         socket.bind(SocketAddr::new(bind, 0))?;
     }
-    let mut stream = socket.connect(address).await?;
+    let stream = socket.connect(address).await?;
     prepare(&stream)?;
+    let mut stream = Dialled::open(stream, address.ip(), tls).await?;
     let mut request = hello::preamble().to_vec();
     let started_ns = clock.monotonic_ns();
     put_frame(&mut request, &opening.encode(clock.wall_us()));
@@ -101,12 +105,19 @@ async fn open(address: SocketAddr, caller: Caller<'_>, opening: Opening) -> Resu
     }
 }
 
-async fn read_answer(stream: &mut TcpStream) -> io::Result<Result<Vec<u8>, Refusal>> {
-    let not_a_node = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not that of a diorite node");
+async fn read_answer(stream: &mut Dialled) -> io::Result<Result<Vec<u8>, Refusal>> {
+    let not_a_node = || {
+        let why = "the answer is not that of a diorite node, or the node expects a certificate";
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    };
     let mut incoming = Incoming::new(MAX_HELLO_BYTES);
     let mut version = None;
     loop {
-        if stream.read_buf(incoming.space()).await? == 0 {
+        let count = stream.read(&mut incoming).await?;
+        if version.is_none() && !incoming.may_begin_with(&MAGIC) {
+            return Err(not_a_node());
+        }
+        if count == 0 {
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the connection was closed without an answer"));
         }
         if version.is_none() {
@@ -186,7 +197,7 @@ impl Dialler {
         Duration::from_micros(half_us + self.random.below(half_us + 1))
     }
 
-    async fn connect(&self, address: SocketAddr) -> Result<TcpStream, DialError> {
+    async fn connect(&self, address: SocketAddr) -> Result<Dialled, DialError> {
         let options = &self.options;
         let hello = Hello {
             cluster: options.cluster,
@@ -197,8 +208,14 @@ impl Dialler {
             lane: self.lane,
             address: options.advertise,
         };
-        let caller =
-            Caller { bind: options.bind, clock: options.clock.as_ref(), max_clock_skew: options.max_clock_skew };
+        // What is in force now: a connection that is open stays as it is.
+        let credentials = options.tls.as_ref().map(|tls| tls.load_full());
+        let caller = Caller {
+            bind: options.bind,
+            clock: options.clock.as_ref(),
+            max_clock_skew: options.max_clock_skew,
+            tls: credentials.as_ref().map(|credentials| credentials.client()),
+        };
         let opening = open(address, caller, Opening::Lane(hello));
         match timeout(HANDSHAKE_TIMEOUT, opening).await {
             Ok(opened) => opened.map(|(stream, _)| stream),
@@ -207,7 +224,7 @@ impl Dialler {
     }
 
     /// Sends until the connection ends or the address changes; returns whether the node was removed.
-    async fn serve(&mut self, stream: TcpStream, addresses: &mut watch::Receiver<SocketAddr>) -> bool {
+    async fn serve(&mut self, stream: Dialled, addresses: &mut watch::Receiver<SocketAddr>) -> bool {
         self.refusal = None;
         self.is_reported_unreachable = false;
         let stream = Arc::new(stream);
@@ -216,7 +233,7 @@ impl Dialler {
         self.observer.connected(self.to, self.lane);
         let (removed, ended) = tokio::select! {
             error = self.pipe.drain(&stream) => (false, error),
-            error = closed(&stream) => (false, error),
+            error = stream.closed() => (false, error),
             changed = addresses.changed() => (changed.is_err(), io::Error::other("its address changed")),
         };
         self.pipe.detach();
@@ -238,21 +255,6 @@ impl Dialler {
                     self.observer.unreachable(self.to, self.lane, &error);
                 }
             }
-        }
-    }
-}
-
-/// Waits until the other side closes the connection. It may send nothing.
-async fn closed(stream: &TcpStream) -> io::Error {
-    loop {
-        if let Err(error) = stream.readable().await {
-            return error;
-        }
-        match stream.try_read(&mut [0; 16]) {
-            Ok(0) => return io::ErrorKind::UnexpectedEof.into(),
-            Ok(_) => return io::Error::new(io::ErrorKind::InvalidData, "the listening side does not send"),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return error,
         }
     }
 }

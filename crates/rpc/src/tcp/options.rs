@@ -2,8 +2,11 @@
 
 use crate::Lane;
 use crate::hello::{Hello, Refusal};
+use arc_swap::ArcSwap;
 use diorite_base::{Clock, NodeId};
+use diorite_certs::node::{NodeCredentials, covers};
 use futures::future::BoxFuture;
+use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -20,9 +23,28 @@ pub trait Gate: Send + Sync + 'static {
     /// clock and destination have been checked before.
     fn admit(&self, hello: &Hello) -> Result<(), Refusal>;
 
-    /// Answers a question from `from`, which need not be a member.
-    fn answer(&self, from: IpAddr, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>>;
+    /// Answers a question of `asker`, who need not be a member.
+    fn answer(&self, asker: Asker, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>>;
 }
+
+/// Who asks a question.
+#[derive(Clone, Debug)]
+pub struct Asker {
+    /// Where the question comes from.
+    pub address: IpAddr,
+    /// What it has shown, if connections are not open.
+    pub(crate) certificate: Option<CertificateDer<'static>>,
+}
+
+impl Asker {
+    /// Whether it may say that it is reached at `address`: its certificate covers it, or connections are open.
+    pub fn may_be_at(&self, address: IpAddr) -> bool {
+        self.certificate.as_ref().is_none_or(|certificate| covers(certificate, address))
+    }
+}
+
+/// What a node shows and whom it trusts, replaced while it runs.
+pub type Credentials = Arc<ArcSwap<NodeCredentials>>;
 
 /// Receives the state of the connections to other nodes. Must not wait.
 pub trait Observer: Send + Sync + 'static {
@@ -58,6 +80,8 @@ pub struct TcpOptions {
     pub buffer_bytes: [usize; Lane::COUNT],
     /// How long an accepted connection may take to send its hello.
     pub opening_timeout: Duration,
+    /// TLS with all other nodes; `None`: connections are open.
+    pub tls: Option<Credentials>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Seeds the jitter of redialling.

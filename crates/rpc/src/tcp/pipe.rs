@@ -4,6 +4,7 @@
 //! on the next. Frames are refused only if no byte of them was passed to the kernel. Of frames that were passed in
 //! part, the first may arrive complete, so they count as sent and lost.
 
+use super::dialled::{Dialled, TryWrite};
 use super::options::LaneStatistics;
 use crate::SendError;
 use crate::frame::{HEADER_BYTES, KEPT_BYTES, put_frame};
@@ -13,20 +14,7 @@ use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
-
-/// A destination that accepts bytes without waiting: a socket, except in tests.
-pub(crate) trait TryWrite {
-    /// Accepts some of the bytes, at least one.
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize>;
-}
-
-impl TryWrite for TcpStream {
-    fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        Self::try_write(self, bytes)
-    }
-}
 
 /// The most bytes of one system call while the lock is held.
 const WRITE_BYTES: usize = 256 << 10;
@@ -56,7 +44,7 @@ struct Counters {
 }
 
 /// One lane to one node.
-pub(crate) struct Pipe<S = TcpStream> {
+pub(crate) struct Pipe<S = Dialled> {
     state: Mutex<State<S>>,
     connected: AtomicBool,
     limit_bytes: usize,
@@ -136,8 +124,9 @@ impl<S: TryWrite> Pipe<S> {
                 }
             }
         }
-        if !rest.is_empty() {
-            waiting.extend_from_slice(rest);
+        let is_unsent = !rest.is_empty() || connected.has_unsent();
+        waiting.extend_from_slice(rest);
+        if is_unsent {
             self.attention.notify_one();
         }
         Ok(())
@@ -161,12 +150,12 @@ impl<S: TryWrite> Pipe<S> {
         self.fail(&mut self.state.lock());
     }
 
-    /// Writes once; returns whether no bytes wait any more.
+    /// Writes once; returns whether no bytes wait any more, here or in the socket's TLS.
     fn write_waiting(&self) -> io::Result<bool> {
         let mut state = self.state.lock();
         let State { socket, waiting } = &mut *state;
         let Some(socket) = socket else { return Err(io::ErrorKind::BrokenPipe.into()) };
-        if !waiting.is_empty() {
+        if !waiting.is_empty() || socket.has_unsent() {
             match socket.try_write(&waiting[..waiting.len().min(WRITE_BYTES)]) {
                 Ok(written) => waiting.advance(written),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -176,7 +165,7 @@ impl<S: TryWrite> Pipe<S> {
         if waiting.is_empty() && waiting.capacity() > KEPT_BYTES {
             *waiting = BytesMut::new();
         }
-        Ok(waiting.is_empty())
+        Ok(waiting.is_empty() && !socket.has_unsent())
     }
 
     /// The statistics of the lane, for frames sent.
@@ -195,7 +184,7 @@ impl<S: TryWrite> Pipe<S> {
 
 impl Pipe {
     /// Writes waiting bytes whenever there are any; returns when the socket fails.
-    pub(crate) async fn drain(&self, socket: &TcpStream) -> io::Error {
+    pub(crate) async fn drain(&self, socket: &Dialled) -> io::Error {
         loop {
             match self.write_waiting() {
                 Ok(true) => self.attention.notified().await,

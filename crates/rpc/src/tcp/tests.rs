@@ -1,5 +1,7 @@
 //! Nodes of one process on loopback sockets: order, loss, refusals, limits.
 
+mod tls;
+
 use super::*;
 use crate::Receiver;
 use crate::frame::put_frame;
@@ -9,7 +11,6 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::io;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -66,7 +67,7 @@ impl Gate for Ear {
         }
     }
 
-    fn answer(&self, _from: IpAddr, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
+    fn answer(&self, _asker: Asker, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
         async move {
             match question.as_slice() {
                 b"may I?" => Ok(b"you may".to_vec()),
@@ -112,6 +113,7 @@ fn options(node: u64) -> TcpOptions {
         max_clock_skew: TcpOptions::MAX_CLOCK_SKEW,
         buffer_bytes: TcpOptions::BUFFER_BYTES,
         opening_timeout: TcpOptions::OPENING_TIMEOUT,
+        tls: None,
         clock: Arc::new(SystemClock::new()),
         seed: node,
     }
@@ -437,7 +439,7 @@ async fn a_frame_that_is_damaged_or_too_large_ends_the_connection() {
 async fn a_question_is_answered_without_being_a_member() {
     let b = Node::start(options(2)).await;
     let clock = SystemClock::new();
-    let caller = Caller { bind: None, clock: &clock, max_clock_skew: TcpOptions::MAX_CLOCK_SKEW };
+    let caller = Caller { bind: None, clock: &clock, max_clock_skew: TcpOptions::MAX_CLOCK_SKEW, tls: None };
     let bound = Caller { bind: Some("127.0.0.1".parse().unwrap()), ..caller };
     assert_eq!(ask(b.address, bound, b"may I?".to_vec(), LIMIT).await.unwrap(), b"you may");
     let refused = ask(b.address, caller, b"I will".to_vec(), LIMIT).await.unwrap_err();
@@ -473,7 +475,7 @@ async fn a_word_about_clocks_is_final_unless_it_took_long_to_come() {
         [(0, 500, true), (250, 500, true), (251, 500, false), (251, 5_000, false), (60, 100, false)]
     {
         let clock = wrong(took_ms);
-        let caller = Caller { bind: None, clock: &clock, max_clock_skew: Duration::from_millis(skew_ms) };
+        let caller = Caller { bind: None, clock: &clock, max_clock_skew: Duration::from_millis(skew_ms), tls: None };
         let said = ask(b.address, caller, b"may I?".to_vec(), LIMIT).await.unwrap_err();
         assert_eq!(matches!(said, DialError::Refused(_)), is_final, "after {took_ms} ms: {said}");
         assert!(said.to_string().contains("ms apart"), "whoever gives up at last can say why: {said}");
@@ -561,6 +563,6 @@ async fn places_come_back() {
     a.transport.send(NodeId(2), Lane::Control, b"still there").unwrap();
     until(|| listening.upgrade().is_some_and(|ear| !ear.lengths.lock().is_empty())).await;
     let clock = SystemClock::new();
-    let caller = Caller { bind: None, clock: &clock, max_clock_skew: TcpOptions::MAX_CLOCK_SKEW };
+    let caller = Caller { bind: None, clock: &clock, max_clock_skew: TcpOptions::MAX_CLOCK_SKEW, tls: None };
     assert_eq!(ask(b.address, caller, b"may I?".to_vec(), LIMIT).await.unwrap(), b"you may");
 }

@@ -168,6 +168,10 @@ fn node_options(options: &ServersOptions, number: u32, first: Ipv4Addr) -> Resul
     let mut arguments = membership(number, first, options.replication);
     arguments.extend(zone(number, options.zones));
     arguments.extend(share(options.nodes));
+    if !first.is_loopback() {
+        // Its nodes last as long as the benchmark, and measure without TLS wherever they are.
+        arguments.push("--insecure".to_owned());
+    }
     arguments.extend_from_slice(&options.extra_arguments);
     Ok(NodeOptions {
         executable: options.executable.clone(),
