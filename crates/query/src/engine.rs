@@ -13,6 +13,7 @@ mod long;
 mod point;
 mod refused;
 mod request;
+mod row;
 mod state;
 mod statement;
 mod write;

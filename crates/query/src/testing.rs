@@ -46,6 +46,7 @@ use crate::engine::{
 use crate::error::write_error;
 use crate::kv::{Completion, WriteSink};
 use crate::session::Session;
+use diorite_base::NodeId;
 use diorite_base::account::Meter;
 use diorite_cql::protocol::client::{
     BoundValues, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters, RequestHead, decode_response,
@@ -256,6 +257,9 @@ impl Database {
                 if let Ok(ClientResponse::Rows(_)) = &now {
                     assert_eq!(now, self.send(&request), "both ways give the same");
                     assert_eq!(now, self.send_to_disk(&request), "so does the way by the disk");
+                    let leader = self.kv.leader.lock().replace(NodeId(2));
+                    assert_eq!(now, self.send_to_disk(&request), "and the way by the node that leads the tablet");
+                    *self.kv.leader.lock() = leader;
                 }
                 now
             }

@@ -43,8 +43,8 @@ impl<K: Kv> QueryEngine<K> {
             let work = async {
                 let running = engine.begin(&request, progress.clone());
                 // A single row, which holds less than a request may gather in its turn.
-                if let Some(reply) = engine.read_row(&session, &request, &mut note, &running).await {
-                    return Ok(reply);
+                if let Some(outcome) = engine.read_row(&session, &request, &mut note, &running).await {
+                    return outcome;
                 }
                 let mut turn = std::pin::pin!(turn);
                 let _turn = match poll_immediate(turn.as_mut()).await {
@@ -56,7 +56,8 @@ impl<K: Kv> QueryEngine<K> {
                         turn
                     }
                 };
-                engine.carry_out(&session, &request, &mut note, &running).await
+                // Boxed, as point reads would move its many bytes about for nothing.
+                Box::pin(engine.carry_out(&session, &request, &mut note, &running)).await
             };
             let outcome = budget.unless_ended(work).await;
             let outcome = match (outcome, budget.ended()) {

@@ -7,9 +7,8 @@
 //! Always true: no lock is shared between connections, nothing is allocated but the mutation; what is sent is byte for byte what the general
 //! path would send. Left out: everything else.
 
-use super::request::{OwnedRequest, Reply};
 use super::state::QueryEngine;
-use crate::activity::{Note, Operation, Running, Slot};
+use crate::activity::Slot;
 use crate::budget::refused;
 use crate::error::write_error;
 use crate::exec::read::tablet_of;
@@ -30,7 +29,7 @@ use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_cql::protocol::response::{ReplyHead, encode_error};
 use diorite_cql::protocol::rows::{put_cell, put_null};
-use diorite_cql::protocol::{Execute, Message, Request, Response, Rows, RowsWriter, Value, Version, WriteType};
+use diorite_cql::protocol::{Execute, RowsWriter, Value, Version, WriteType};
 use diorite_model::deletions::Deletions;
 use diorite_model::key;
 use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, UNSTAMPED, is_plain, now_seconds};
@@ -41,7 +40,7 @@ use std::sync::Arc;
 /// Larger rows take the general path, where they do not delay other connections: plain rows, and rows whose values are assembled.
 const MAX_PLAIN_ROW_BYTES: usize = 1 << 20;
 
-const MAX_ROW_BYTES: usize = 256 << 10;
+pub(super) const MAX_ROW_BYTES: usize = 256 << 10;
 
 /// The destination of the answer to a request.
 #[derive(Clone, Copy)]
@@ -74,7 +73,7 @@ pub enum ExecuteNow {
     Submitted,
     /// Nothing was done: the request takes the general path.
     NeedsWait,
-    /// Declined, because the row is not in memory: [`QueryEngine::answer`] reads it from disk at once.
+    /// Declined, because this node's memory does not hold the row: [`QueryEngine::answer`] reads it from the disk or another node at once.
     NeedsDisk,
 }
 
@@ -113,7 +112,7 @@ pub fn held_bytes_of(token: u64) -> usize {
 }
 
 /// The request takes the general path.
-struct Declined;
+pub(super) struct Declined;
 
 #[derive(Default)]
 struct Scratch {
@@ -129,7 +128,7 @@ thread_local! {
 
 /// Whether an earlier check, at this version of the catalog, allowed the session's role to do this.
 #[cold]
-fn is_approved(session: &Session, planned: &Planned, resolved: &Resolved) -> bool {
+pub(super) fn is_approved(session: &Session, planned: &Planned, resolved: &Resolved) -> bool {
     let is_write = matches!(planned.plan, Plan::Modify(_));
     session.is_approved(resolved.catalog_version, resolved.entry.table.id, is_write)
 }
@@ -163,7 +162,7 @@ fn put_content(
 /// Appends the row's key to `out`; returns its token and the length of its partition part. Puts the wire values of the key columns into
 /// `columns`.
 #[inline]
-fn encode_key<'a>(
+pub(super) fn encode_key<'a>(
     plan: &'a PointPlan,
     table: &TableContext,
     values: &[Value<'a>],
@@ -194,12 +193,12 @@ fn encode_key<'a>(
 }
 
 /// A row as it was read.
-struct StoredRow<'r> {
+pub(super) struct StoredRow<'r> {
     /// The wire values of its key columns.
-    columns: &'r [&'r [u8]; MAX_KEY_COLUMNS],
-    value: &'r [u8],
+    pub(super) columns: &'r [&'r [u8]; MAX_KEY_COLUMNS],
+    pub(super) value: &'r [u8],
     /// The timestamp of the deletion over it.
-    deleted_us: i64,
+    pub(super) deleted_us: i64,
 }
 
 /// A point statement that is being executed.
@@ -257,69 +256,9 @@ impl<K: Kv> QueryEngine<K> {
         }
     }
 
-    /// The reply to a point read that was declined because its row is not in memory: reads the row from disk. `None`: nothing has been done, and
-    /// the request takes the general path.
-    pub(super) async fn read_row(
-        &self,
-        session: &Session,
-        request: &OwnedRequest,
-        note: &mut Note,
-        running: &Running,
-    ) -> Option<Reply> {
-        if !request.needs_disk {
-            return None;
-        }
-        let Request::Execute(execute) = Message::decode(&request.envelope()).ok()?.request else { return None };
-        let statement = self.prepared.get(execute.id)?;
-        let current = statement.current.load_full();
-        let (point, resolved) = (current.planned.point.as_ref()?, current.resolved.as_ref()?);
-        let Plan::Select(plan) = &current.planned.plan else { return None };
-        // The check from before, repeated only if the catalog has changed.
-        let is_current = resolved.catalog_version == self.kv.catalog_version();
-        let is_allowed =
-            session.is_trusted(resolved.catalog_version) || is_approved(session, &current.planned, resolved);
-        let parameters = &execute.parameters;
-        let misleads = statement.would_mislead(request.version, parameters.skip_metadata);
-        let count = parameters.values.len();
-        let fits = count == current.planned.marker_count && count <= MAX_VALUES;
-        if !is_current || !is_allowed || misleads || !fits || current.planned.timeout.is_some() {
-            return None;
-        }
-        let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
-        let mut key = Vec::new();
-        let tablet = {
-            let mut values = [Value::Unset; MAX_VALUES];
-            values.iter_mut().zip(parameters.values.iter()).for_each(|(slot, value)| *slot = value);
-            let (token, _) = encode_key(point, &plan.table, &values[..count], &mut columns, &mut key).ok()?;
-            tablet_of(&resolved.entry.tablets, token)
-        };
-        note.operation = Operation::Read;
-        self.name(note, running, Arc::clone(&statement.activity));
-        // The general path reports all errors.
-        let row = self.kv.get(tablet, key, request.budget.deadline()).await.ok().flatten()?;
-        // The flags after the row, as in `Point::stored`; with them raised, row and header are read at one moment elsewhere.
-        if self.kv.flags(tablet).ok()? & PARTITION_DELETIONS != 0 {
-            return None;
-        }
-        let mut rows = Rows::new(Arc::clone(&plan.selection.metadata));
-        if let Some(value) = &row {
-            if value.len() > MAX_ROW_BYTES || request.budget.take(2 * value.len()).is_err() {
-                return None;
-            }
-            let stored = StoredRow { columns: &columns, value, deleted_us: NOTHING_DELETED };
-            let is_there = self.put_row(plan, &stored, &mut Vec::new(), &mut rows.body);
-            rows.row_count = u32::from(is_there.ok()?);
-        }
-        Some(Reply {
-            skip_metadata: parameters.skip_metadata && statement.may_skip_metadata(request.version),
-            known_metadata_id: execute.result_metadata_id.map(<[u8]>::to_vec),
-            ..Reply::plain(Response::Rows(rows))
-        })
-    }
-
     /// Appends the cells of the row, if it exists.
     #[inline]
-    fn put_row(
+    pub(super) fn put_row(
         &self,
         plan: &SelectPlan,
         stored: &StoredRow<'_>,

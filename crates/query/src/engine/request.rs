@@ -22,7 +22,7 @@ pub struct OwnedRequest {
     pub flags: u8,
     /// Its body, no longer compressed
     pub body: Vec<u8>,
-    /// It was just found that its row is not in memory ([`super::ExecuteNow::NeedsDisk`])
+    /// It was just found that this node's memory does not hold its row ([`super::ExecuteNow::NeedsDisk`])
     pub needs_disk: bool,
     /// The client's address
     pub client: Option<SocketAddr>,
