@@ -333,7 +333,14 @@ def test_a_node_listens_beyond_loopback_only_once_the_first_password_is_changed(
     cql, http, node = free_ports(3)
     ports = ["--cql-port", str(cql), "--http-port", str(http), "--node-port", str(node)]
     listened = outer if listen == "one address" else "0.0.0.0"
-    server = Server(tmp_path, listened, ["--auth", *ports])
+    if listen == "one address":
+        certs = tmp_path / "certs"
+        for command in (["init"], ["node", outer, "127.0.0.1"]):
+            subprocess.run([str(binary()), "certs", *command, "--dir", str(certs)], check=True, capture_output=True)
+        node_tls = ["--certs", str(certs / "nodes" / outer)]
+    else:
+        node_tls = ["--insecure"]
+    server = Server(tmp_path, listened, ["--auth", *node_tls, *ports])
     here = Attached("127.0.0.1")
 
     def change(password):

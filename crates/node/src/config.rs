@@ -406,8 +406,8 @@ pub struct StartOptions {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub guard: bool,
 
-    /// Read data files without the system's page cache (direct I/O), where the file system can. Data is then cached
-    /// once, in the block cache.
+    /// Read and write data files without the system's page cache (direct I/O), where the file system can. Data is then
+    /// cached once, in the block cache.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub direct_reads: bool,
 

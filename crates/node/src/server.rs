@@ -540,7 +540,7 @@ fn start_store(
         space_amplification_percent: options.space_amplification,
         bloom_bits: options.bloom_bits,
         block_bytes: options.block_size.0 as usize,
-        direct_reads: reads_directly(options, &directories),
+        direct_io: has_direct_io(options, &directories),
         ..for_memory
     };
     let store = StoreOptions {
@@ -562,15 +562,15 @@ fn start_store(
     Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::clone(transport))?)
 }
 
-/// Whether data files are read past the page cache: the option must be set, and all disks must support it.
-fn reads_directly(options: &StartOptions, directories: &[DataDirectory]) -> bool {
+/// Whether data files are read and written past the page cache: the option must be set, and all disks must support it.
+fn has_direct_io(options: &StartOptions, directories: &[DataDirectory]) -> bool {
     let unable = directories.iter().find(|directory| !directory.reads_directly());
     if let Some(directory) = unable.filter(|_| options.direct_reads) {
         let path = directory.path().display().to_string();
         tracing::warn!(
             event = "disk",
             path,
-            "the file system has no direct reads: data is read through the page cache"
+            "the file system has no direct I/O: data is read and written through the page cache"
         );
     }
     options.direct_reads && unable.is_none()

@@ -35,8 +35,8 @@ pub struct StorageOptions {
     /// About twice the size that is replayed after a crash, plus space for files in which few records are still needed.
     /// Less on a small disk.
     pub log_bytes: u64,
-    /// Whether data files are read past the page cache.
-    pub direct_reads: bool,
+    /// Whether data files are read and written past the page cache.
+    pub direct_io: bool,
     /// Whether RocksDB keeps counters (cache, bloom, bytes).
     pub statistics: bool,
 }
@@ -66,7 +66,7 @@ impl StorageOptions {
             space_amplification_percent: 25,
             open_files_per_tablet: 512,
             log_bytes: (memory_limit_bytes / 2).clamp(128 << 20, 512 << 20),
-            direct_reads: false,
+            direct_io: false,
             statistics: true,
         }
     }

@@ -196,7 +196,8 @@ fn base_options(options: &StorageOptions, write_buffers: &WriteBufferManager) ->
     base.set_max_file_opening_threads(1);
     base.set_max_open_files(options.open_files_per_tablet);
     base.set_bytes_per_sync(1 << 20);
-    base.set_use_direct_reads(options.direct_reads);
+    base.set_use_direct_reads(options.direct_io);
+    base.set_use_direct_io_for_flush_and_compaction(options.direct_io);
     base.set_compaction_readahead_size(2 << 20);
     base.set_log_level(LogLevel::Warn);
     base.set_keep_log_file_num(2);

@@ -4,6 +4,7 @@
 //! ([`super::statement`], [`super::batch`]).
 
 use super::request::{Answered, OwnedRequest, Reply};
+use super::row::RowRead;
 use super::state::QueryEngine;
 use super::statement::Asked;
 use crate::activity::{Note, Operation, Running, RunningRequest};
@@ -43,7 +44,8 @@ impl<K: Kv> QueryEngine<K> {
             let work = async {
                 let running = engine.begin(&request, progress.clone());
                 // A single row, which holds less than a request may gather in its turn.
-                if let Some(outcome) = engine.read_row(&session, &request, &mut note, &running).await {
+                let row = RowRead { engine: &engine, session: &session, request: &request, running: &running };
+                if let Some(outcome) = row.reply(&mut note).await {
                     return outcome;
                 }
                 let mut turn = std::pin::pin!(turn);

@@ -7,12 +7,13 @@ use super::point::{MAX_ROW_BYTES, StoredRow, encode_key, is_approved};
 use super::request::{OwnedRequest, Reply};
 use super::state::QueryEngine;
 use crate::activity::{Note, Operation, Running};
-use crate::budget::Budget;
 use crate::error::{at_consistency, kv_error};
 use crate::exec::read::tablet_of;
 use crate::kv::{Fetch, FetchRows, Kv, KvError};
-use crate::plan::Plan;
 use crate::plan::point::{MAX_KEY_COLUMNS, MAX_VALUES};
+use crate::plan::select::SelectPlan;
+use crate::plan::{Plan, Planned};
+use crate::prepared::Resolved;
 use crate::program::PARTITION_DELETIONS;
 use crate::session::Session;
 use diorite_base::TabletId;
@@ -60,90 +61,107 @@ enum Failure {
     Refused(CqlError),
 }
 
-impl<K: Kv> QueryEngine<K> {
+/// The reading of one row.
+pub(super) struct RowRead<'a, K> {
+    pub(super) engine: &'a QueryEngine<K>,
+    pub(super) session: &'a Session,
+    pub(super) request: &'a OwnedRequest,
+    pub(super) running: &'a Running,
+}
+
+impl<K: Kv> RowRead<'_, K> {
     /// The reply to a point read that was declined because this node's memory does not hold the row. `None`: the request takes the general
     /// path.
-    pub(super) async fn read_row(
-        &self,
-        session: &Session,
-        request: &OwnedRequest,
-        note: &mut Note,
-        running: &Running,
-    ) -> Option<Result<Reply, CqlError>> {
+    pub(super) async fn reply(&self, note: &mut Note) -> Option<Result<Reply, CqlError>> {
+        let Self { engine, session, request, running } = *self;
         if !request.needs_disk {
             return None;
         }
         let Request::Execute(execute) = Message::decode(&request.envelope()).ok()?.request else { return None };
-        let statement = self.prepared.get(execute.id)?;
+        let statement = engine.prepared.get(execute.id)?;
         let current = statement.current.load_full();
         let (point, resolved) = (current.planned.point.as_ref()?, current.resolved.as_ref()?);
         let Plan::Select(plan) = &current.planned.plan else { return None };
-        // The check from before, repeated only if the catalog has changed.
-        let is_current = resolved.catalog_version == self.kv.catalog_version();
-        let is_allowed =
-            session.is_trusted(resolved.catalog_version) || is_approved(session, &current.planned, resolved);
         let parameters = &execute.parameters;
-        let misleads = statement.would_mislead(request.version, parameters.skip_metadata);
         let count = parameters.values.len();
         let fits = count == current.planned.marker_count && count <= MAX_VALUES;
-        if !is_current || !is_allowed || misleads || !fits || current.planned.timeout.is_some() {
+        if !fits || !self.is_current_and_allowed(&current.planned, resolved) || current.planned.timeout.is_some() {
+            return None;
+        }
+        if statement.would_mislead(request.version, parameters.skip_metadata) {
             return None;
         }
         let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
-        let mut bytes = Vec::new();
-        let (tablet, partition_len) = {
+        let key = {
             let mut values = [Value::Unset; MAX_VALUES];
             values.iter_mut().zip(parameters.values.iter()).for_each(|(slot, value)| *slot = value);
+            let mut bytes = Vec::new();
             let encoded = encode_key(point, &plan.table, &values[..count], &mut columns, &mut bytes);
             let (token, partition_len) = encoded.ok()?;
-            (tablet_of(&resolved.entry.tablets, token), partition_len)
+            RowKey { tablet: tablet_of(&resolved.entry.tablets, token), bytes, partition_len }
         };
-        let is_elsewhere = self.is_led_elsewhere(tablet);
+        let (tablet, is_elsewhere) = (key.tablet, engine.is_led_elsewhere(key.tablet));
         if is_elsewhere && session.learns_tablets() {
             // The general path sends the driver the node that leads the tablet.
             return None;
         }
         note.operation = Operation::Read;
-        self.name(note, running, Arc::clone(&statement.activity));
-        let key = RowKey { tablet, bytes, partition_len };
+        engine.name(note, running, Arc::clone(&statement.activity));
         let found = if is_elsewhere {
-            self.row_elsewhere(key, plan.table.staleness_ms(parameters.consistency), &request.budget).await
+            self.elsewhere(key, plan.table.staleness_ms(parameters.consistency)).await
         } else {
-            self.row_on_disk(key, &request.budget).await
+            self.on_disk(key).await
         };
         let row = match found {
             Ok(row) => row,
             Err(Failure::Declined) => return None,
             Err(Failure::Failed(error)) => {
-                let error = kv_error(&error, None, self.kv.replicas(tablet));
+                let error = kv_error(&error, None, engine.kv.replicas(tablet));
                 return Some(Err(at_consistency(error, parameters.consistency, parameters.serial_consistency)));
             }
             Err(Failure::Refused(error)) => return Some(Err(error)),
         };
+        Some(Ok(Reply {
+            skip_metadata: parameters.skip_metadata && statement.may_skip_metadata(request.version),
+            known_metadata_id: execute.result_metadata_id.map(<[u8]>::to_vec),
+            ..Reply::plain(Response::Rows(self.rows(plan, &columns, row.as_ref())?))
+        }))
+    }
+
+    /// Whether the plan is the catalog's and the session may read. The check from before is repeated only if the catalog has changed.
+    fn is_current_and_allowed(&self, planned: &Planned, resolved: &Resolved) -> bool {
+        resolved.catalog_version == self.engine.kv.catalog_version()
+            && (self.session.is_trusted(resolved.catalog_version) || is_approved(self.session, planned, resolved))
+    }
+
+    /// The rows of the reply; `None` if the general path has to make them.
+    fn rows(
+        &self,
+        plan: &SelectPlan,
+        columns: &[&[u8]; MAX_KEY_COLUMNS],
+        found: Option<&Found<K::Pinned>>,
+    ) -> Option<Rows> {
         let mut rows = Rows::new(Arc::clone(&plan.selection.metadata));
-        if let Some(found) = &row {
+        if let Some(found) = found {
             let value = found.value.bytes();
             if value.len() > MAX_ROW_BYTES {
                 return None;
             }
-            let stored = StoredRow { columns: &columns, value, deleted_us: found.deleted_us };
-            let is_there = self.put_row(plan, &stored, &mut Vec::new(), &mut rows.body);
+            let stored = StoredRow { columns, value, deleted_us: found.deleted_us };
+            let is_there = self.engine.put_row(plan, &stored, &mut Vec::new(), &mut rows.body);
             rows.row_count = u32::from(is_there.ok()?);
         }
-        Some(Ok(Reply {
-            skip_metadata: parameters.skip_metadata && statement.may_skip_metadata(request.version),
-            known_metadata_id: execute.result_metadata_id.map(<[u8]>::to_vec),
-            ..Reply::plain(Response::Rows(rows))
-        }))
+        Some(rows)
     }
 
     /// Reads a row of a tablet that this node leads, without a deletion over it, from the disk.
-    async fn row_on_disk(&self, key: RowKey, budget: &Budget) -> Result<Option<Found<K::Pinned>>, Failure> {
+    async fn on_disk(&self, key: RowKey) -> Result<Option<Found<K::Pinned>>, Failure> {
         let RowKey { tablet, bytes, .. } = key;
-        let read = self.kv.get(tablet, bytes, budget.deadline()).await;
+        let (kv, budget) = (&self.engine.kv, &self.request.budget);
+        let read = kv.get(tablet, bytes, budget.deadline()).await;
         let row = read.ok().flatten().ok_or(Failure::Declined)?;
         // The flags after the row, as in `Point::stored`; with them raised, row and header are read at one moment elsewhere.
-        if self.kv.flags(tablet).map_err(|_| Failure::Declined)? & PARTITION_DELETIONS != 0 {
+        if kv.flags(tablet).map_err(|_| Failure::Declined)? & PARTITION_DELETIONS != 0 {
             return Err(Failure::Declined);
         }
         let Some(value) = row else { return Ok(None) };
@@ -152,13 +170,9 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     /// Reads a row, and the deletion over it, on the node that leads its tablet.
-    async fn row_elsewhere(
-        &self,
-        key: RowKey,
-        staleness_ms: Option<u32>,
-        budget: &Budget,
-    ) -> Result<Option<Found<K::Pinned>>, Failure> {
+    async fn elsewhere(&self, key: RowKey, staleness_ms: Option<u32>) -> Result<Option<Found<K::Pinned>>, Failure> {
         let RowKey { tablet, bytes, partition_len } = key;
+        let (kv, budget) = (&self.engine.kv, &self.request.budget);
         let mut header = Vec::with_capacity(partition_len + 1);
         header.extend_from_slice(&bytes[..partition_len]);
         key::push_header(&mut header);
@@ -171,7 +185,7 @@ impl<K: Kv> QueryEngine<K> {
             deadline_ns: budget.deadline(),
             ..Fetch::default()
         };
-        let mut fetched = match self.kv.fetch(tablet, fetch).await {
+        let mut fetched = match kv.fetch(tablet, fetch).await {
             Ok(fetched) => fetched,
             // The table has other tablets by now, or was dropped.
             Err(KvError::NoSuchTablet(_)) => return Err(Failure::Declined),

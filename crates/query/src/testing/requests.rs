@@ -294,8 +294,11 @@ fn a_row_on_disk_is_read_without_ado_where_its_tablet_is_led() {
     // A failure is told as ever.
     *database.kv.failure.lock() = Some(KvError::Storage("on purpose".to_owned()));
     let values = [Value::Set(b"a")];
-    let failed = database.send_to_disk(&database.execute_request(&select, &values, false));
-    assert!(refused(failed).1.contains("on purpose"));
+    for leader in [None, Some(NodeId(2))] {
+        *database.kv.leader.lock() = leader;
+        let failed = database.send_to_disk(&database.execute_request(&select, &values, false));
+        assert!(refused(failed).1.contains("on purpose"));
+    }
 }
 
 #[test]
