@@ -45,6 +45,10 @@ pub struct AdminArguments {
     /// A file that holds the password of the role, on its first line.
     #[arg(long, global = true, value_name = "FILE")]
     pub password_file: Option<PathBuf>,
+    /// Ask by TLS (`--http-tls` of the node). The directory is one that `diorite certs client` has made: ca.pem has the trusted
+    /// authorities; client.pem and client.key, if they are there, log their role in.
+    #[arg(long, global = true, value_name = "DIR", env = "DIORITE_CERTS")]
+    pub certs: Option<PathBuf>,
     /// Print JSON.
     #[arg(long, global = true)]
     pub json: bool,
@@ -307,7 +311,8 @@ pub struct TabletArguments {
 fn client(arguments: &AdminArguments) -> Result<Client, AdminError> {
     let file = arguments.password_file.as_deref();
     let login = arguments.user.as_deref().map(|user| password::find(user, file)).transpose()?;
-    Ok(Client::new(&arguments.host, HTTP_PORT, login.as_ref()))
+    let tls = arguments.certs.as_deref().map(crate::client::tls).transpose()?;
+    Ok(Client::new(&arguments.host, HTTP_PORT, login.as_ref(), tls))
 }
 
 /// Carries out the command.

@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, Method, StatusCode, Version, header};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
+use rustls::pki_types::CertificateDer;
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -43,6 +44,13 @@ pub struct Ends {
     pub client: SocketAddr,
     /// The node.
     pub node: SocketAddr,
+}
+
+/// Attached to each request of a connection that speaks TLS.
+#[derive(Clone, Debug)]
+pub struct Secured {
+    /// The certificate that the client has shown, and that an authority for clients has signed.
+    pub certificate: Option<CertificateDer<'static>>,
 }
 
 impl Ends {

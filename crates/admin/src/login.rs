@@ -7,7 +7,7 @@
 //! themselves and what a role may do ([`Login`], which the node implements), and pages of other sites ([`crate::gate`]).
 
 use crate::api::{Failure, FailureKind};
-use crate::gate::{AUTH, ChangesFrom, Ends, LOGIN, LOGOUT, is_about_health, only_reads};
+use crate::gate::{AUTH, ChangesFrom, Ends, LOGIN, LOGOUT, Secured, is_about_health, only_reads};
 use crate::pages::login as page;
 use crate::percent::encoded;
 use crate::visitor::{self, Visitor};
@@ -19,6 +19,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 pub use diorite_base::basic::Credentials;
 use futures::future::BoxFuture;
+use rustls::pki_types::CertificateDer;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -74,6 +75,11 @@ pub enum Proof {
         /// The token that the request names.
         token: Option<String>,
     },
+    /// A client's certificate that names this role.
+    Certificate {
+        /// The role.
+        role: String,
+    },
 }
 
 /// Somebody who may.
@@ -102,6 +108,9 @@ pub trait Login: Send + Sync + 'static {
 
     /// Ends a session, if the token is its own.
     fn end(&self, id: &str, token: &str);
+
+    /// The role that is known by this certificate, if certificates make known.
+    fn role_of(&self, certificate: &CertificateDer<'_>) -> Option<String>;
 
     /// Whether this is the token for metrics.
     fn is_metrics_token(&self, given: &str) -> bool;
@@ -156,14 +165,23 @@ impl Guard {
         Changing::ended(change, refused)
     }
 
+    /// What a client's certificate proves, unless the request says by itself who asks.
+    fn certified(&self, request: &Request) -> Option<Proof> {
+        let certificate = request.extensions().get::<Secured>()?.certificate.as_ref()?;
+        let is_by_itself = request.headers().contains_key(header::AUTHORIZATION);
+        let role = self.login.role_of(certificate).filter(|_| !is_by_itself)?;
+        Some(Proof::Certificate { role })
+    }
+
     /// Begins a session with what was typed.
     async fn log_in(&self, request: Request, ends: Ends) -> Response {
+        let is_secured = is_secured(&request);
         let Some(Typed { user, password, next }) = form(request).await else {
             return page::page("/", Some("the form cannot be read"));
         };
         let next = if is_page(&next) { next } else { "/".to_owned() };
         match Arc::clone(&self.login).begin(Credentials { user, password }, ends).await {
-            Ok(id) => (set_cookie(&cookie(ends), &id), to(&next)).into_response(),
+            Ok(id) => (set_cookie(&cookie(ends), &id, is_secured), to(&next)).into_response(),
             Err(denied) => {
                 let (status, why) = match denied {
                     Denied::Unknown => (StatusCode::UNAUTHORIZED, "the role or its password is wrong".to_owned()),
@@ -176,11 +194,11 @@ impl Guard {
     }
 
     async fn log_out(&self, request: Request, ends: Ends) -> Response {
-        let id = session_of(request.headers(), ends);
+        let (id, is_secured) = (session_of(request.headers(), ends), is_secured(&request));
         if let (Some(id), Some(Leaving { token })) = (id, form(request).await) {
             self.login.end(&id, &token);
         }
-        (set_cookie(&cookie(ends), ""), to(LOGIN)).into_response()
+        (set_cookie(&cookie(ends), "", is_secured), to(LOGIN)).into_response()
     }
 }
 
@@ -220,10 +238,15 @@ fn cookie(ends: Ends) -> String {
     format!("diorite-{}", ends.node.port())
 }
 
-/// Sets the cookie of a session, or removes it.
-fn set_cookie(name: &str, id: &str) -> [(header::HeaderName, String); 1] {
+fn is_secured(request: &Request) -> bool {
+    request.extensions().get::<Secured>().is_some()
+}
+
+/// Sets the cookie of a session, or removes it. Browsers send one that was set by TLS by TLS only.
+fn set_cookie(name: &str, id: &str, is_secured: bool) -> [(header::HeaderName, String); 1] {
     let age = if id.is_empty() { "; Max-Age=0" } else { "" };
-    [(header::SET_COOKIE, format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict{age}"))]
+    let secure = if is_secured { "; Secure" } else { "" };
+    [(header::SET_COOKIE, format!("{name}={id}; Path=/; HttpOnly; SameSite=Strict{secure}{age}"))]
 }
 
 fn session_of(headers: &HeaderMap, ends: Ends) -> Option<String> {
@@ -291,11 +314,12 @@ async fn judge(State(guard): State<Guard>, request: Request, next: Next) -> Resp
         _ => {}
     }
     let path = request.uri().path_and_query().map(|path| path.as_str().to_owned()).filter(|_| is_browser(&request));
-    let Some(proof) = proof(request.headers(), ends) else {
+    let Some(proof) = proof(request.headers(), ends).or_else(|| guard.certified(&request)) else {
         return unknown(path.as_deref(), "this node asks for a role and its password");
     };
     let named = match &proof {
         Proof::Password(given) => Some(given.user.clone()),
+        Proof::Certificate { role } => Some(role.clone()),
         Proof::Session { .. } => None,
     };
     let mut change = Changing::new(&guard.login, &request, named);

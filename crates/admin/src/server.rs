@@ -3,13 +3,15 @@
 //! Always true: no client can hold the port: a request must send its head and its body in time, an idle connection is
 //! closed, and so is one whose client does not read the answer; input that cannot be HTTP is answered with 400 at its
 //! first wrong byte. Connections are bounded in all and per source; one over the limit is answered with 503. The log
-//! has one line per source and minute. Left out: the answers (the routes), TLS, names.
+//! has one line per source and minute. Left out: the answers (the routes), names.
 
+mod encrypted;
 mod first_bytes;
 #[cfg(test)]
 mod tests;
 
-use crate::gate::Ends;
+pub(crate) use self::encrypted::SPEAKS_TLS;
+use crate::gate::{Ends, Secured};
 use axum::Router;
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::Request;
@@ -25,10 +27,12 @@ use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use parking_lot::Mutex;
+use rustls::ServerConfig;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -69,9 +73,14 @@ impl Default for ServerLimits {
     }
 }
 
+/// What TLS speaks with the next connection.
+pub type TlsConfigs = Arc<dyn Fn() -> Arc<ServerConfig> + Send + Sync>;
+
 struct Port {
     limits: ServerLimits,
     routes: Router,
+    /// Connections have to speak TLS.
+    tls: Option<TlsConfigs>,
     clock: Arc<dyn Clock>,
     open: Mutex<Connections<()>>,
     log: Mutex<LogLimit>,
@@ -90,17 +99,18 @@ impl Drop for Place {
     }
 }
 
-/// Serves `routes` until `stop`.
+/// Serves `routes` until `stop`, by TLS if that is given.
 pub async fn serve(
     listener: TcpListener,
     routes: Router,
+    tls: Option<TlsConfigs>,
     limits: ServerLimits,
     clock: Arc<dyn Clock>,
     mut stop: watch::Receiver<bool>,
 ) {
     let routes = routes.layer(from_fn(move |request, next| bounded(limits, request, next)));
     let (open, log) = (Mutex::new(Connections::new(limits.connections)), Mutex::default());
-    let port = Arc::new(Port { limits, routes, clock, open, log, stop: stop.clone() });
+    let port = Arc::new(Port { limits, routes, tls, clock, open, log, stop: stop.clone() });
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -152,18 +162,35 @@ impl Port {
 }
 
 async fn serve_one(place: Place, stream: TcpStream, from: SocketAddr) {
-    let Port { limits, routes, stop, .. } = &*place.port;
+    let Port { limits, tls, .. } = &*place.port;
     let socket = socket2::SockRef::from(&stream);
     let set = socket.set_tcp_user_timeout(Some(limits.write)).and_then(|()| socket.set_tcp_nodelay(true));
     let ends = match set.and_then(|()| stream.local_addr()) {
         Ok(node) => Ends { client: from, node },
         Err(error) => return place.port.log(from, &error),
     };
+    let Some(configs) = tls else { return speak(&place, ends, None, stream).await };
+    match timeout(limits.head, encrypted::accept(stream, configs())).await {
+        Ok(Ok((stream, secured))) => speak(&place, ends, Some(secured), stream).await,
+        Ok(Err(error)) => place.port.log(from, &error),
+        Err(_) => place.port.log(from, &"no TLS handshake in time"),
+    }
+}
+
+/// Speaks HTTP on a connection.
+async fn speak(
+    place: &Place,
+    ends: Ends,
+    secured: Option<Secured>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+) {
+    let Port { limits, routes, stop, .. } = &*place.port;
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(limits.head).max_buf_size(limits.head_bytes);
     let routes = TowerToHyperService::new(routes.clone());
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         request.extensions_mut().insert(ends);
+        secured.clone().map(|secured| request.extensions_mut().insert(secured));
         routes.call(request)
     });
     let connection = builder.serve_connection(TokioIo::new(FirstBytes::new(stream)), service);
@@ -183,7 +210,7 @@ async fn serve_one(place: Place, stream: TcpStream, from: SocketAddr) {
     };
     match ended {
         // An idle connection ends in this way too.
-        Err(error) if error.is_parse() => place.port.log(from, &error),
+        Err(error) if error.is_parse() => place.port.log(ends.client, &error),
         Ok(()) | Err(_) => {}
     }
 }

@@ -160,6 +160,12 @@ pub fn is_node(certificate: &CertificateDer<'_>) -> bool {
     parsed.is_ok_and(|certificate| Usage::of_uris(certificate.valid_uri_names()) == Usage::Node)
 }
 
+/// The role that a client's certificate, which an authority has signed, names.
+pub fn role_of(certificate: &CertificateDer<'_>) -> Option<String> {
+    let parsed = webpki::EndEntityCert::try_from(certificate).ok()?;
+    Usage::of_uris(parsed.valid_uri_names()).role().map(str::to_owned)
+}
+
 /// Whether a certificate, which an authority has signed, covers an address.
 pub fn covers(certificate: &CertificateDer<'_>, address: IpAddr) -> bool {
     let name = ServerName::from(address.to_canonical());

@@ -470,6 +470,15 @@ pub struct StartOptions {
     #[arg(long, value_name = "FILE", requires = "tls_certificate")]
     pub tls_client_authorities: Option<PathBuf>,
 
+    /// A client's certificate that names a role (`diorite certs client ROLE`) logs that role in, without a password, on
+    /// the ports for CQL and HTTP.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    pub tls_client_roles: bool,
+
+    /// The HTTP port speaks TLS, too, with the same certificate. There a client's certificate is optional.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    pub http_tls: bool,
+
     /// Log level, or directives such as info,diorite_storage=debug.
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub log_level: String,

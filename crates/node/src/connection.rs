@@ -400,13 +400,18 @@ impl Connection {
     /// Answers STARTUP: the answer is the last message in the plain framing.
     fn start(&mut self, version: Version, compression: Option<Compression>, stream: i16) {
         let head = ReplyHead::new(version, stream);
-        match self.session.is_open() {
-            true => response::encode_ready(self.outbound.buffer(), &head),
-            false => response::encode_authenticate(self.outbound.buffer(), &head, login::AUTHENTICATOR),
+        let shown = self.socket.certificate();
+        let certified = login::by_certificate(&self.shared.access, &self.session, self.client, shown);
+        let is_let_in = self.session.is_open() || matches!(certified, Some(Ok(())));
+        self.closing |= matches!(certified, Some(Err(_)));
+        match certified {
+            Some(Err(error)) => response::encode_error(self.outbound.buffer(), &head, &error),
+            _ if is_let_in => response::encode_ready(self.outbound.buffer(), &head),
+            _ => response::encode_authenticate(self.outbound.buffer(), &head, login::AUTHENTICATOR),
         }
         self.outbound.commit();
         self.inbound.start(version, compression);
-        if !self.session.is_open() {
+        if !is_let_in {
             // Before the login, messages are short.
             self.inbound.set_max_body_bytes(MAX_BODY_BYTES_BEFORE_LOGIN);
         }

@@ -42,6 +42,9 @@ pub(crate) enum NoEntry {
     /// It was dropped, or has another password, since its password was checked.
     #[error("the role has changed")]
     Changed,
+    /// A certificate names it.
+    #[error("there is no role {0}, which the client's certificate names")]
+    NoRole(String),
     /// `LOGIN = false`
     #[error("{0} is not permitted to log in")]
     NoLogin(String),
@@ -165,7 +168,19 @@ impl Entrance {
         let _list = self.list.lock();
         let catalog = self.catalog.catalog();
         let role = catalog.role(&checked.name).filter(|role| role.password_hash == checked.password_hash);
-        let role = role.ok_or(NoEntry::Changed)?;
+        self.let_in(session, role.ok_or(NoEntry::Changed)?, client)
+    }
+
+    /// Gives the session of a connection the role that its client's certificate names.
+    pub(crate) fn enter_certified(&self, session: &Session, name: &str, client: IpAddr) -> Result<(), NoEntry> {
+        let _list = self.list.lock();
+        let catalog = self.catalog.catalog();
+        let role = catalog.role(name).ok_or_else(|| NoEntry::NoRole(name.to_owned()))?;
+        self.let_in(session, role, client)
+    }
+
+    /// With the list locked.
+    fn let_in(&self, session: &Session, role: &Role, client: IpAddr) -> Result<(), NoEntry> {
         self.may_enter(role, client, self.here.has(client))?;
         session.log_in(&role.name);
         Ok(())

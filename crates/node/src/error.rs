@@ -40,6 +40,9 @@ pub enum TlsError {
         /// The error.
         source: VerifierBuilderError,
     },
+    /// An option needs others.
+    #[error("{0} needs {1}")]
+    Incomplete(&'static str, &'static str),
     /// The library does not support the versions of TLS.
     #[error(transparent)]
     Versions(rustls::Error),

@@ -17,7 +17,7 @@ use axum::routing::get;
 use diorite_admin::NodeView;
 use diorite_admin::gate::Gate;
 use diorite_admin::login::Guard;
-use diorite_admin::server::{self, ServerLimits};
+use diorite_admin::server::{self, ServerLimits, TlsConfigs};
 use diorite_base::Clock;
 use std::sync::Arc;
 use tokio::net::TcpListener;
@@ -81,11 +81,12 @@ pub(crate) fn routes(
     guard.protect(diorite_admin::router(view))
 }
 
-/// Serves until `stop`.
+/// Serves until `stop`, by TLS if that is given.
 pub(crate) async fn run(
     listener: TcpListener,
     serving: Serving,
     gate: Gate,
+    tls: Option<TlsConfigs>,
     clock: Arc<dyn Clock>,
     stop: watch::Receiver<bool>,
 ) {
@@ -94,7 +95,7 @@ pub(crate) async fn run(
         .route("/health/ready", get(ready))
         .fallback(pass_on)
         .with_state(serving);
-    server::serve(listener, gate.guard(front), ServerLimits::default(), clock, stop).await;
+    server::serve(listener, gate.guard(front), tls, ServerLimits::default(), clock, stop).await;
 }
 
 async fn ready(State(serving): State<Serving>, request: Request) -> Response {

@@ -13,12 +13,14 @@ use crate::turns::Caller;
 use diorite_admin::Visitor;
 use diorite_admin::gate::Ends;
 use diorite_admin::login::{Admitted, Credentials, Denied, Login, Proof, Wanted};
+use diorite_certs::node::role_of;
 use diorite_cluster::catalog::{Catalog, Role};
 use diorite_cql::language::ast::Permission;
 use diorite_query::auth::{ALL_KEYSPACES, shown};
 use diorite_query::kv::Kv;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
+use rustls::pki_types::CertificateDer;
 use std::sync::Arc;
 
 /// Checks the logins of operators and of visitors of the pages.
@@ -26,13 +28,16 @@ pub(crate) struct Logins {
     kv: Arc<NodeKv>,
     access: Access,
     sessions: Mutex<Sessions>,
+    /// A certificate that names a role makes that role known.
+    has_certificate_roles: bool,
     /// Whoever has it may read metrics.
     metrics_token: Option<String>,
 }
 
 impl Logins {
     pub(crate) fn new(kv: Arc<NodeKv>, access: Access, metrics_token: Option<String>) -> Self {
-        Self { kv, access, sessions: Mutex::default(), metrics_token }
+        let has_certificate_roles = access.has_certificate_roles;
+        Self { kv, access, sessions: Mutex::default(), has_certificate_roles, metrics_token }
     }
 
     async fn admit(&self, proof: Proof, ends: Ends, wanted: Wanted) -> Result<Admitted, Denied> {
@@ -44,6 +49,11 @@ impl Logins {
             Proof::Session { id, token } => {
                 let visitor = self.admit_session(&id, token.as_deref(), ends, wanted)?;
                 Ok(Admitted { user: visitor.user.clone(), visitor: Some(visitor) })
+            }
+            // The authority for clients has signed it: that is the proof.
+            Proof::Certificate { role } => {
+                let role = self.permit(&role, |_| true, ends, wanted)?;
+                Ok(Admitted { user: role.name.clone(), visitor: None })
             }
         }
     }
@@ -57,7 +67,7 @@ impl Logins {
             Wrong::Unknown => Denied::Unknown,
             Wrong::Busy(why) => Denied::Busy(why),
         })?;
-        self.permit(&user, checked.password_hash.as_deref(), ends, wanted)
+        self.permit(&user, |role| role.password_hash == checked.password_hash, ends, wanted)
     }
 
     fn admit_session(&self, id: &str, token: Option<&str>, ends: Ends, wanted: Wanted) -> Result<Visitor, Denied> {
@@ -66,7 +76,7 @@ impl Logins {
         if wanted != Wanted::Look && !http_sessions::is_token(&visitor, token) {
             return Err(Denied::Forbidden("a change by a session names its token: X-Diorite-Token".to_owned()));
         }
-        match self.permit(&visitor.user, Some(&hash), ends, wanted) {
+        match self.permit(&visitor.user, |role| role.password_hash.as_ref() == Some(&hash), ends, wanted) {
             Ok(_) => Ok(visitor),
             Err(denied) => {
                 // Another password, or no such role: whoever it was has to log in anew.
@@ -78,10 +88,16 @@ impl Logins {
         }
     }
 
-    /// Whether a role that proved to have this hash may do something, as the newest catalog has it.
-    fn permit(&self, user: &str, hash: Option<&str>, ends: Ends, wanted: Wanted) -> Result<Arc<Role>, Denied> {
+    /// Whether a role may do something, as the newest catalog has it; `is_proven` says whether it is the one that was proven.
+    fn permit(
+        &self,
+        user: &str,
+        is_proven: impl Fn(&Role) -> bool,
+        ends: Ends,
+        wanted: Wanted,
+    ) -> Result<Arc<Role>, Denied> {
         let catalog = self.kv.catalog();
-        let role = catalog.role(user).filter(|role| role.password_hash.as_deref() == hash).ok_or(Denied::Unknown)?;
+        let role = catalog.role(user).filter(|role| is_proven(role)).ok_or(Denied::Unknown)?;
         self.access.entrance.may_enter(role, ends.client.ip(), ends.are_one_machine()).map_err(|why| {
             self.access.passwords.counters.forbidden.add(1);
             Denied::Forbidden(why.to_string())
@@ -128,6 +144,10 @@ impl Login for Logins {
 
     fn end(&self, id: &str, token: &str) {
         self.sessions.lock().end_with(id, token);
+    }
+
+    fn role_of(&self, certificate: &CertificateDer<'_>) -> Option<String> {
+        self.has_certificate_roles.then(|| role_of(certificate)).flatten()
     }
 
     fn is_metrics_token(&self, given: &str) -> bool {

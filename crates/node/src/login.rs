@@ -9,12 +9,14 @@ use crate::kv::NodeKv;
 use crate::passwords::{Origin, Wrong};
 use crate::shared::Access;
 use diorite_base::basic::Credentials;
+use diorite_certs::node::role_of;
 use diorite_cluster::catalog::{FIRST_SUPERUSER, Role, RoleCommand};
 use diorite_cql::protocol::{CqlError, ErrorKind};
 use diorite_query::Session;
 use diorite_query::auth::{self, password};
 use diorite_query::kv::Kv;
-use std::net::IpAddr;
+use rustls::pki_types::CertificateDer;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +72,30 @@ pub(crate) async fn log_in(
             Err(refused(why.to_string()))
         }
     }
+}
+
+/// Gives the session the role that the client's certificate names, which an authority for clients has signed. `None`: a password is needed, or
+/// nobody has to log in.
+pub(crate) fn by_certificate(
+    access: &Access,
+    session: &Session,
+    client: Option<SocketAddr>,
+    shown: Option<&CertificateDer<'_>>,
+) -> Option<Result<(), CqlError>> {
+    if session.is_open() || !access.has_certificate_roles {
+        return None;
+    }
+    let name = role_of(shown?)?;
+    let client = client.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |client| client.ip());
+    let (counters, from) = (&access.passwords.counters, Origin { client, port: "cql" });
+    let entered = access.entrance.enter_certified(session, &name, client);
+    let (counter, outcome) = match entered {
+        Ok(()) => (&counters.accepted, LoginOutcome::Accepted),
+        Err(_) => (&counters.forbidden, LoginOutcome::Forbidden),
+    };
+    counter.add(1);
+    access.passwords.audit(&name, from, outcome);
+    Some(entered.map_err(|why| refused(why.to_string())))
 }
 
 /// Creates the first superuser in a cluster without roles. Tries again until the catalog has a role.

@@ -116,7 +116,8 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let (serves, serving) = watch::channel(None);
     let clock = trusted_clock();
     let audit = AuditLog::open(&options, &clock)?;
-    let serving_http = http::run(http, serving, http::gate(&options), Arc::clone(&clock), stopped.clone());
+    let http_tls = tls.as_ref().filter(|_| options.http_tls).map(Tls::for_http);
+    let serving_http = http::run(http, serving, http::gate(&options), http_tls, Arc::clone(&clock), stopped.clone());
     let serving_http = tokio::spawn(serving_http);
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let (mut directories, lost) = directories::open(&options)?;
@@ -215,7 +216,8 @@ fn access(
         tokio::spawn(login::found_roles(Arc::clone(kv)));
     }
     tokio::spawn(Arc::clone(&entrance).follow(kv.catalog.versions()));
-    Access { entrance, passwords: Passwords::new(Arc::clone(kv), audit), tls }
+    let (passwords, has_certificate_roles) = (Passwords::new(Arc::clone(kv), audit), options.tls_client_roles);
+    Access { entrance, passwords, tls, has_certificate_roles }
 }
 
 /// What answers statements, and how much of it at a time.

@@ -59,6 +59,8 @@ pub(crate) struct Access {
     pub(crate) passwords: Arc<Passwords>,
     /// They have to speak TLS.
     pub(crate) tls: Option<Arc<Tls>>,
+    /// A client's certificate that names a role logs that role in.
+    pub(crate) has_certificate_roles: bool,
 }
 
 /// The parts of [`Shared`].

@@ -6,6 +6,7 @@
 //! report. Left out: the meaning of the bytes.
 
 use rustix::buffer::spare_capacity;
+use rustls::pki_types::CertificateDer;
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -60,6 +61,14 @@ impl Socket {
         let mut tls = ServerConnection::new(config).map_err(io::Error::other)?;
         tls.set_buffer_limit(Some(TLS_BUFFER_BYTES));
         Ok(Socket::Tls(Box::new(TlsSocket { stream, tls, unsent_bytes: 0 })))
+    }
+
+    /// The certificate that the client has shown, which an authority for clients has signed.
+    pub(crate) fn certificate(&self) -> Option<&CertificateDer<'static>> {
+        match self {
+            Socket::Plain(_) => None,
+            Socket::Tls(socket) => socket.tls.peer_certificates()?.first(),
+        }
     }
 
     /// Waits until the socket may be read or written.

@@ -30,6 +30,7 @@ impl Login for Two {
         let given = match proof {
             Proof::Password(given) => given,
             Proof::Session { id, token } => return Box::pin(std::future::ready(of_session(&id, token, wanted))),
+            Proof::Certificate { role } => Credentials { user: role, password: "sesame".to_owned() },
         };
         let answer = match (given.user.as_str(), given.password.as_str(), wanted) {
             ("ann", "sesame", _) | ("ben", "sesame", Wanted::Look) | ("cay", "sesame", Wanted::Change) => {
@@ -59,6 +60,10 @@ impl Login for Two {
         assert_eq!((id, token), ("s1", "t1"), "whatever else is sent does not get here in these tests");
     }
 
+    fn role_of(&self, certificate: &CertificateDer<'_>) -> Option<String> {
+        std::str::from_utf8(certificate.as_ref()).ok().filter(|role| !role.is_empty()).map(str::to_owned)
+    }
+
     fn is_metrics_token(&self, given: &str) -> bool {
         given == "for-metrics-only"
     }
@@ -80,6 +85,22 @@ async fn answer_to(request: Builder, login: Option<(&str, &str)>, has_open_metri
 
 async fn status_of(request: Builder, login: Option<(&str, &str)>) -> u16 {
     answer_to(request, login, true).await.status().as_u16()
+}
+
+#[tokio::test]
+async fn a_certificate_makes_its_role_known_unless_the_request_says_who_asks() {
+    let shown = |request: Builder, role: Option<&str>| {
+        request.extension(Secured { certificate: role.map(|role| CertificateDer::from(role.as_bytes().to_vec())) })
+    };
+    assert_eq!(status_of(shown(Request::get("/"), Some("ann")), None).await, 200);
+    assert_eq!(status_of(shown(Request::post("/"), Some("ann")), None).await, 200);
+    assert_eq!(status_of(shown(Request::post("/"), Some("ben")), None).await, 403);
+    assert_eq!(status_of(shown(Request::get("/"), Some("zoe")), None).await, 401);
+    assert_eq!(status_of(shown(Request::get("/"), Some("")), None).await, 401, "it names no role");
+    assert_eq!(status_of(shown(Request::get("/"), None), None).await, 401);
+    assert_eq!(status_of(shown(Request::get("/"), Some("ann")), Some(("ann", "wrong"))).await, 401);
+    let malformed = shown(Request::get("/"), Some("ann")).header("authorization", "Basic #");
+    assert_eq!(status_of(malformed, None).await, 401);
 }
 
 #[tokio::test]
@@ -139,6 +160,10 @@ impl Login for Nobody {
     fn changed(&self, _: Option<&str>, _: Option<Ends>, _: &str, _: Option<u16>) {}
 
     fn end(&self, _: &str, _: &str) {}
+
+    fn role_of(&self, _: &CertificateDer<'_>) -> Option<String> {
+        None
+    }
 
     fn is_metrics_token(&self, _: &str) -> bool {
         false

@@ -275,7 +275,7 @@ fn details(node: &NodeStatus) -> Markup {
     facts(&[
         ("Host id", html! { span.mono { (node.host_id) } }),
         ("CQL", html! { span.mono { (node.cql_address) } }),
-        ("HTTP", html! { a.mono href=(format!("http://{}/", node.http_address)) { (node.http_address) } }),
+        ("HTTP", html! { a.mono href=(format!("//{}/", node.http_address)) { (node.http_address) } }),
         ("State", text(if node.may_lead { node.state.clone() } else { format!("{}, leads nothing", node.state) })),
         ("Version", optional(node.program.clone(), |program| program)),
         ("Uptime", optional(node.uptime_seconds, duration)),

@@ -26,7 +26,7 @@ async fn start(limits: ServerLimits) -> Server {
         .route("/", get(|| async { "hello" }))
         .route("/length", post(|body: Bytes| async move { body.len().to_string() }));
     let (stop, stopped) = watch::channel(false);
-    let serving = tokio::spawn(serve(listener, routes, limits, Arc::new(SystemClock::new()), stopped));
+    let serving = tokio::spawn(serve(listener, routes, None, limits, Arc::new(SystemClock::new()), stopped));
     Server { address, stop, serving }
 }
 

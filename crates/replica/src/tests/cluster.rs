@@ -27,6 +27,7 @@ impl Clock for Behind {
 
 /// A frame and who has sent it.
 type Sent = (u64, Vec<u8>);
+type Loses = fn(&Frame<'_>) -> bool;
 type OnOpening = Box<dyn Fn(u64) + Send + Sync>;
 
 /// Carries frames between the stores of one process, on the sender's thread. A node that is not there, or is cut off, is down.
@@ -47,7 +48,7 @@ pub(super) struct Hub {
     /// Every frame of a copy, once they are asked for.
     pub(super) copies: Mutex<Option<Vec<Sent>>>,
     /// Says which frames of copies are lost without the sender's knowledge.
-    pub(super) loses: RwLock<Option<fn(&Frame<'_>) -> bool>>,
+    pub(super) loses: RwLock<Option<Loses>>,
     /// Called when a store asks how a tablet is opened.
     pub(super) on_opening: RwLock<Option<OnOpening>>,
 }
