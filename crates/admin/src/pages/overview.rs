@@ -165,7 +165,7 @@ fn cluster(status: &ClusterStatus) -> Markup {
         ("Logins", html! { (logins(status.requires_login)) }),
         ("Catalog", html! { "version " (status.catalog_version) }),
         ("Catalog led by", html! { a href=(format!("/nodes/{}", status.leader.0)) { "node " (status.leader) } }),
-        ("Keyspaces and tables", html! { a href="/tables" { (count(status.tables as u64)) " tables" } }),
+        ("Tables", html! { a href="/tables" { (count(status.tables as u64)) } }),
         ("Scrubs", text(scrubs(status))),
         ("Traffic between nodes", text(&status.traffic)),
     ])

@@ -29,7 +29,7 @@ use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_cql::protocol::response::{ReplyHead, encode_error};
 use diorite_cql::protocol::rows::{put_cell, put_null};
-use diorite_cql::protocol::{Execute, RowsWriter, Value, Version, WriteType};
+use diorite_cql::protocol::{Consistency, Execute, RowsWriter, Value, Version, WriteType};
 use diorite_model::deletions::Deletions;
 use diorite_model::key;
 use diorite_model::row::{LiveContent, LiveRow, NOTHING_DELETED, UNSTAMPED, is_plain, now_seconds};
@@ -319,7 +319,10 @@ impl<K: Kv> Point<'_, K> {
     fn run(&self, scratch: &mut Scratch, out: &mut Vec<u8>) -> Result<ExecuteNow, Declined> {
         let point = self.current.planned.point.as_ref().ok_or(Declined)?;
         match &self.current.planned.plan {
-            Plan::Select(plan) => self.read(plan, point, scratch, out),
+            // Which levels are for writes only, the general path says.
+            Plan::Select(plan) if self.request.parameters.consistency != Consistency::Any => {
+                self.read(plan, point, scratch, out)
+            }
             Plan::Modify(plan) if !self.request.parameters.consistency.is_serial() => {
                 self.submit(plan, point, scratch, out)
             }

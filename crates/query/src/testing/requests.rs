@@ -361,6 +361,13 @@ fn consistency_levels_that_make_no_sense_are_refused() {
         refused(database.send(&ClientRequest::Query { statement, parameters })).1
     };
     assert!(run("SELECT * FROM t", Consistency::Any).contains("ANY"));
+    let select = database.prepare("SELECT v FROM t WHERE k = 'a' AND c = 1").unwrap();
+    for (consistency, is_short) in [(Consistency::Any, false), (Consistency::One, true)] {
+        let parameters = Parameters { consistency, ..Parameters::default() };
+        let request = ClientRequest::Execute { id: &select.id, result_metadata_id: &[], parameters };
+        assert_eq!(database.execute_now(&request).is_some(), is_short, "{consistency:?}");
+        assert_eq!(database.send(&request).is_ok(), is_short, "{consistency:?}");
+    }
     assert!(run("DELETE FROM t WHERE k = 'a'", Consistency::Serial).contains("conditional"));
 }
 
