@@ -4,6 +4,7 @@
 //! objects. Left out: how the next snapshot is made ([`super::apply`]).
 
 use super::identity::Identity;
+use super::join_token::{JoinToken, JoinTokenId};
 use super::node::{Node, NodeDescription};
 use super::role::Role;
 use super::tablet::Placement;
@@ -41,6 +42,7 @@ pub struct Catalog {
     pub(super) tablets: Map<TabletId, Placement>,
     pub(super) dropped: Map<TabletId, Placement>,
     pub(super) roles: Map<String, Role>,
+    pub(super) join_tokens: Map<JoinTokenId, JoinToken>,
     /// Keyspace → table name → id; computed from `tables`.
     pub(super) names: Arc<BTreeMap<String, BTreeMap<String, TableId>>>,
     /// Exclusive or of the digests of all schema objects; computed from them.
