@@ -10,6 +10,7 @@ use diorite_base::text::table;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::str::FromStr;
+use thiserror::Error;
 
 /// Arguments of `join-token`.
 #[derive(Debug, Clone, clap::Args)]
@@ -43,11 +44,16 @@ pub struct Lifetime {
     milliseconds: u64,
 }
 
-impl FromStr for Lifetime {
-    type Err = String;
+/// A text is no lifetime.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("'{0}' is not a time such as 90s, 30m, 1h or 7d")]
+pub struct NotALifetime(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("'{text}' is not a time such as 90s, 30m, 1h or 7d");
+impl FromStr for Lifetime {
+    type Err = NotALifetime;
+
+    fn from_str(text: &str) -> Result<Self, NotALifetime> {
+        let wrong = || NotALifetime(text.to_owned());
         let digits = text.bytes().take_while(u8::is_ascii_digit).count();
         let (number, unit) = text.split_at(digits);
         let unit_s = match unit {

@@ -25,6 +25,7 @@ mod deep;
 mod evaluator;
 mod identity;
 mod join_token;
+mod joining;
 mod live;
 mod loadable;
 mod login;

@@ -279,7 +279,7 @@ impl Cluster {
                     let made: Made = serde_json::from_str(&answer).map_err(|_| LocalError::StrangeToken(number))?;
                     return Ok(JoinToken(made.token));
                 }
-                Err(error) => refused = error.into(),
+                Err(error) => refused = LocalError::JoinToken(error.to_string()),
             }
         }
         Err(refused)

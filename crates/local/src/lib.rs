@@ -80,7 +80,7 @@ pub enum LocalError {
     NoMember,
     /// No join token can be made.
     #[error("cannot make a join token: {0}")]
-    JoinToken(#[from] http::HttpError),
+    JoinToken(String),
     /// The answer holds no join token.
     #[error("node {0} has made no join token that is understood")]
     StrangeToken(u32),

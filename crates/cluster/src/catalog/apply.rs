@@ -9,7 +9,7 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use super::{join_token, login, merge, operations, roles, schema, split};
+use super::{joining, login, merge, operations, roles, schema, split};
 use diorite_base::program::LoggedProgram;
 
 impl Catalog {
@@ -50,9 +50,9 @@ impl Catalog {
             }
             Command::RequireLogin { required, if_undecided } => login::require_login(self, *required, *if_undecided),
             Command::RegisterNode { node } => operations::register_node(self, node),
-            Command::CreateJoinToken { id, token } => join_token::create(self, *id, token, now_ms),
-            Command::RevokeJoinToken { id } => join_token::revoke(self, *id, now_ms),
-            Command::Join { node, token } => join_token::join(self, node, token, now_ms),
+            Command::CreateJoinToken { id, token } => joining::create(self, *id, token, now_ms),
+            Command::RevokeJoinToken { id } => joining::revoke(self, *id, now_ms),
+            Command::Join { node, token } => joining::join(self, node, token, now_ms),
             Command::UpdateNode { node, description } => operations::update_node(self, *node, description),
             Command::ForgetDropped { node, tablets } => operations::forget_dropped(self, *node, tablets),
             Command::Place { tablet, expected, replicas } => operations::place(self, *tablet, expected, replicas),

@@ -152,18 +152,6 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
         "zone" => Command::AssignZone { node: node(), zone: words.get(1).map(|z| (*z).to_owned()) },
         "leading" => Command::SetLeading { node: node(), leads_nothing: words[1] == "false" },
         "remove" => Command::RemoveNode { node: node() },
-        "token" => {
-            let expires_ms = option("expires").map_or(1, |end| end.parse().unwrap());
-            let nodes = option("nodes").map_or(1, |nodes| nodes.parse().unwrap());
-            let token = JoinToken { digest: shown(words[0]).digest, expires_ms, nodes };
-            Command::CreateJoinToken { id: shown(words[0]).id, token }
-        }
-        "revoke" => Command::RevokeJoinToken { id: shown(words[0]).id },
-        "join" => {
-            let digest = shown(option("secret").or(option("token")).unwrap()).digest;
-            let token = ShownToken { digest, ..shown(option("token").unwrap()) };
-            Command::Join { node: described(words[0], &option), token }
-        }
         "login" => Command::RequireLogin { required: words[0] == "on", if_undecided: words.contains(&"if-undecided") },
         "set" => {
             let setting = match words[0] {
@@ -177,6 +165,26 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
                 }
             };
             Command::Set { setting }
+        }
+        other => about_tokens(other, words),
+    }
+}
+
+/// A command about join tokens.
+fn about_tokens(verb: &str, words: &[&str]) -> Command {
+    let option = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    match verb {
+        "token" => {
+            let expires_ms = option("expires").map_or(1, |end| end.parse().unwrap());
+            let nodes = option("nodes").map_or(1, |nodes| nodes.parse().unwrap());
+            let token = JoinToken { digest: shown(words[0]).digest, expires_ms, nodes };
+            Command::CreateJoinToken { id: shown(words[0]).id, token }
+        }
+        "revoke" => Command::RevokeJoinToken { id: shown(words[0]).id },
+        "join" => {
+            let digest = shown(option("secret").or(option("token")).unwrap()).digest;
+            let token = ShownToken { digest, ..shown(option("token").unwrap()) };
+            Command::Join { node: described(words[0], &option), token }
         }
         other => panic!("unknown script command {other}"),
     }

@@ -282,3 +282,84 @@ fn a_certificate_alone_makes_no_member() {
     assert!(!said.contains("connected node=n1"), "{said}");
     assert_eq!(cluster.nodes().len(), 2);
 }
+
+/// The node that leads the catalog, as a node says.
+fn leader(at: &Server) -> Option<u64> {
+    let status: Value = serde_json::from_str(&at.get("/api/v1/status")?).ok()?;
+    status["leader"].as_u64()
+}
+
+/// Nodes 1 to 4, of which node 3 has been replaced by node 4 while it was down, and node 4 leads the catalog.
+struct Replaced {
+    home: TempDir,
+    authority: Authority,
+    addresses: Vec<String>,
+    nodes: [Option<Server>; 4],
+}
+
+impl Replaced {
+    fn start() -> Self {
+        let (home, authority, addresses) = (tempdir().unwrap(), Authority::new(), fresh_addresses(4));
+        addresses.iter().for_each(|address| drop(authority.node(address)));
+        let mut cluster = Self { home, authority, addresses, nodes: [const { None }; 4] };
+        cluster.begin(0, None);
+        let token = join_token(&cluster.addresses[0], cluster.home.path(), &["--nodes", "3"]);
+        cluster.begin(1, Some(&token));
+        cluster.begin(2, Some(&token));
+        cluster.end(2);
+        let replace = || {
+            let mut admin = Command::new(env!("CARGO_BIN_EXE_diorite"));
+            admin.args(["admin", "--host", &cluster.addresses[0], "replace", "3"]).output().unwrap().status.success()
+        };
+        wait_for("node 3 is replaced", replace);
+        cluster.begin(3, Some(&token));
+        cluster.let_the_fourth_lead();
+        cluster
+    }
+
+    fn begin(&mut self, node: usize, token: Option<&Path>) {
+        let address = &self.addresses[node];
+        let certs = self.authority.path().join("nodes").join(address).display().to_string();
+        let token = token.map(|path| path.display().to_string());
+        let mut more = vec!["--certs", &certs];
+        more.extend(if node == 0 { &["--rf", "3"] } else { &[][..] });
+        if let Some(token) = &token {
+            more.extend(["--join", &self.addresses[0], "--join-token-file", token]);
+        }
+        self.nodes[node] = Some(Server::start_on(address, &self.home.path().join(node.to_string()), &more));
+    }
+
+    fn end(&mut self, node: usize) {
+        assert!(self.nodes[node].take().unwrap().stop().success());
+    }
+
+    /// Ends whoever leads until the fourth does; of the first two, one stays ended.
+    fn let_the_fourth_lead(&mut self) {
+        for _ in 0..20 {
+            wait_for("somebody leads", || leader(self.nodes[3].as_ref().unwrap()).is_some());
+            let leading = leader(self.nodes[3].as_ref().unwrap());
+            let missing = self.nodes[..2].iter().position(Option::is_none);
+            match (leading, missing) {
+                (Some(4), Some(_)) => return,
+                (Some(4), None) => self.end(0),
+                (Some(_), Some(missing)) => self.begin(missing, None),
+                (Some(leading), None) => self.end(leading as usize - 1),
+                (None, _) => {}
+            }
+        }
+        panic!("node 4 does not lead");
+    }
+}
+
+#[test]
+fn a_member_that_was_away_admits_a_leader_that_has_joined_since() {
+    let mut cluster = Replaced::start();
+    // It was started with no `--join`: it asks the one member that it knows and that is up.
+    cluster.begin(2, None);
+    let third = cluster.nodes[2].as_ref().unwrap();
+    wait_for("its copy of the catalog has the fourth node", || {
+        let peers = crate::client::Client::connect(&third.address)
+            .map(|mut client| client.run("SELECT peer FROM system.peers"));
+        peers.is_ok_and(|peers| peers.rows.len() == 3)
+    });
+}

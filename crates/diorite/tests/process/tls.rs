@@ -60,9 +60,9 @@ impl Cluster {
         let (home, authority, addresses) = (tempdir().unwrap(), Authority::new(), fresh_addresses(3));
         addresses.iter().for_each(|address| drop(authority.node(address)));
         let mut cluster = Self { home, authority, addresses, nodes: Vec::new() };
-        let founder = cluster.start_node(0);
-        let token = join_token(&founder.address, cluster.home.path(), &["--nodes", "2"]);
-        cluster.nodes.push(founder);
+        let first = cluster.start_node(0);
+        let token = join_token(&first.address, cluster.home.path(), &["--nodes", "2"]);
+        cluster.nodes.push(first);
         for node in 1..3 {
             let started = cluster.start_with(node, &["--join-token-file", token.to_str().unwrap()]);
             cluster.nodes.push(started);

@@ -40,7 +40,7 @@ impl Named {
         self.known.lock().members.extend(members);
     }
 
-    /// A node dials that is not known here. Returns whether that is news.
+    /// A node dials that is not known here. Returns whether it was not missed yet.
     pub(super) fn miss(&self, node: NodeId) -> bool {
         let is_new = self.known.lock().missing.insert(node);
         if is_new {
