@@ -5,10 +5,12 @@
 //! times end in their unit.
 
 mod detail;
+mod join_token;
 mod restart;
 mod status;
 
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
+pub use join_token::{JOIN_TOKENS, JoinTokenStatus, NewJoinToken};
 pub use restart::{NodeTurn, RestartPlan};
 pub use status::{
     Activity, BalancerStatus, ClusterStatus, DiskStatus, Done, MoveStatus, NodeStatus, ReplicaStatus, TableStatus,
@@ -79,7 +81,9 @@ pub enum Ask {
         /// The question.
         question: NodeQuestion,
     },
-    /// A change: [`Done`].
+    /// The valid join tokens: a list of [`JoinTokenStatus`].
+    JoinTokens,
+    /// A change: [`Done`], or [`NewJoinToken`].
     Change(Change),
 }
 
@@ -405,6 +409,18 @@ pub enum Change {
     SetLeaderZones {
         /// The zones; none: all zones.
         zones: Vec<String>,
+    },
+    /// Makes a join token: [`NewJoinToken`].
+    CreateJoinToken {
+        /// For how long it is valid.
+        lifetime_ms: u64,
+        /// How many nodes may join with it.
+        nodes: u32,
+    },
+    /// Ends a join token.
+    RevokeJoinToken {
+        /// Its id.
+        id: String,
     },
     /// Decides whether clients have to log in.
     RequireLogin {

@@ -11,6 +11,7 @@ use crate::api::{
 pub use crate::client::AdminError;
 use crate::client::Client;
 use crate::gate::AUTH;
+use crate::join_token::{self, JoinTokenArguments};
 use crate::password;
 use crate::percent::encoded;
 use crate::tables;
@@ -210,6 +211,9 @@ pub enum AdminCommand {
         /// Whether they have to; their connections end, and they connect anew.
         setting: Option<Switch>,
     },
+    /// Make a join token, with which a node becomes a member of a cluster whose nodes have certificates, and print it: it is shown only
+    /// once. The node reads it from a file (`diorite start --join-token-file`) or from DIORITE_START_JOIN_TOKEN.
+    JoinToken(JoinTokenArguments),
     /// Show what a node logs, or change it until the node is started again.
     Logging {
         /// The node's id; the node that is asked if not given.
@@ -371,6 +375,10 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::SetMergeSize { size } => set(&client, json, &json!({ "merge_bytes": size.0 }))?,
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
         AdminCommand::Auth { setting } => auth(&client, json, *setting)?,
+        AdminCommand::JoinToken(arguments) => {
+            let join_token::Answer { json: answer, text } = join_token::carry_out(&client, arguments)?;
+            show(json, &answer, |_| text)?;
+        }
         AdminCommand::Logging { node, levels, slow_query } => {
             let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
             logging(&client, json, *node, &change)?;

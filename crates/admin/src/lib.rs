@@ -13,6 +13,7 @@ mod exposition;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod gate;
+mod join_token;
 pub mod login;
 mod moment;
 mod of_node;

@@ -1,11 +1,11 @@
 //! The operations over HTTP (`docs/operate.md`): path, query and JSON body become an [`Ask`].
 
 use crate::NodeView;
-use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, ScrubOrder, TabletFilter};
+use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, JOIN_TOKENS, ScrubOrder, TabletFilter};
 use crate::gate::AUTH;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -32,6 +32,8 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/tablets/{tablet}/cancel-merge", post(cancel_merge))
         .route("/api/v1/settings", post(settings))
         .route(AUTH, post(auth))
+        .route(JOIN_TOKENS, get(|State(view): State<NodeView>| answer(view, Ask::JoinTokens)).post(create_join_token))
+        .route("/api/v1/join-tokens/{id}/revoke", post(revoke_join_token))
         .route(
             "/api/v1/scrub",
             get(|State(view): State<NodeView>| answer(view, Ask::Scrub(ScrubOrder::Look))).post(scrub),
@@ -174,6 +176,35 @@ async fn compaction_rate(State(view): State<NodeView>, body: Bytes) -> Response 
         Ok(Rate { rate_bytes }) => answer(view, Ask::Compaction(CompactionOrder::Limit { rate_bytes })).await,
         Err(failure) => failed(&failure),
     }
+}
+
+/// A token that is not limited otherwise is for one node and one hour.
+#[derive(Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct WantedToken {
+    lifetime_ms: u64,
+    nodes: u32,
+}
+
+impl Default for WantedToken {
+    fn default() -> Self {
+        Self { lifetime_ms: 60 * 60 * 1_000, nodes: 1 }
+    }
+}
+
+/// The answer has a secret, so it is stored nowhere.
+async fn create_join_token(State(view): State<NodeView>, body: Bytes) -> Response {
+    match parsed::<WantedToken>(&body) {
+        Ok(WantedToken { lifetime_ms, nodes }) => {
+            let answer = answer(view, Ask::Change(Change::CreateJoinToken { lifetime_ms, nodes })).await;
+            ([(header::CACHE_CONTROL, HeaderValue::from_static("no-store"))], answer).into_response()
+        }
+        Err(failure) => failed(&failure),
+    }
+}
+
+async fn revoke_join_token(State(view): State<NodeView>, Path(id): Path<String>) -> Response {
+    answer(view, Ask::Change(Change::RevokeJoinToken { id })).await
 }
 
 #[derive(Deserialize)]

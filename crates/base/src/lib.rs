@@ -11,6 +11,7 @@ pub mod bytes;
 pub mod caught;
 pub mod clock;
 pub mod connections;
+pub mod hex;
 pub mod horizon;
 pub mod ids;
 pub mod limits;

@@ -121,6 +121,8 @@ limits! {
     MAX_CATALOG_DEPTH, CATALOG_DEPTH: usize = 120, "levels", "JSON objects and arrays within each other, of a definition as it is stored: a level of user-defined types takes five.";
     MAX_ZONE_BYTES, ZONE_BYTES: usize = 255, "bytes", "The name of a zone.";
     MAX_LEADER_ZONES, LEADER_ZONES: usize = 64, "zones", "Zones that leaders are preferred in.";
+    MAX_JOIN_TOKENS, JOIN_TOKENS: usize = 64, "tokens", "Join tokens of a cluster that are valid at a time.";
+    MAX_JOIN_TOKEN_NODES, JOIN_TOKEN_NODES: u32 = 1_024, "nodes", "Nodes that join with one join token.";
     MAX_PASSWORD_BYTES, PASSWORD_BYTES: usize = 1_024, "bytes", "A password.";
     MAX_PASSWORD_HASH_BYTES, PASSWORD_HASH_BYTES: usize = 512, "bytes", "The text of a `HASHED PASSWORD`.";
     MAX_PASSWORD_HASH_KIB, PASSWORD_HASH_KIB: u32 = 65_536, "KiB", "Memory that checking a `HASHED PASSWORD` takes (`m`).";
@@ -167,6 +169,7 @@ setting_limits! {
     MERGE_SIZE: 1 << 20, 1 << 40, true, "bytes", "the size to merge up to";
     COMPACTION_RATE: 1 << 20, 1 << 40, true, "bytes/s", "the rate of flushes and compactions";
     SCRUB_RATE: 64 << 10, 1 << 40, true, "bytes/s", "the rate of reading everything once";
+    JOIN_TOKEN_LIFETIME: 1_000, 30 * 24 * 3_600 * 1_000, false, "ms", "the lifetime of a join token";
 }
 
 #[cfg(test)]

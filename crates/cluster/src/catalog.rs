@@ -1,4 +1,4 @@
-//! The catalog: keyspaces, tables, user types, roles, nodes, tablets and where their replicas are.
+//! The catalog: keyspaces, tables, user types, roles, nodes, join tokens, tablets and where their replicas are.
 //!
 //! It is the state machine of the Raft group `GroupId::CATALOG`. A [`Catalog`] is an immutable snapshot that clones
 //! cheaply. A [`Command`] makes the next snapshot from it ([`Catalog::apply`]), with an [`Outcome`] for the node that
@@ -6,8 +6,8 @@
 //! a later one: open and drop tablets, notify drivers. [`CatalogEvaluator`] connects the catalog with its log.
 //!
 //! Always true:
-//! - `apply` is a function of the snapshot and the command. Ids come from counters in the state and are never reused; uuids come in the
-//!   command.
+//! - `apply` is a function of the snapshot, the command and its stamp in the log. Ids come from counters in the state and are never
+//!   reused; uuids come in the command.
 //! - `version` grows by one with every command that changes anything, and with no other.
 //! - The tablets of a table cover the token ring without gap or overlap; every tablet of a table has a placement. A
 //!   tablet that was split keeps its own placement, beside those of its children, until no replica needs it any more.
@@ -24,6 +24,8 @@ mod command;
 mod deep;
 mod evaluator;
 mod identity;
+mod join_token;
+mod joining;
 mod live;
 mod loadable;
 mod login;
@@ -51,6 +53,7 @@ pub use command::{Command, EncodedCommandError, FinishedTablet, Setting, Unreada
 pub use deep::is_too_deep;
 pub use evaluator::{CatalogEvaluator, CatalogListener};
 pub use identity::{FIRST_TABLET_ID, Identity, Settings};
+pub use join_token::{InvalidToken, JoinToken, JoinTokenDigest, JoinTokenId, ShownToken};
 pub use node::{Node, NodeDescription, NodeState};
 pub use outcome::{Outcome, Rejection};
 pub use persist::{LoadError, Put};

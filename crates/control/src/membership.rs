@@ -11,8 +11,8 @@ mod readiness;
 pub use admission::{Admission, Refused, Report as AdmissionReport};
 pub use contacts::{Contacts, addresses};
 pub use gate::{
-    Dialler, FIRST_NODE, ReplicationFactorDiffers, Welcome, admit, check_replication_factor, joining, registering,
-    returning, welcome, whereabouts,
+    Certified, Covers, Dialler, FIRST_NODE, NotJoining, ReplicationFactorDiffers, Shown, Welcome, admit,
+    check_replication_factor, joining, registering, returning, welcome, whereabouts,
 };
 pub use readiness::{COPY_TIMEOUT, Facts, RETRY, Readiness, Ready, STEP, Step};
 
@@ -29,6 +29,8 @@ pub enum RefusalKind {
     Unknown,
     /// It was a member and has been removed, for ever.
     Removed,
+    /// Its certificate does not cover an address that belongs to the node that it claims to be.
+    Address,
 }
 
 /// A refusal, with the reason in words.

@@ -19,15 +19,20 @@ use diorite_certs::{Directory, Lifetime, Subject};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::node::{NodeOptions, check_ports, membership, nth_address, share, wait_until_ready, zone};
+use crate::node::{JoinToken, NodeOptions, check_ports, membership, nth_address, share, wait_until_ready, zone};
 use crate::process::{NodeProcess, ProcessIdentity};
 use crate::status::{NodeStatus, node_status};
-use crate::{FIRST_ADDRESS, LocalError, pause};
+use crate::{FIRST_ADDRESS, LocalError, http, pause};
 
 const DESCRIPTION: &str = "cluster.json";
 const LOCK: &str = "lock";
 const PROCESS: &str = "process.json";
 const CERTS: &str = "certs";
+/// A file in the data directory of a node that is a member.
+const MEMBERS_MARK: &str = "DIORITE";
+/// Where a node makes join tokens, and how long nodes that are started may take to join.
+const JOIN_TOKENS: &str = "/api/v1/join-tokens";
+const JOIN_TIME: Duration = Duration::from_secs(10 * 60);
 /// How long its certificates are valid.
 const CERTS_DAYS: u32 = 3_650;
 /// The version of `cluster.json`.
@@ -70,6 +75,12 @@ struct Description {
     /// Its nodes have certificates. Clusters of earlier versions have none.
     #[serde(default)]
     certs: bool,
+}
+
+/// The answer of a node that has made a join token.
+#[derive(Deserialize)]
+struct Made {
+    token: String,
 }
 
 /// A cluster's directory.
@@ -217,7 +228,7 @@ impl Cluster {
     }
 
     /// Starts those of the given nodes that do not run; returns their numbers. A new cluster's first node is ready
-    /// before others join it.
+    /// before others join it; where nodes have certificates, members are ready before new nodes join, as one of them makes a join token.
     pub async fn start(&self, numbers: &[u32], executable: &Path, wait: bool) -> Result<Vec<u32>, LocalError> {
         let mut missing = Vec::new();
         for &number in numbers {
@@ -228,11 +239,20 @@ impl Cluster {
         }
         let is_new = |number: &u32| !self.node_directory(*number).join("data").exists();
         let founding = missing.contains(&1) && is_new(&1);
+        let joins = |number: &u32| self.description.certs && *number > 1 && !self.is_member(*number);
+        let (joining, others): (Vec<u32>, Vec<u32>) = missing.iter().copied().partition(joins);
         let mut started = Vec::new();
-        for &number in &missing {
-            started.push(self.spawn(number, executable)?);
+        for number in others {
+            started.push(self.spawn(number, executable, None)?);
             if founding && number == 1 && missing.len() > 1 {
                 wait_until_ready(&mut started).await?;
+            }
+        }
+        if !joining.is_empty() {
+            wait_until_ready(&mut started).await?;
+            let token = self.join_token(joining.len()).await?;
+            for number in joining {
+                started.push(self.spawn(number, executable, Some(token.clone()))?);
             }
         }
         if wait {
@@ -241,7 +261,36 @@ impl Cluster {
         Ok(missing)
     }
 
-    fn spawn(&self, number: u32, executable: &Path) -> Result<(NodeOptions, NodeProcess), LocalError> {
+    /// Whether a node's directory says that it has joined the cluster.
+    fn is_member(&self, number: u32) -> bool {
+        self.node_directory(number).join("data").join(MEMBERS_MARK).exists()
+    }
+
+    /// A token with which so many nodes join, made by a node that runs.
+    async fn join_token(&self, nodes: usize) -> Result<JoinToken, LocalError> {
+        let wanted = serde_json::json!({ "nodes": nodes, "lifetime_ms": JOIN_TIME.as_millis() as u64 }).to_string();
+        let mut refused = LocalError::NoMember;
+        for number in self.numbers().filter(|number| self.is_member(*number)) {
+            if self.process(number)?.is_none() {
+                continue;
+            }
+            match http::post(self.address(number)?, JOIN_TOKENS, &wanted).await {
+                Ok(answer) => {
+                    let made: Made = serde_json::from_str(&answer).map_err(|_| LocalError::StrangeToken(number))?;
+                    return Ok(JoinToken(made.token));
+                }
+                Err(error) => refused = LocalError::JoinToken(error.to_string()),
+            }
+        }
+        Err(refused)
+    }
+
+    fn spawn(
+        &self,
+        number: u32,
+        executable: &Path,
+        join_token: Option<JoinToken>,
+    ) -> Result<(NodeOptions, NodeProcess), LocalError> {
         let directory = self.node_directory(number);
         let mut arguments = membership(number, self.description.first_address, self.description.replication);
         arguments.extend(zone(number, self.description.zones));
@@ -254,6 +303,7 @@ impl Cluster {
             data_directory: directory.join("data"),
             address: self.address(number)?,
             arguments,
+            join_token,
             log: directory.join("log.txt"),
             shares_session: false,
         };

@@ -25,7 +25,7 @@ mod status;
 
 pub use cluster::{Cluster, Plan};
 pub use command::{LocalArguments, run};
-pub use node::{NodeOptions, free_address, membership, nth_address, share, wait_until_ready, zone};
+pub use node::{JoinToken, NodeOptions, free_address, membership, nth_address, share, wait_until_ready, zone};
 pub use process::{NodeProcess, ProcessIdentity, ProcessStat, parse_stat};
 pub use status::{NodeState, NodeStatus, node_status};
 
@@ -75,6 +75,15 @@ pub enum LocalError {
     /// A command needs a node that runs.
     #[error("node {0} is not running")]
     NotRunning(u32),
+    /// New nodes join with a token that a member makes.
+    #[error("no member of the cluster runs that could make a join token for a new node: start one first")]
+    NoMember,
+    /// No join token can be made.
+    #[error("cannot make a join token: {0}")]
+    JoinToken(String),
+    /// The answer holds no join token.
+    #[error("node {0} has made no join token that is understood")]
+    StrangeToken(u32),
     /// The system refused a signal.
     #[error("cannot {what} process {pid}: {error}")]
     Process { what: &'static str, pid: u32, error: std::io::Error },

@@ -5,6 +5,7 @@
 //! were free just before it is started.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
@@ -32,11 +33,23 @@ pub struct NodeOptions {
     pub address: IpAddr,
     /// Further arguments of `start`.
     pub arguments: Vec<String>,
+    /// What a node joins with that is not a member yet; it is passed on in the environment, which no other user reads.
+    pub join_token: Option<JoinToken>,
     /// The file to which its standard output and error are appended.
     pub log: PathBuf,
     /// Whether it stays in the session of this process. Linux may divide processors between sessions first
     /// (`sched_autogroup_enabled`): then the threads of two sessions wait for each other whatever their priorities are.
     pub shares_session: bool,
+}
+
+/// A join token.
+#[derive(Clone)]
+pub struct JoinToken(pub(crate) String);
+
+impl fmt::Debug for JoinToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JoinToken(..)")
+    }
 }
 
 impl NodeOptions {
@@ -58,6 +71,9 @@ impl NodeOptions {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(log_too);
+        if let Some(JoinToken(token)) = &self.join_token {
+            command.env("DIORITE_START_JOIN_TOKEN", token);
+        }
         if self.shares_session {
             command.process_group(0);
         } else {
@@ -181,6 +197,7 @@ mod tests {
             data_directory: directory.join("data"),
             address: address.parse().unwrap(),
             arguments: Vec::new(),
+            join_token: None,
             log: directory.join("log.txt"),
             shares_session: false,
         }

@@ -6,7 +6,7 @@ pub use diorite_admin::gate::ChangesFrom;
 pub use diorite_base::text::Size;
 use serde::Serialize;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -62,6 +62,12 @@ pub struct NodeAddress {
 impl NodeAddress {
     /// The usual node port.
     pub const DEFAULT_PORT: u16 = 7100;
+}
+
+impl From<SocketAddr> for NodeAddress {
+    fn from(address: SocketAddr) -> Self {
+        Self { host: address.ip().to_string(), port: Some(address.port()) }
+    }
 }
 
 impl FromStr for NodeAddress {
@@ -279,6 +285,11 @@ pub struct StartOptions {
     /// case their addresses have changed.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub join: Vec<NodeAddress>,
+
+    /// File that holds a join token on its first line, as `diorite admin join-token` prints it. A node with certificates needs one to
+    /// become a member, and none later. Also: DIORITE_START_JOIN_TOKEN, which holds the token itself.
+    #[arg(long, value_name = "FILE")]
+    pub join_token_file: Option<PathBuf>,
 
     /// The smallest replication factor that a keyspace may have, and the default of a keyspace that names none. It is
     /// fixed when the cluster is first started (1 if not given); another number is refused later.

@@ -48,7 +48,7 @@ pub enum TlsError {
     Versions(rustls::Error),
 }
 
-/// Why the token for metrics cannot be used.
+/// Why a token for metrics, or to join, cannot be used.
 #[derive(Debug, Error)]
 pub enum TokenError {
     /// There is none.
@@ -62,6 +62,9 @@ pub enum TokenError {
         /// Why not.
         source: std::io::Error,
     },
+    /// The text is no join token.
+    #[error("{0}: there is no join token in it: `diorite admin join-token` prints one")]
+    NotForJoining(String),
     /// It could be guessed.
     #[error("{}: the token for metrics has {found} characters, at least {least} are needed", .path.display())]
     Short {
@@ -85,7 +88,7 @@ pub enum StartError {
         /// Why not.
         source: std::io::Error,
     },
-    /// The token for metrics cannot be used.
+    /// The token for metrics, or to join, cannot be used.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// A data directory or the log cannot be used.

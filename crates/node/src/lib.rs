@@ -23,6 +23,7 @@ mod http;
 mod http_login;
 mod http_sessions;
 mod inbox;
+mod join_token;
 mod kv;
 mod life_key;
 mod listener;

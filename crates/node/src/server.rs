@@ -9,13 +9,14 @@ use crate::disk_reads::DiskReads;
 use crate::entrance::{Entrance, Here};
 use crate::error::StartError;
 use crate::guard::Guard;
+use crate::join_token::JoinToken;
 use crate::kv::NodeKv;
 use crate::life_key::LifeKey;
 use crate::listener::{self, Door};
 use crate::logging::Logging;
 use crate::machine::MachineClock;
 use crate::membership::{
-    self, Admission, Applicant, Arrivals, JOIN_TIMEOUT, Joined, Membership, RoutedWriter, end_notice,
+    self, Admission, Applicant, Arrivals, JOIN_TIMEOUT, Joined, Membership, Named, RoutedWriter, end_notice,
 };
 use crate::metrics::NodeMetrics;
 use crate::node_tls::Traffic;
@@ -330,7 +331,8 @@ async fn belong(
     let applicant = Applicant { bind: options.listen, advertise, max_clock_skew, timeout: JOIN_TIMEOUT, tls };
     let joined = match &known {
         None if !options.join.is_empty() => {
-            Some(membership::join(&applicant, &options.join, description.clone(), options.rf, clock).await?)
+            let token = JoinToken::given(options.join_token_file.as_deref())?;
+            Some(membership::join(&applicant, &options.join, description.clone(), options.rf, token, clock).await?)
         }
         _ => None,
     };
@@ -404,6 +406,7 @@ async fn start_node(
         transport,
         guard,
         admission,
+        named: Arc::new(Named::new(!options.join.is_empty())),
         operations: Arc::clone(&operations),
         store: Arc::clone(&store),
         router: Arc::clone(&router),
@@ -415,8 +418,9 @@ async fn start_node(
     // Set before the start waits for the copy of the catalog, which may have to be rebuilt.
     store.set_openings(Arc::clone(&catalog) as Arc<dyn Openings>);
     membership.open_doors(listener, joined.as_ref());
+    tokio::spawn(Arc::clone(&membership).keep_asking(applicant.clone(), options.join.clone()));
     if joined.is_none() {
-        membership.look_around(applicant, &options.join).await?;
+        membership.look_around(&applicant, &options.join).await?;
         membership.admitted().await?;
         membership.whole().await?;
         if catalog.current().identity().cluster_id.is_none() && identity.node == FIRST_NODE.0 {

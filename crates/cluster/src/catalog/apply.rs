@@ -1,6 +1,6 @@
 //! The transition function of the catalog.
 //!
-//! Always true: a command that is rejected or that changes nothing leaves the snapshot unchanged, including its
+//! Always true: what a command does depends on the snapshot, the command and its stamp in the log, and on no clock; a command that is rejected or that changes nothing leaves the snapshot unchanged, including its
 //! version.
 
 use super::bounds::Rules;
@@ -9,20 +9,20 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use super::{login, merge, operations, roles, schema, split};
+use super::{joining, login, merge, operations, roles, schema, split};
 use diorite_base::program::LoggedProgram;
 
 impl Catalog {
-    /// The snapshot after `command`, and the answer to the command. [`Catalog::changes_since`] says what nodes then
-    /// have to do.
+    /// The snapshot after `command`, and the answer to the command, as of the beginning of time. [`Catalog::changes_since`] says
+    /// what nodes then have to do.
     pub fn apply(&self, command: &Command) -> (Catalog, Outcome) {
-        self.apply_by(command, Rules::Limited)
+        self.apply_by(command, Rules::Limited, 0)
     }
 
-    /// As [`Self::apply`], with the rules that the command was logged with.
-    pub fn apply_by(&self, command: &Command, rules: Rules) -> (Catalog, Outcome) {
+    /// As [`Self::apply`], with the rules and the stamp that the command was logged with.
+    pub fn apply_by(&self, command: &Command, rules: Rules, stamp_us: i64) -> (Catalog, Outcome) {
         let mut next = self.clone();
-        let mut step = next.step(command, rules);
+        let mut step = next.step(command, rules, stamp_us.div_euclid(1_000));
         if let (Ok(Done::Changed), true) = (&step, command.is_definition())
             && let Err(rejected) = check_loadable(&next, self, rules)
         {
@@ -40,7 +40,7 @@ impl Catalog {
         }
     }
 
-    fn step(&mut self, command: &Command, rules: Rules) -> Step {
+    fn step(&mut self, command: &Command, rules: Rules, now_ms: i64) -> Step {
         if rules == Rules::Limited {
             command.check()?;
         }
@@ -50,6 +50,9 @@ impl Catalog {
             }
             Command::RequireLogin { required, if_undecided } => login::require_login(self, *required, *if_undecided),
             Command::RegisterNode { node } => operations::register_node(self, node),
+            Command::CreateJoinToken { id, token } => joining::create(self, *id, token, now_ms),
+            Command::RevokeJoinToken { id } => joining::revoke(self, *id, now_ms),
+            Command::Join { node, token } => joining::join(self, node, token, now_ms),
             Command::UpdateNode { node, description } => operations::update_node(self, *node, description),
             Command::ForgetDropped { node, tablets } => operations::forget_dropped(self, *node, tablets),
             Command::Place { tablet, expected, replicas } => operations::place(self, *tablet, expected, replicas),

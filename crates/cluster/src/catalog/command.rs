@@ -4,6 +4,7 @@
 //! stops instead of guessing, as its state would part from its peers'. A command is written in the oldest format that has it.
 
 use super::bounds::{self, Rules};
+use super::join_token::{JoinToken, JoinTokenId, ShownToken};
 use super::node::{NodeDescription, NodeState};
 use super::role::RoleCommand;
 use super::tablet::CancelledMerge;
@@ -18,7 +19,9 @@ use thiserror::Error;
 use uuid::Uuid;
 
 /// The envelope's newest format.
-const COMMAND_FORMAT: u32 = 2;
+const COMMAND_FORMAT: u32 = 3;
+/// The oldest format of commands that decide who has to log in.
+const LOGINS_FORMAT: u32 = 2;
 /// The format of commands that every version knows.
 const FIRST_FORMAT: u32 = 1;
 
@@ -120,6 +123,26 @@ pub enum Command {
     RegisterNode {
         /// The node's description of itself.
         node: NodeDescription,
+    },
+    /// Makes a join token.
+    CreateJoinToken {
+        /// Its id, made at random.
+        id: JoinTokenId,
+        /// The token.
+        token: JoinToken,
+    },
+    /// Ends a join token before its time.
+    RevokeJoinToken {
+        /// Its id.
+        id: JoinTokenId,
+    },
+    /// As `RegisterNode`, of a node that has shown a join token: rejected if the token is not valid at the command's stamp. A member
+    /// with the same host id uses no token, and its address stays.
+    Join {
+        /// The node's description of itself.
+        node: NodeDescription,
+        /// What it has shown.
+        token: ShownToken,
     },
     /// Updates the record of a member. Rejected if it is not a member any more: a node that was removed does not become
     /// a new member when it starts again.
@@ -387,8 +410,9 @@ impl Command {
     /// The oldest format that has the command: a program that does not know the format stops, as it would lose what it does not know.
     fn format(&self) -> u32 {
         match self {
-            Command::RequireLogin { .. } | Command::Bootstrap { requires_login: Some(_), .. } => COMMAND_FORMAT,
-            Command::Roles { change } if change.is_about_reach() => COMMAND_FORMAT,
+            Command::CreateJoinToken { .. } | Command::RevokeJoinToken { .. } | Command::Join { .. } => COMMAND_FORMAT,
+            Command::RequireLogin { .. } | Command::Bootstrap { requires_login: Some(_), .. } => LOGINS_FORMAT,
+            Command::Roles { change } if change.is_about_reach() => LOGINS_FORMAT,
             _ => FIRST_FORMAT,
         }
     }
@@ -430,6 +454,9 @@ impl LoggedProgram for Command {
             Command::AlterType { changed, .. } => bounds::check_type(changed),
             Command::AssignZone { zone: Some(zone), .. } => bounds::check_zone(zone),
             Command::Set { setting } => setting.check(),
+            Command::CreateJoinToken { token, .. } => {
+                limits::check(&limits::JOIN_TOKEN_NODES, token.nodes as usize, || "a join token".to_owned())
+            }
             _ => Ok(()),
         }
     }

@@ -72,7 +72,7 @@ impl Evaluator for CatalogEvaluator {
     fn evaluate(
         &self,
         program: &[u8],
-        _context: EvaluationContext,
+        context: EvaluationContext,
         _view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed> {
@@ -86,7 +86,7 @@ impl Evaluator for CatalogEvaluator {
             }
             Err(newer @ EncodedCommandError::Newer { .. }) => return Err(EvaluationFailed(newer.to_string())),
         };
-        let (after, outcome) = before.apply_by(&command, rules);
+        let (after, outcome) = before.apply_by(&command, rules, context.stamp_us);
         for (key, value) in after.puts_since(&before) {
             match value {
                 Some(value) => changes.put(&key, &value),

@@ -20,6 +20,8 @@ pub enum Rejection {
     NoSuchType,
     /// The node is not a member.
     NoSuchNode,
+    /// Nobody joins with this token.
+    NoSuchToken,
     /// Another command has changed the object meanwhile: derive the command again from the current catalog.
     Conflict,
     /// Other objects depend on the object.

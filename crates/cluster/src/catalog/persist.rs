@@ -1,7 +1,7 @@
 //! The catalog as keys and values: one key per object, JSON values.
 //!
 //! Keys are text: `cluster`, `keyspace/<name>`, `table/<id>`, `type/<keyspace>/<name>`, `node/<id>`, `tablet/<id>`,
-//! `dropped/<id>`, `role/<name>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
+//! `dropped/<id>`, `role/<name>`, `join_token/<id>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
 //! a newer format is an error that names it: serving half a catalog would drop what it does not see. A catalog is written in the oldest format that has
 //! everything in it.
 
@@ -16,7 +16,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// The newest format of the stored catalog.
-const STORED_FORMAT: u32 = 2;
+const STORED_FORMAT: u32 = 3;
+/// The oldest format that says who has to log in.
+const LOGINS_FORMAT: u32 = 2;
 /// The format of a catalog that every version can load.
 const FIRST_FORMAT: u32 = 1;
 const CLUSTER_KEY: &str = "cluster";
@@ -65,13 +67,20 @@ impl Catalog {
         differences(&older.tablets, &self.tablets, |id| format!("tablet/{:016x}", id.0), &mut puts);
         differences(&older.dropped, &self.dropped, |id| format!("dropped/{:016x}", id.0), &mut puts);
         differences(&older.roles, &self.roles, |name| format!("role/{name}"), &mut puts);
+        differences(&older.join_tokens, &self.join_tokens, |id| format!("join_token/{id}"), &mut puts);
         puts
     }
 
     /// The oldest format that has everything in it: a program that ignored who may enter would let everybody in.
     fn stored_format(&self) -> u32 {
         let is_restricted = || self.roles.values().any(|role| role.is_restricted());
-        if self.identity.requires_login.is_some() || is_restricted() { STORED_FORMAT } else { FIRST_FORMAT }
+        if !self.join_tokens.is_empty() {
+            STORED_FORMAT
+        } else if self.identity.requires_login.is_some() || is_restricted() {
+            LOGINS_FORMAT
+        } else {
+            FIRST_FORMAT
+        }
     }
 
     /// Reads a stored catalog. No entries at all make the empty catalog of a cluster that has no identity yet.
@@ -112,6 +121,10 @@ impl Catalog {
             "node" => insert(&mut self.nodes, NodeId(id()?), key, value),
             "tablet" => insert(&mut self.tablets, TabletId(id()?), key, value),
             "dropped" => insert(&mut self.dropped, TabletId(id()?), key, value),
+            "join_token" => {
+                let id = name.parse().map_err(|_| damaged("not the id of a join token"))?;
+                insert(&mut self.join_tokens, id, key, value)
+            }
             _ => Err(damaged("unknown kind of object")),
         }
     }
@@ -132,7 +145,8 @@ impl Catalog {
             && all_same(&read.nodes, &self.nodes)
             && all_same(&read.tablets, &self.tablets)
             && all_same(&read.dropped, &self.dropped)
-            && all_same(&read.roles, &self.roles))
+            && all_same(&read.roles, &self.roles)
+            && all_same(&read.join_tokens, &self.join_tokens))
     }
 
     /// Fills in the values that are computed from the objects.

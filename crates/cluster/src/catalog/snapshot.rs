@@ -4,6 +4,7 @@
 //! objects. Left out: how the next snapshot is made ([`super::apply`]).
 
 use super::identity::Identity;
+use super::join_token::{InvalidToken, JoinToken, JoinTokenId, ShownToken};
 use super::node::{Node, NodeDescription};
 use super::role::Role;
 use super::tablet::Placement;
@@ -41,6 +42,7 @@ pub struct Catalog {
     pub(super) tablets: Map<TabletId, Placement>,
     pub(super) dropped: Map<TabletId, Placement>,
     pub(super) roles: Map<String, Role>,
+    pub(super) join_tokens: Map<JoinTokenId, JoinToken>,
     /// Keyspace → table name → id; computed from `tables`.
     pub(super) names: Arc<BTreeMap<String, BTreeMap<String, TableId>>>,
     /// Exclusive or of the digests of all schema objects; computed from them.
@@ -254,6 +256,26 @@ impl Catalog {
                 || resource_and_above(resource)
                     .any(|resource| role.permissions.get(resource).is_some_and(|held| held.contains(permission)))
         })
+    }
+
+    /// The join tokens, by id; expired ones may be among them.
+    pub fn join_tokens(&self) -> impl Iterator<Item = (JoinTokenId, &JoinToken)> {
+        self.join_tokens.iter().map(|(id, token)| (*id, &**token))
+    }
+
+    /// The token that a node has shown, if the node may join with it at this time.
+    ///
+    /// # Errors
+    /// If there is no such token, if it has expired, or if the secret is another one.
+    pub fn check_join_token(&self, shown: &ShownToken, now_ms: i64) -> Result<&JoinToken, InvalidToken> {
+        let token = self.join_tokens.get(&shown.id).ok_or(InvalidToken::Unknown(shown.id))?;
+        if !token.digest.is_same(&shown.digest) {
+            return Err(InvalidToken::Wrong(shown.id));
+        }
+        if token.is_over(now_ms) {
+            return Err(InvalidToken::Expired(shown.id));
+        }
+        Ok(token)
     }
 
     /// Whether a superuser still has the password of every new cluster, or no role exists yet.

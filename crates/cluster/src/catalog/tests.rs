@@ -6,12 +6,14 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 mod evaluator;
+mod join_tokens;
 mod limits;
 mod login;
 mod properties;
 mod roles;
 
 use super::*;
+use diorite_base::hex::Hex;
 use diorite_base::{NodeId, TableId, TabletId};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::{CqlType, Frozen, UserType};
@@ -92,6 +94,12 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
     }
 }
 
+/// The token that a script calls by this letter.
+fn shown(name: &str) -> ShownToken {
+    let byte = name.as_bytes()[0];
+    ShownToken { id: Hex([byte; 8]), digest: Hex([byte; 32]) }
+}
+
 /// `1000` → the tablet with this id.
 fn tablet_of(word: &str) -> TabletId {
     TabletId(word.parse().unwrap())
@@ -157,6 +165,26 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
                 }
             };
             Command::Set { setting }
+        }
+        other => about_tokens(other, words),
+    }
+}
+
+/// A command about join tokens.
+fn about_tokens(verb: &str, words: &[&str]) -> Command {
+    let option = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    match verb {
+        "token" => {
+            let expires_ms = option("expires").map_or(1, |end| end.parse().unwrap());
+            let nodes = option("nodes").map_or(1, |nodes| nodes.parse().unwrap());
+            let token = JoinToken { digest: shown(words[0]).digest, expires_ms, nodes };
+            Command::CreateJoinToken { id: shown(words[0]).id, token }
+        }
+        "revoke" => Command::RevokeJoinToken { id: shown(words[0]).id },
+        "join" => {
+            let digest = shown(option("secret").or(option("token")).unwrap()).digest;
+            let token = ShownToken { digest, ..shown(option("token").unwrap()) };
+            Command::Join { node: described(words[0], &option), token }
         }
         other => panic!("unknown script command {other}"),
     }
@@ -305,10 +333,10 @@ fn golden_scripts() {
 fn a_newer_stored_format_is_refused_by_name() {
     let (catalog, ..) = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo"));
     let mut puts = catalog.puts_since(&Catalog::default());
-    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":3");
+    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":4");
     let error = Catalog::load([(b"cluster".as_slice(), newer.as_bytes())]).unwrap_err();
-    assert_eq!(error, LoadError::NewerFormat { found: 3 });
-    assert_eq!(error.to_string(), "the stored catalog has format 3, this program knows up to 2: upgrade it");
+    assert_eq!(error, LoadError::NewerFormat { found: 4 });
+    assert_eq!(error.to_string(), "the stored catalog has format 4, this program knows up to 3: upgrade it");
 }
 
 #[test]
@@ -453,7 +481,7 @@ fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
 fn commands_of_a_newer_format_are_told_apart_from_garbage() {
     let command = Command::DropKeyspace { name: "a".to_owned(), if_exists: true };
     assert_eq!(Command::decode(&command.encode()).unwrap(), command);
-    let newer = br#"{"v":3,"command":{"kind":"balance"}}"#;
-    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 3 }));
+    let newer = br#"{"v":4,"command":{"kind":"balance"}}"#;
+    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 4 }));
     assert!(matches!(Command::decode(b"rubbish"), Err(EncodedCommandError::Malformed(_))));
 }

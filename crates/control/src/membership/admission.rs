@@ -131,7 +131,7 @@ impl<R: Refused> Admission<R> {
 
 impl Refused for super::Refusal {
     fn is_final(&self) -> bool {
-        self.kind != super::RefusalKind::Unknown
+        !matches!(self.kind, super::RefusalKind::Unknown | super::RefusalKind::Address)
     }
 
     fn is_duplicate(&self) -> bool {

@@ -89,3 +89,17 @@ fn a_cluster_grows_by_a_node() {
     assert_eq!(count(&mut connect(&local, 1), "ks.t"), 1);
     assert!(local.refusal(&["up", "--nodes", "2"]).contains("cannot become smaller"));
 }
+
+#[test]
+fn a_stopped_cluster_with_certificates_grows_by_a_node() {
+    let local = Local::fresh();
+    local.up(1, &[]);
+    local.run(&["stop"]);
+    // A member makes the token with which the new node joins, so it is started first.
+    let said = local.run(&["up", "--nodes", "2"]);
+    assert!(said.contains(&local.address(2)), "{said}");
+    assert_eq!(local.node(2).1, "ready");
+    local.run(&["stop"]);
+    local.run(&["up"]);
+    assert_eq!(local.node(2).1, "ready", "a member needs no token");
+}

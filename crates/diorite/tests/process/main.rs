@@ -20,6 +20,7 @@ mod filled_disk;
 mod guard;
 mod hostile;
 mod http;
+mod join_tokens;
 mod joining;
 mod kill;
 mod logins;

@@ -6,33 +6,45 @@ use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use tempfile::{TempDir, tempdir};
 
 /// A directory with an authority, and what `diorite certs` does in it.
-struct Authority(TempDir);
+pub struct Authority(TempDir);
 
 impl Authority {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let authority = Self(tempdir().unwrap());
         authority.certs(&["init"]);
         authority
     }
 
-    fn path(&self) -> PathBuf {
+    pub fn path(&self) -> PathBuf {
         self.0.path().join("certs")
     }
 
-    fn certs(&self, arguments: &[&str]) {
+    pub fn certs(&self, arguments: &[&str]) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
         let output = command.arg("certs").args(arguments).arg("--dir").arg(self.path()).output().unwrap();
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// The directory of a node.
-    fn node(&self, address: &str) -> String {
+    pub fn node(&self, address: &str) -> String {
         self.certs(&["node", address]);
         self.path().join("nodes").join(address).display().to_string()
     }
+}
+
+/// A file with a join token that `diorite admin join-token` makes at a node.
+pub fn join_token(address: &str, home: &Path, arguments: &[&str]) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
+    let output = command.args(["admin", "join-token", "--host", address]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = home.join(format!("token-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
+    std::fs::write(&path, output.stdout).unwrap();
+    path
 }
 
 /// Three nodes with certificates, and their logs.
@@ -48,8 +60,11 @@ impl Cluster {
         let (home, authority, addresses) = (tempdir().unwrap(), Authority::new(), fresh_addresses(3));
         addresses.iter().for_each(|address| drop(authority.node(address)));
         let mut cluster = Self { home, authority, addresses, nodes: Vec::new() };
-        for node in 0..3 {
-            let started = cluster.start_node(node);
+        let first = cluster.start_node(0);
+        let token = join_token(&first.address, cluster.home.path(), &["--nodes", "2"]);
+        cluster.nodes.push(first);
+        for node in 1..3 {
+            let started = cluster.start_with(node, &["--join-token-file", token.to_str().unwrap()]);
             cluster.nodes.push(started);
         }
         cluster
@@ -60,9 +75,14 @@ impl Cluster {
     }
 
     fn start_node(&self, node: usize) -> Server {
+        self.start_with(node, &[])
+    }
+
+    fn start_with(&self, node: usize, further: &[&str]) -> Server {
         let certs = self.authority.path().join("nodes").join(&self.addresses[node]).display().to_string();
         let mut more = vec!["--certs", &certs, "--log-level", "info"];
         more.extend(if node == 0 { ["--rf", "3"] } else { ["--join", &self.addresses[0]] });
+        more.extend(further);
         let log = Stdio::from(File::options().create(true).append(true).open(self.log(node)).unwrap());
         Server::start_logging(&self.addresses[node], &self.home.path().join(node.to_string()), &more, log)
     }

@@ -1,16 +1,19 @@
 //! Admission of other nodes, answers to nodes that want to join, and dispatch of frames.
 
 use super::join::{Answer, Question};
+use super::named::Named;
 use crate::catalog::CatalogFollower;
 use crate::error::StartError;
+use crate::join_token::JoinToken;
 use crate::life_key::LifeKey;
 use crate::operate::Operations;
 use crate::pause::pause;
 use crate::route::Router;
-use diorite_base::NodeId;
-use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
+use diorite_base::connections::LogLimit;
+use diorite_base::{Clock, NodeId};
+use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome, Rejection};
 use diorite_control::membership::{
-    self, Dialler, RETRY, admit, check_replication_factor, joining, welcome, whereabouts,
+    self, Dialler, NotJoining, RETRY, Shown, admit, check_replication_factor, joining, welcome, whereabouts,
 };
 use diorite_replica::Store;
 use diorite_rpc::hello::{Hello, Refusal, RefusalKind};
@@ -18,6 +21,9 @@ use diorite_rpc::tcp::{Asker, Gate, Incarnations};
 use diorite_rpc::{Lane, Receiver};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use parking_lot::Mutex;
+use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
@@ -51,11 +57,35 @@ pub(crate) struct Gatekeeper {
     pub(crate) router: Arc<Router>,
     /// The incarnations of the other nodes' processes that connected last.
     pub(crate) incarnations: Arc<Incarnations>,
+    /// Members that the copy of the catalog does not have yet.
+    pub(crate) named: Arc<Named>,
+    /// Time.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Bounds what is logged of nodes that may not join.
+    pub(crate) log: Arc<Mutex<LogLimit>>,
+}
+
+/// A node that wants to join, with what it has shown and said.
+struct Newcomer {
+    asker: Asker,
+    node: NodeDescription,
+    replication_factor: Option<u32>,
+    token: Option<JoinToken>,
 }
 
 impl Gate for Gatekeeper {
-    fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
-        admit(&self.catalog.current(), Dialler { node: hello.from, host: hello.host }).map_err(refusal)
+    fn admit(&self, hello: &Hello, asker: &Asker) -> Result<(), Refusal> {
+        let (catalog, dialler) = (self.catalog.current(), Dialler { node: hello.from, host: hello.host });
+        let admitted = with_certificate(asker, |covers| match covers {
+            Some(covers) => self.named.judged(covers, |certified| admit(&catalog, dialler, Some(certified))),
+            None => admit(&catalog, dialler, None),
+        });
+        admitted.map_err(|why| {
+            if why.kind == membership::RefusalKind::Unknown && asker.has_certificate() && self.named.miss(hello.from) {
+                tracing::debug!(node = %hello.from, from = %asker.address, "a node dials that is not known here: members are asked");
+            }
+            refusal(why)
+        })
     }
 
     fn answer(&self, asker: Asker, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>> {
@@ -64,13 +94,14 @@ impl Gate for Gatekeeper {
             let question = Question::decode(&question)
                 .map_err(|error| Refusal::new(RefusalKind::Other, format!("the question cannot be read: {error}")))?;
             let answer = match question {
-                Question::Join { node, replication_factor, program } => {
+                Question::Join { node, replication_factor, program, token } => {
                     tracing::info!(from = %asker.address, host = %node.host_id, program, "a node asks to join");
                     check_address(&asker, &node)?;
-                    gatekeeper.let_join(node, replication_factor).await?
+                    gatekeeper.let_join(Newcomer { asker, node, replication_factor, token }).await?
                 }
                 Question::Whereabouts { cluster } => {
-                    whereabouts(&gatekeeper.catalog.current(), cluster).map_err(refusal)?.into()
+                    let catalog = gatekeeper.catalog.current();
+                    with_certificate(&asker, |covers| whereabouts(&catalog, cluster, covers)).map_err(refusal)?.into()
                 }
                 Question::Ended { node, life, key } => {
                     gatekeeper.note_end(node, life, &key);
@@ -90,8 +121,15 @@ fn refusal(membership::Refusal { kind, reason }: membership::Refusal) -> Refusal
         membership::RefusalKind::Duplicate => RefusalKind::Duplicate,
         membership::RefusalKind::Unknown => RefusalKind::Unknown,
         membership::RefusalKind::Removed => RefusalKind::Removed,
+        membership::RefusalKind::Address => RefusalKind::Other,
     };
     Refusal::new(kind, reason)
+}
+
+/// Calls `decide` with the addresses that the certificate of a node covers; `None` if traffic is open.
+fn with_certificate<T>(asker: &Asker, decide: impl FnOnce(Option<membership::Covers<'_>>) -> T) -> T {
+    let covers = |address: IpAddr| asker.may_be_at(address);
+    decide(asker.has_certificate().then_some(&covers))
 }
 
 /// Others will dial it there, and it has to show a certificate of that address.
@@ -119,9 +157,9 @@ impl Gatekeeper {
         }
     }
 
-    async fn let_join(&self, node: NodeDescription, replication_factor: Option<u32>) -> Result<Answer, Refusal> {
-        let (catalog, host) = (self.catalog.current(), node.host_id);
-        let command = self.joining(&catalog, node, replication_factor)?;
+    async fn let_join(&self, newcomer: Newcomer) -> Result<Answer, Refusal> {
+        let (catalog, host) = (self.catalog.current(), newcomer.node.host_id);
+        let command = self.joining(&catalog, &newcomer)?;
         let registering = async {
             loop {
                 match self.catalog.change(&command).await {
@@ -134,6 +172,9 @@ impl Gatekeeper {
         let reply = timeout(REGISTER_TIMEOUT, registering).await;
         let reply = reply.map_err(|_| not_yet("the catalog cannot be written"))?;
         match Outcome::decode(&reply) {
+            Ok(Outcome::Rejected { rejection: Rejection::NoSuchToken, message, .. }) => {
+                return Err(self.refuse_token(&newcomer, &message));
+            }
             Ok(Outcome::Rejected { message, .. }) => return Err(Refusal::new(RefusalKind::Duplicate, message)),
             Ok(_) => {}
             Err(error) => return Err(not_yet(error)),
@@ -143,15 +184,39 @@ impl Gatekeeper {
         Ok(welcome.into())
     }
 
-    fn joining(
-        &self,
-        catalog: &Catalog,
-        node: NodeDescription,
-        replication_factor: Option<u32>,
-    ) -> Result<Command, Refusal> {
-        let command = joining(catalog, self.node, node, |node| self.store.liveness().is_up(node)).map_err(refusal)?;
-        check_replication_factor(catalog, replication_factor)
+    fn joining(&self, catalog: &Catalog, newcomer: &Newcomer) -> Result<Command, Refusal> {
+        let Newcomer { asker, node, replication_factor, token } = newcomer;
+        let command = with_certificate(asker, |covers| {
+            let token = token.as_ref().and_then(JoinToken::shown);
+            let now_ms = self.clock.wall_us() / 1_000;
+            let shown = covers.map_or(Shown::Nothing, |covers| Shown::Certificate { covers, token, now_ms });
+            joining(catalog, self.node, node.clone(), shown, |node| self.store.liveness().is_up(node))
+        });
+        let command = command.map_err(|why| match why {
+            NotJoining::Refused(why) => refusal(why),
+            NotJoining::InvalidToken(why) => self.refuse_token(newcomer, &why),
+            NotJoining::NoToken => {
+                self.log_refusal(newcomer, &"it has shown no join token");
+                let reason = "a node joins this cluster with a join token: `diorite admin join-token` on a member makes one, --join-token-file names its file";
+                Refusal::new(RefusalKind::Other, reason)
+            }
+        })?;
+        check_replication_factor(catalog, *replication_factor)
             .map_err(|differs| Refusal::new(RefusalKind::Cluster, StartError::from(differs)))?;
         Ok(command)
+    }
+
+    /// Whoever has shown the token is not told what is wrong with it.
+    fn refuse_token(&self, newcomer: &Newcomer, why: &dyn fmt::Display) -> Refusal {
+        self.log_refusal(newcomer, why);
+        Refusal::new(RefusalKind::Other, "the join token is not valid")
+    }
+
+    fn log_refusal(&self, newcomer: &Newcomer, why: &dyn fmt::Display) {
+        let from = newcomer.asker.address;
+        if self.log.lock().may_log(from.into(), self.clock.monotonic_ns()) {
+            let host = newcomer.node.host_id;
+            tracing::warn!(event = "security", %from, %host, %why, "a node may not join; no further line about its address for a minute");
+        }
     }
 }

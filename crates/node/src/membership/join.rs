@@ -6,6 +6,7 @@
 use super::address::resolve;
 use crate::config::NodeAddress;
 use crate::error::StartError;
+use crate::join_token::JoinToken;
 use crate::life_key::LifeKey;
 use crate::pause::pause;
 use diorite_base::{Clock, NodeId};
@@ -35,6 +36,9 @@ pub(super) enum Question {
         replication_factor: Option<u32>,
         /// The version of the program that asks.
         program: String,
+        /// The join token that the operator gave.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<JoinToken>,
     },
     /// To be given the members' addresses. Asked by a member.
     Whereabouts {
@@ -127,7 +131,8 @@ pub(crate) struct Applicant {
 }
 
 /// Why an attempt did not lead to an answer.
-enum Failure {
+#[derive(Debug)]
+pub(super) enum Failure {
     /// Another attempt cannot succeed.
     Final(String),
     /// Another attempt may succeed.
@@ -155,37 +160,32 @@ impl Applicant {
         }
     }
 
-    /// Asks a node that the operator has named for the members' addresses; empty if it does not answer in time.
+    /// Asks a node that the operator has named, or a member, for the members' addresses.
     pub(super) async fn whereabouts(
         &self,
         seed: &NodeAddress,
         cluster: Uuid,
         clock: &dyn Clock,
-    ) -> Result<Vec<(NodeId, SocketAddr)>, StartError> {
-        match self.ask(seed, clock, &Question::Whereabouts { cluster }).await {
-            Ok(answer) => Ok(answer.members),
-            Err(Failure::Final(why)) => Err(StartError::Join(why)),
-            Err(Failure::Passing(why)) => {
-                tracing::info!(%why, "a node named by --join does not send the addresses of the members");
-                Ok(Vec::new())
-            }
-        }
+    ) -> Result<Vec<(NodeId, SocketAddr)>, Failure> {
+        Ok(self.ask(seed, clock, &Question::Whereabouts { cluster }).await?.members)
     }
 }
 
-/// Makes `node` a member of the cluster of the first of `seeds` that answers.
+/// Makes `node` a member of the cluster of the first of `seeds` that answers. The token is shown only where traffic is encrypted.
 pub(crate) async fn join(
     applicant: &Applicant,
     seeds: &[NodeAddress],
     node: NodeDescription,
     replication_factor: Option<u32>,
+    token: Option<JoinToken>,
     clock: &dyn Clock,
 ) -> Result<Joined, StartError> {
     if applicant.advertise.ip().is_unspecified() {
         let why = format!("{} cannot be dialled by other nodes: give --advertise-node-address", applicant.advertise);
         return Err(StartError::Join(why));
     }
-    let question = Question::Join { node, replication_factor, program: env!("CARGO_PKG_VERSION").to_owned() };
+    let token = token.filter(|_| applicant.tls.is_some());
+    let question = Question::Join { node, replication_factor, program: env!("CARGO_PKG_VERSION").to_owned(), token };
     let start_ns = clock.monotonic_ns();
     let mut logged = String::new();
     loop {
@@ -235,9 +235,13 @@ mod tests {
 
     #[test]
     fn questions_and_answers_are_read_as_written() {
-        let join = Question::Join { node: description(), replication_factor: Some(3), program: "1".to_owned() };
+        let (node, program, replication_factor) = (description(), "1".to_owned(), Some(3));
+        let without = Question::Join { node: node.clone(), replication_factor, program: program.clone(), token: None };
+        let token = JoinToken::random();
+        let join = Question::Join { node, replication_factor, program, token: Some(token.clone()) };
+        assert!(!format!("{join:?}").contains(&token.reveal()[..16]), "logs do not show it");
         let ended = Question::Ended { node: NodeId(3), life: 7, key: LifeKey::random() };
-        for question in [join, Question::Whereabouts { cluster: Uuid::nil() }, ended] {
+        for question in [without, join, Question::Whereabouts { cluster: Uuid::nil() }, ended] {
             assert_eq!(Question::decode(&question.encode()).unwrap(), question);
         }
         let members = vec![(NodeId(1), "127.0.0.1:7100".parse().unwrap())];
@@ -256,7 +260,7 @@ mod tests {
         let clock = &SystemClock::new();
         let attempt = |seed: String| async move {
             let seeds = [seed.parse().unwrap()];
-            join(applicant, &seeds, description(), None, clock).await.unwrap_err().to_string()
+            join(applicant, &seeds, description(), None, None, clock).await.unwrap_err().to_string()
         };
         let said = attempt(nobody.to_string()).await;
         assert!(said.contains(&nobody.to_string()) && said.contains("refused"), "{said}");

@@ -7,7 +7,8 @@
 //! catalog changes ──▶ follow ──▶ transport
 //! ```
 //!
-//! Always true: a directory is claimed only after the cluster has given the node its id. A node whose catalog is empty
+//! Always true: a directory is claimed only after the cluster has given the node its id. Where nodes have certificates, a node becomes
+//! a member with a join token only. A node whose catalog is empty
 //! trusts every node of its cluster, as it has nothing to compare with, and receives the rest from the catalog's group.
 //! Left out: leaving a cluster (`crate::operate` and the catalog), and encryption.
 
@@ -16,11 +17,14 @@ mod admission;
 mod gate;
 mod join;
 pub(crate) mod metrics;
+mod named;
 
 pub(crate) use address::resolve;
 pub(crate) use admission::Admission;
 use gate::{Gatekeeper, Inbox};
+use join::Failure;
 pub(crate) use join::{Applicant, JOIN_TIMEOUT, Joined, join};
+pub(crate) use named::Named;
 
 use crate::catalog::{CATALOG_TABLET, CatalogFollower, CatalogWriter, as_mutation};
 use crate::config::{NodeAddress, StartOptions};
@@ -57,6 +61,11 @@ const ADMISSION_TIMEOUT: Duration = Duration::from_secs(2);
 const READY_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a start waits until the catalog has a changed address; after that it is registered in the background.
 const REGISTER_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How many members are asked about nodes that are not known, how long each may take, and the pause before the next ones.
+const ASKED_AT_ONCE: usize = 3;
+const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+const ASK_PAUSE: Duration = Duration::from_millis(500);
 
 /// The description of this node.
 pub(crate) async fn describe(options: &StartOptions, host: uuid::Uuid) -> Result<NodeDescription, StartError> {
@@ -118,6 +127,8 @@ pub(crate) struct Membership {
     pub(crate) transport: Arc<TcpTransport>,
     pub(crate) guard: Guard,
     pub(crate) admission: Arc<Admission>,
+    /// Members that the copy of the catalog does not have yet.
+    pub(crate) named: Arc<Named>,
     pub(crate) store: Arc<Store>,
     pub(crate) router: Arc<Router>,
     pub(crate) catalog: Arc<CatalogFollower>,
@@ -146,7 +157,11 @@ impl Membership {
             catalog: Arc::clone(&self.catalog),
             router: Arc::clone(&self.router),
             incarnations: Arc::clone(self.transport.incarnations()),
+            named: Arc::clone(&self.named),
+            clock: Arc::clone(&self.clock),
+            log: Arc::default(),
         };
+        self.named.learn(joined.iter().flat_map(|joined| joined.members()));
         self.transport.listen(listener, Arc::new(inbox), Arc::new(gate));
         self.keep_in_touch(&joined.iter().flat_map(|joined| joined.members()).collect());
     }
@@ -345,9 +360,17 @@ impl Membership {
 
     /// Asks the nodes named by `--join` for the members' current addresses, as the addresses that this member knows may
     /// be old.
-    pub(crate) async fn look_around(&self, applicant: Applicant, seeds: &[NodeAddress]) -> Result<(), StartError> {
+    pub(crate) async fn look_around(&self, applicant: &Applicant, seeds: &[NodeAddress]) -> Result<(), StartError> {
         for seed in seeds {
-            let members = applicant.whereabouts(seed, self.identity.cluster, self.clock.as_ref()).await?;
+            let members = match applicant.whereabouts(seed, self.identity.cluster, self.clock.as_ref()).await {
+                Ok(members) => members,
+                Err(Failure::Final(why)) => return Err(StartError::Join(why)),
+                Err(Failure::Passing(why)) => {
+                    tracing::info!(%why, "a node named by --join does not send the addresses of the members");
+                    continue;
+                }
+            };
+            self.named.learn(members.iter().copied());
             for (node, address) in members.into_iter().filter(|(node, _)| *node != self.node()) {
                 if !self.transport.is_connected(node, Lane::Control) {
                     self.transport.suggest(node, address);
@@ -355,6 +378,34 @@ impl Membership {
             }
         }
         Ok(())
+    }
+}
+
+impl Membership {
+    /// Asks known members about nodes that dial and are not in the copy of the catalog, as long as the node runs.
+    pub(crate) async fn keep_asking(self: Arc<Self>, applicant: Applicant, seeds: Vec<NodeAddress>) {
+        let mut round = 0;
+        loop {
+            self.named.missing().await;
+            let members = addresses(&self.catalog.current()).into_iter().filter(|(node, _)| *node != self.node());
+            let known = members.map(|(_, address)| NodeAddress::from(address));
+            let asked: Vec<NodeAddress> = known.chain(seeds.iter().cloned()).collect();
+            for nth in 0..asked.len().min(ASKED_AT_ONCE) {
+                let address = &asked[(round + nth) % asked.len()];
+                let answer = applicant.whereabouts(address, self.identity.cluster, self.clock.as_ref());
+                match timeout(ASK_TIMEOUT, answer).await {
+                    Ok(Ok(members)) => self.named.learn(members),
+                    Ok(Err(failure)) => tracing::debug!(?failure, "a node does not say where the members are"),
+                    Err(_) => tracing::debug!(%address, "a node does not say in time where the members are"),
+                }
+                if self.named.has_all() {
+                    break;
+                }
+            }
+            round += ASKED_AT_ONCE;
+            self.named.has_asked();
+            pause(ASK_PAUSE).await;
+        }
     }
 }
 

@@ -1,14 +1,16 @@
 //! Carries out operators' changes. [`diorite_control::changes`] decides which are permitted, and by which commands.
 
-use super::{Answer, Operations, unavailable};
+use super::{Answer, Operations, in_json, unavailable};
 use crate::catalog::CATALOG_TABLET;
-use diorite_admin::api::{Change, Done, Failure, FailureKind};
+use crate::join_token::JoinToken;
+use crate::node_tls::Protection;
+use diorite_admin::api::{Change, Done, Failure, FailureKind, JoinTokenStatus, NewJoinToken};
 use diorite_base::NodeId;
 use diorite_base::limits::{self, SettingLimits};
 use diorite_base::program::LoggedProgram;
 use diorite_base::text::bytes;
 use diorite_base::write::KvError;
-use diorite_cluster::catalog::{Catalog, Command, Outcome, Rejection, Setting};
+use diorite_cluster::catalog::{self, Catalog, Command, JoinTokenId, Outcome, Rejection, Setting};
 use diorite_control::changes::{Judge, Refusal, Request};
 
 fn refused(message: String) -> Failure {
@@ -18,22 +20,58 @@ fn refused(message: String) -> Failure {
 impl Operations {
     /// Carries out a change.
     pub(super) async fn carry_out(&self, change: Change) -> Answer {
+        if let Change::CreateJoinToken { lifetime_ms, nodes } = change {
+            return self.make_join_token(lifetime_ms, nodes).await;
+        }
         let catalog = self.catalog.current();
         let (command, message) = self.command_of(&catalog, change)?;
+        self.commit(&command).await?;
+        in_json(&Done { message })
+    }
+
+    /// Makes a join token. The answer has its secret; the catalog has a digest.
+    async fn make_join_token(&self, lifetime_ms: u64, nodes: u32) -> Answer {
+        if self.options.protection() != Protection::Encrypted {
+            let message = "nodes join this cluster without a token: its traffic is open (diorite start --certs)";
+            return Err(refused(message.to_owned()));
+        }
+        check_set(&limits::JOIN_TOKEN_LIFETIME, lifetime_ms)?;
+        let made = JoinToken::random();
+        let shown = made.shown().expect("a new token is one");
+        let expires_ms = self.clock.wall_us() / 1_000 + lifetime_ms as i64;
+        let token = catalog::JoinToken { digest: shown.digest, expires_ms, nodes };
+        self.commit(&Command::CreateJoinToken { id: shown.id, token }).await?;
+        in_json(&NewJoinToken { id: shown.id.to_string(), token: made.reveal().to_owned(), expires_ms, nodes })
+    }
+
+    /// The join tokens that are valid now.
+    pub(super) fn list_join_tokens(&self) -> Answer {
+        let (catalog, now_ms) = (self.catalog.current(), self.clock.wall_us() / 1_000);
+        let valid = catalog.join_tokens().filter(|(_, token)| !token.is_over(now_ms));
+        let status = valid.map(|(id, token)| JoinTokenStatus {
+            id: id.to_string(),
+            expires_ms: token.expires_ms,
+            nodes: token.nodes,
+        });
+        in_json(&status.collect::<Vec<_>>())
+    }
+
+    /// Has the catalog carry out a command.
+    async fn commit(&self, command: &Command) -> Result<(), Failure> {
         command.check().map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))?;
-        let reply = self.catalog.change(&command).await.map_err(|error| match error {
+        let reply = self.catalog.change(command).await.map_err(|error| match error {
             KvError::TooLarge(told) => refused(told),
             error => unavailable(error.to_string()),
         })?;
         match Outcome::decode(&reply) {
             Ok(Outcome::Rejected { rejection, message, .. }) => {
                 let kind = match rejection {
-                    Rejection::NoSuchNode => FailureKind::NotFound,
+                    Rejection::NoSuchNode | Rejection::NoSuchToken => FailureKind::NotFound,
                     _ => FailureKind::Refused,
                 };
                 Err(Failure::new(kind, message))
             }
-            Ok(_) => Ok(serde_json::json!(Done { message })),
+            Ok(_) => Ok(()),
             Err(error) => Err(unavailable(error.to_string())),
         }
     }
@@ -88,6 +126,11 @@ fn request_of(change: Change) -> Result<Request, Change> {
 
 /// The command for a change that does not depend on the state of the cluster.
 fn setting_of(change: Change) -> Result<(Command, String), Failure> {
+    if let Change::RevokeJoinToken { id } = &change {
+        let unknown = |_| Failure::new(FailureKind::NotFound, format!("there is no join token '{id}'"));
+        let id: JoinTokenId = id.parse().map_err(unknown)?;
+        return Ok((Command::RevokeJoinToken { id }, format!("no node joins with token {id} any more")));
+    }
     if let Change::RequireLogin { required } = change {
         let message = match required {
             true => "clients have to log in; those that have not are disconnected",

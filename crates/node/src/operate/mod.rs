@@ -288,6 +288,7 @@ impl Operations {
         }
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
+            Ask::JoinTokens => self.list_join_tokens(),
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
             Ask::RestartPlan { elapsed_ms } => self.restart_plan(elapsed_ms).await,
             Ask::Scrub(order) => self.scrub_everywhere(order).await,

@@ -42,6 +42,11 @@ impl ReportOptions {
             traffic: traffic.clone(),
         }
     }
+
+    /// How traffic with other nodes is protected.
+    pub(super) fn protection(&self) -> Protection {
+        self.traffic.protection()
+    }
 }
 
 /// A node's report.

@@ -159,7 +159,7 @@ async fn welcome(listening: &Arc<Listening>, stream: TcpStream, from: SocketAddr
         Ok(opening)
     });
     match opening {
-        Ok(Opening::Lane(hello)) => match listening.gate.admit(&hello) {
+        Ok(Opening::Lane(hello)) => match listening.gate.admit(&hello, &asker) {
             Ok(()) => {
                 if !place.stays() {
                     return Err(io::Error::other("it was closed in favour of a newer one"));
@@ -220,7 +220,13 @@ async fn answer(stream: &mut Accepted, answer: &Result<Vec<u8>, Refusal>) -> io:
 fn check(options: &TcpOptions, opening: &Opening, wall_us: i64) -> Result<(), Refusal> {
     if let Opening::Lane(hello) = opening {
         if hello.cluster != options.cluster {
-            let reason = format!("it belongs to cluster {}, we to cluster {}", options.cluster, hello.cluster);
+            // Where nodes have certificates, only members learn which cluster this is.
+            let ours = if options.tls.is_some() {
+                "another cluster".to_owned()
+            } else {
+                format!("cluster {}", options.cluster)
+            };
+            let reason = format!("it belongs to {ours}, we to cluster {}", hello.cluster);
             return Err(Refusal::new(RefusalKind::Cluster, reason));
         }
         if hello.to != options.node {

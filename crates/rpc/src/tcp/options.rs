@@ -20,23 +20,28 @@ pub(crate) const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(3);
 /// Decides about connections from other nodes.
 pub trait Gate: Send + Sync + 'static {
     /// Whether the dialling node is the one that it claims to be, according to the catalog. Protocol version, cluster,
-    /// clock and destination have been checked before.
-    fn admit(&self, hello: &Hello) -> Result<(), Refusal>;
+    /// clock and destination have been checked before, and that its certificate covers the address of its hello.
+    fn admit(&self, hello: &Hello, asker: &Asker) -> Result<(), Refusal>;
 
     /// Answers a question of `asker`, who need not be a member.
     fn answer(&self, asker: Asker, question: Vec<u8>) -> BoxFuture<'static, Result<Vec<u8>, Refusal>>;
 }
 
-/// Who asks a question.
+/// Who asks a question, or dials.
 #[derive(Clone, Debug)]
 pub struct Asker {
-    /// Where the question comes from.
+    /// Where the connection comes from.
     pub address: IpAddr,
     /// What it has shown, if connections are not open.
     pub(crate) certificate: Option<CertificateDer<'static>>,
 }
 
 impl Asker {
+    /// Whether it has shown a certificate; it has none to show if connections are open.
+    pub fn has_certificate(&self) -> bool {
+        self.certificate.is_some()
+    }
+
     /// Whether it may say that it is reached at `address`: its certificate covers it, or connections are open.
     pub fn may_be_at(&self, address: IpAddr) -> bool {
         self.certificate.as_ref().is_none_or(|certificate| covers(certificate, address))

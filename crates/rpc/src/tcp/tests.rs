@@ -60,7 +60,7 @@ impl Receiver for Ear {
 }
 
 impl Gate for Ear {
-    fn admit(&self, hello: &Hello) -> Result<(), Refusal> {
+    fn admit(&self, hello: &Hello, _asker: &Asker) -> Result<(), Refusal> {
         match *self.unwanted.lock() {
             Some(host) if host == hello.host => Err(Refusal::new(RefusalKind::Duplicate, "not that host")),
             _ => Ok(()),

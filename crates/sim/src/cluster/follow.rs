@@ -177,7 +177,7 @@ impl Cluster {
     pub fn admits(&mut self, id: NodeId, from: NodeId) -> bool {
         let host = self.nodes[&from].description.host_id;
         let Some(catalog) = self.life(id).map(|life| life.newest()) else { return false };
-        match admit(&catalog, Dialler { node: from, host }) {
+        match admit(&catalog, Dialler { node: from, host }, None) {
             Ok(()) => {
                 if let Some(life) = self.life(from)
                     && life.control.admission.admitted(id)

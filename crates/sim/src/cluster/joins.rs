@@ -9,7 +9,7 @@ use crate::options::Planting;
 use crate::setting::{Joined, Quirks};
 use diorite_base::NodeId;
 use diorite_cluster::catalog::Outcome;
-use diorite_control::membership::{addresses, joining, welcome};
+use diorite_control::membership::{Shown, addresses, joining, welcome};
 
 impl Cluster {
     /// Something happens to a node that is not a member yet.
@@ -37,7 +37,7 @@ impl Cluster {
         let member = *self.dice.pick(&members);
         let Some(life) = self.running(member) else { return };
         let liveness = life.liveness().clone();
-        match joining(&life.newest(), member, describe(host), |node| liveness.is_up(node)) {
+        match joining(&life.newest(), member, describe(host), Shown::Nothing, |node| liveness.is_up(node)) {
             Ok(command) => self.propose(member, &command, Purpose::Join(host)),
             Err(_) => self.ask_again(host),
         }

@@ -178,6 +178,7 @@ fn node_options(options: &ServersOptions, number: u32, first: Ipv4Addr) -> Resul
         data_directory: if alone { options.data_directory.clone() } else { below(&options.data_directory, &name) },
         address: nth_address(first, number)?,
         arguments,
+        join_token: None,
         log: below(&options.log_directory, &if alone { "server.log".to_owned() } else { format!("{name}.log") }),
         shares_session: options.share_session,
     })

@@ -39,7 +39,7 @@ fn what_is_applied_can_be_loaded_again() {
     changed.fields.push(("g".to_owned(), CqlType::UserDefined(Arc::new(other), Frozen::Yes)));
     let command = Command::AlterType { expected: inner, changed };
     for rules in [Rules::Limited, Rules::Loadable] {
-        let (after, outcome) = catalog.apply_by(&command, rules);
+        let (after, outcome) = catalog.apply_by(&command, rules, 0);
         let Outcome::Rejected { rejection: Rejection::Invalid, message, .. } = outcome else { panic!("{outcome:?}") };
         let told = if rules == Rules::Limited { "TYPE_DEPTH" } else { "could not be loaded again" };
         assert!(message.contains(told), "{message}");
@@ -60,7 +60,7 @@ fn what_was_logged_before_there_were_limits_is_applied_as_it_was_then() {
     let (read, rules) = Command::decode_logged(older.as_bytes()).unwrap();
     assert_eq!((&read, rules), (&command, Rules::Loadable));
     let catalog = with_types([]);
-    let (after, outcome) = catalog.apply_by(&read, rules);
+    let (after, outcome) = catalog.apply_by(&read, rules, 0);
     assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
     assert_eq!(reloaded(&after), Ok(after));
     assert!(matches!(catalog.apply(&command).1, Outcome::Rejected { rejection: Rejection::Invalid, .. }));
@@ -126,7 +126,7 @@ fn a_setting_beyond_its_limits_is_neither_proposed_nor_applied() {
 #[test]
 fn a_setting_that_was_logged_before_there_were_limits_is_applied_as_it_was_then() {
     let command = Command::Set { setting: Setting::SplitSize { bytes: 1 } };
-    let (after, outcome) = with_types([]).apply_by(&command, Rules::Loadable);
+    let (after, outcome) = with_types([]).apply_by(&command, Rules::Loadable, 0);
     assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
     assert_eq!(after.identity().settings.split_bytes, 1);
 }

@@ -44,6 +44,11 @@ fn any_line() -> impl Strategy<Value = String> {
         1 => (1..4u64).prop_map(|node| format!("remove {node}")),
         1 => (1..4u64, "[ab]").prop_map(|(node, zone)| format!("zone {node} {zone}")),
         1 => (1..3u64).prop_map(|rate| format!("set rate {rate}")),
+        2 => (prop::sample::select(vec!["t", "u"]), 0..2u32, 1..3u32)
+            .prop_map(|(token, expires, nodes)| format!("token {token} expires={expires} nodes={nodes}")),
+        1 => prop::sample::select(vec!["revoke t", "revoke u"]).prop_map(str::to_owned),
+        3 => (prop::sample::select(vec!["m", "n", "o", "p"]), prop::sample::select(vec!["t", "u"]), any::<bool>())
+            .prop_map(|(node, token, moves)| format!("join {node} token={token} zone={node}{}", if moves { " at=x" } else { "" })),
         1 => prop::sample::select(vec!["login on", "login off", "login on if-undecided", "login off if-undecided"])
             .prop_map(str::to_owned),
     ]
