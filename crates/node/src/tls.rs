@@ -12,8 +12,8 @@ use rustls::ServerConfig;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -76,7 +76,13 @@ impl Files {
                 Some(path) => builder.with_client_cert_verifier(verifier(path, provider, is_required)?),
             };
             let config = builder.with_single_cert(chain.clone(), key.clone_key());
-            Ok(Arc::new(config.map_err(|error| unusable(&self.certificate, error))?))
+            let mut config = config.map_err(|error| unusable(&self.certificate, error))?;
+            if self.clients.is_some() {
+                // A session that is resumed would not look at the client's certificate again, which may have expired.
+                config.send_tls13_tickets = 0;
+                config.session_storage = Arc::new(NoServerSessionStorage {});
+            }
+            Ok(Arc::new(config))
         };
         Ok(Configs { cql: config(true)?, http: config(false)? })
     }
