@@ -4,6 +4,7 @@
 //! writes); a connection is one task that answers all complete requests it has read with one write. Left out: the
 //! meaning of statements (`query`), and how writes become durable (`replica`).
 
+mod address;
 mod answer;
 mod aside;
 mod audit;

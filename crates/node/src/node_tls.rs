@@ -5,9 +5,9 @@
 //! force. Connections that are open stay as they are. Left out: TLS for clients (`tls`), and what a certificate must be
 //! (`diorite_certs`).
 
+use crate::address::resolve;
 use crate::config::StartOptions;
 use crate::error::StartError;
-use crate::membership::resolve;
 use arc_swap::ArcSwap;
 use diorite_base::{Clock, SystemClock};
 use diorite_certs::CertsError;

@@ -3,7 +3,7 @@
 //! Always true: asking twice makes one member, as the host id is stored in the data directory before the first
 //! question.
 
-use super::address::resolve;
+use crate::address::resolve;
 use crate::config::NodeAddress;
 use crate::error::StartError;
 use crate::join_token::JoinToken;

@@ -12,20 +12,19 @@
 //! trusts every node of its cluster, as it has nothing to compare with, and receives the rest from the catalog's group.
 //! Left out: leaving a cluster (`crate::operate` and the catalog), and encryption.
 
-mod address;
 mod admission;
 mod gate;
 mod join;
 pub(crate) mod metrics;
 mod named;
 
-pub(crate) use address::resolve;
 pub(crate) use admission::Admission;
 use gate::{Gatekeeper, Inbox};
 use join::Failure;
 pub(crate) use join::{Applicant, JOIN_TIMEOUT, Joined, join};
 pub(crate) use named::Named;
 
+use crate::address::resolve;
 use crate::catalog::{CATALOG_TABLET, CatalogFollower, CatalogWriter, as_mutation};
 use crate::config::{NodeAddress, StartOptions};
 use crate::error::StartError;
