@@ -38,7 +38,7 @@ def node(tmp_path_factory):
     folder = tmp_path_factory.mktemp("secrets")
     token = folder / "token"
     token.write_text(SECRETS["the token for metrics"] + "\n")
-    options = ["--auth", "--audit", str(folder / "audit"), "--metrics-access", "token", "--metrics-token-file", str(token)]
+    options = ["--auth", "--audit", str(folder / "audit"), "--audit-tables", "ks.t,ks.read", "--metrics-access", "token", "--metrics-token-file", str(token)]
     server = Server(folder, options=[*options, "--log-level", "debug,diorite_node=trace,diorite_query=trace,diorite_admin=trace", "--slow-query", "0"]).start()
     server.audit = folder / "audit"
     yield server
@@ -150,3 +150,20 @@ def test_a_flood_of_wrong_passwords_pushes_nothing_out(node):
         ask(node, "/", ("cassandra", "no"))
     after = entries(node)
     assert after[: len(before)] == before and len(after) < len(before) + 100
+
+
+def test_reads_and_writes_of_chosen_tables_are_in_the_audit_log_without_their_values(node):
+    cluster = cluster_at(node, "cassandra", SECRETS["the password of a superuser"])
+    session = cluster.connect()
+    session.execute("CREATE TABLE ks.read (k int PRIMARY KEY, v text)")
+    insert = session.prepare("INSERT INTO ks.read (k, v) VALUES (?, ?)")
+    session.execute(insert, [1, "Qz7audited"])
+    session.execute("SELECT v FROM ks.read WHERE k = 1")
+    until_audited(node, lambda entry: entry["category"] == "data" and entry["what"].startswith("SELECT v FROM ks.read"))
+    found = [(entry["role"], entry["what"], entry["outcome"]) for entry in entries(node) if entry["category"] == "data" and "ks.read" in entry["what"]]
+    assert found == [
+        ("cassandra", "INSERT INTO ks.read (k, v) VALUES (?, ?)", "done"),
+        ("cassandra", "SELECT v FROM ks.read WHERE k = ?", "done"),
+    ]
+    assert "Qz7audited" not in node.audit.read_text()
+    cluster.shutdown()

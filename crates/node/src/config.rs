@@ -258,6 +258,53 @@ pub enum AuditCategory {
     Schema,
     /// Settings, and operations on nodes and tablets.
     Operations,
+    /// Reads and writes of rows of the tables that --audit-tables chooses.
+    #[value(skip)]
+    Data,
+}
+
+/// A table whose reads and writes are kept in the audit log, or all tables of a keyspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AuditedTable {
+    keyspace: String,
+    table: Option<String>,
+}
+
+impl AuditedTable {
+    /// Whether it is, or has, this table.
+    pub fn has(&self, keyspace: &str, table: &str) -> bool {
+        self.keyspace == keyspace && self.table.as_deref().is_none_or(|known| known == table)
+    }
+}
+
+impl FromStr for AuditedTable {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (keyspace, table) = match text.split_once('.') {
+            Some((keyspace, table)) => (keyspace, Some(table)),
+            None => (text, None),
+        };
+        if keyspace.is_empty() || table.is_some_and(|table| table.is_empty() || table.contains('.')) {
+            return Err(format!("'{text}' is neither KEYSPACE nor KEYSPACE.TABLE"));
+        }
+        Ok(Self { keyspace: keyspace.to_owned(), table: table.map(str::to_owned) })
+    }
+}
+
+impl fmt::Display for AuditedTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.table {
+            Some(table) => write!(f, "{}.{table}", self.keyspace),
+            None => f.write_str(&self.keyspace),
+        }
+    }
+}
+
+impl Serialize for AuditedTable {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// Options of `diorite start`.
@@ -464,6 +511,11 @@ pub struct StartOptions {
         default_value = "logins,roles,schema,operations"
     )]
     pub audit_categories: Vec<AuditCategory>,
+
+    /// Keep reads and writes of rows of these tables, too: KEYSPACE.TABLE, or KEYSPACE for all of its tables, as the catalog spells them. Such
+    /// requests take longer, since none of them goes the short path.
+    #[arg(long, value_name = "KEYSPACE[.TABLE]", value_delimiter = ',')]
+    pub audit_tables: Vec<AuditedTable>,
 
     /// Size at which the file of the audit log is renamed to FILE.1; eight files are kept.
     #[arg(long, value_name = "SIZE", default_value = "64MiB")]

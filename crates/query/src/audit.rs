@@ -1,10 +1,13 @@
-//! Statements that change roles, permissions or the schema, as whoever keeps an audit log is told of them.
+//! Statements that change roles, permissions or the schema, and those that read or write the rows of chosen tables, as whoever keeps an audit log is told of them.
 //!
 //! Always true: each one is reported once, also if its client does not wait for the answer; a text has names, and neither passwords nor options of
-//! roles. Left out: the log itself ([`Audit`], which the node implements), logins, and reading and writing data.
+//! roles, and of reads and writes of rows no constants. A request for rows of a chosen table never goes the short path. Left out: the log itself ([`Audit`], which
+//! the node implements), and logins.
 
 use crate::auth;
+use crate::plan::{Plan, Planned};
 use crate::session::Session;
+use crate::table::TableContext;
 use diorite_cql::language::ast::{Password, RoleOptions, Statement};
 use diorite_cql::language::format::format_statement;
 use diorite_cql::protocol::{CqlError, ErrorKind};
@@ -17,13 +20,15 @@ const MAX_BYTES: usize = 4_000;
 /// In place of a password.
 const HIDDEN: &str = "***";
 
-/// The kind of a change.
+/// The kind of a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Category {
     /// Roles, memberships, permissions.
     Roles,
     /// Keyspaces, tables, types.
     Schema,
+    /// Rows of chosen tables.
+    Data,
 }
 
 /// What became of a change.
@@ -58,8 +63,11 @@ pub struct Changed {
 
 /// Keeps an audit log.
 pub trait Audit: Send + Sync + 'static {
-    /// Whether changes of a kind are kept.
+    /// Whether changes of a kind are kept; for [`Category::Data`]: whether some table is chosen.
     fn keeps(&self, category: Category) -> bool;
+
+    /// Whether reads and writes of a table are kept.
+    fn keeps_rows_of(&self, keyspace: &str, table: &str) -> bool;
 
     /// A change has ended. Must not wait.
     fn changed(&self, changed: Changed);
@@ -103,7 +111,10 @@ fn text_of(statement: &Statement) -> String {
         Statement::AlterRole(alter) => hide(&mut alter.options),
         _ => {}
     }
-    let mut text = format_statement(&shown);
+    shortened(format_statement(&shown))
+}
+
+fn shortened(mut text: String) -> String {
     if text.len() > MAX_BYTES {
         let end = (0..=MAX_BYTES).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
         text.truncate(end);
@@ -141,7 +152,48 @@ impl Auditor {
     }
 }
 
+impl Auditor {
+    /// Whether reads and writes of one of the tables are kept.
+    pub(crate) fn keeps_rows_of(&self, planned: &Planned) -> bool {
+        self.0.as_deref().is_some_and(|audit| {
+            let is_kept = |table: &TableContext| audit.keeps_rows_of(&table.table().keyspace, &table.table().name);
+            audit.keeps(Category::Data)
+                && !matches!(planned.plan, Plan::Definition(_) | Plan::Use(_))
+                && planned.tables.iter().any(|table| is_kept(table))
+        })
+    }
+
+    /// Watches a request for rows, if it is to be kept. `text` has no constants.
+    pub(crate) fn watch_rows<'p>(
+        &self,
+        (session, client): (&Session, Option<SocketAddr>),
+        keyspace: Option<&str>,
+        planned: impl IntoIterator<Item = &'p Planned>,
+        text: &str,
+    ) -> Option<Watched<'_>> {
+        let audit = self.0.as_deref().filter(|audit| audit.keeps(Category::Data))?;
+        planned.into_iter().any(|planned| self.keeps_rows_of(planned)).then(|| {
+            let changed = Changed {
+                category: Category::Data,
+                role: session.role(),
+                client,
+                keyspace: keyspace.map(str::to_owned),
+                statement: shortened(text.to_owned()),
+                outcome: Outcome::Unknown,
+            };
+            Watched { audit, changed: Some(changed) }
+        })
+    }
+}
+
 impl Watched<'_> {
+    /// The request has ended in this way, if it is watched.
+    pub(crate) fn end<T>(watched: Option<Self>, outcome: &Result<T, CqlError>) {
+        if let Some(watched) = watched {
+            watched.ended(outcome);
+        }
+    }
+
     /// The change has ended in this way.
     pub(crate) fn ended<T>(mut self, outcome: &Result<T, CqlError>) {
         if let Some(changed) = &mut self.changed {
@@ -182,6 +234,10 @@ mod tests {
     impl Audit for Kept {
         fn keeps(&self, category: Category) -> bool {
             category == Category::Roles
+        }
+
+        fn keeps_rows_of(&self, _: &str, _: &str) -> bool {
+            false
         }
 
         fn changed(&self, changed: Changed) {

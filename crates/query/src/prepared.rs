@@ -49,11 +49,11 @@ pub struct CurrentPlan {
 }
 
 impl CurrentPlan {
-    /// A plan with the answer to PREPARE.
-    pub fn new(id: StatementId, planned: Planned, catalog: &Catalog) -> Self {
+    /// A plan with the answer to PREPARE. `may_be_short`: requests may go the short path.
+    pub fn new(id: StatementId, planned: Planned, catalog: &Catalog, may_be_short: bool) -> Self {
         let reply =
             PreparedReply { id: id.to_vec(), markers: planned.markers.clone(), result: Arc::clone(&planned.result) };
-        let resolved = Resolved::of(&planned, catalog);
+        let resolved = may_be_short.then(|| Resolved::of(&planned, catalog)).flatten();
         Self { planned: Arc::new(planned), reply: Arc::new(reply), resolved }
     }
 }

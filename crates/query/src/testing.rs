@@ -10,6 +10,8 @@
 #[cfg(test)]
 mod account;
 #[cfg(test)]
+mod audited;
+#[cfg(test)]
 mod changes;
 #[cfg(test)]
 mod conformance;

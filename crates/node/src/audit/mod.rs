@@ -2,14 +2,13 @@
 //!
 //! Always true: nobody who serves a client waits for the log. An entry is queued in memory, or dropped and counted if the queue is full; a thread of
 //! its own writes. Failed logins and refused operations, which anybody can cause, have a queue and a rate of their own, so that a flood of them pushes no other
-//! entry out of the queue or of the files. An entry holds names, and neither passwords nor values. Left out: data (reads and writes of rows), and entries of other nodes:
-//! each node has its own log.
+//! entry out of the queue or of the files. An entry holds names, and neither passwords nor values. Left out: entries of other nodes: each node has its own log.
 
 mod counters;
 mod output;
 mod queue;
 
-use crate::config::{AuditCategory, AuditOption, StartOptions};
+use crate::config::{AuditCategory, AuditOption, AuditedTable, StartOptions};
 use crate::error::StartError;
 use counters::AuditCounters;
 use diorite_base::Clock;
@@ -64,6 +63,8 @@ pub(crate) enum LoginOutcome {
 /// See the top of this module.
 pub(crate) struct AuditLog {
     categories: Vec<AuditCategory>,
+    /// The tables whose reads and writes are kept.
+    tables: Vec<AuditedTable>,
     queue: Arc<Queue>,
     /// Of what anybody can cause.
     refused: Mutex<Rate>,
@@ -75,7 +76,12 @@ impl AuditLog {
     /// Opens the log that the options ask for, and begins to write it; `None`: they ask for none.
     pub(crate) fn open(options: &StartOptions, clock: &Arc<dyn Clock>) -> Result<Option<Arc<Self>>, StartError> {
         let output = match &options.audit {
-            AuditOption::None => return Ok(None),
+            AuditOption::None => {
+                if !options.audit_tables.is_empty() {
+                    tracing::warn!(event = "audit", "--audit-tables has no effect without --audit");
+                }
+                return Ok(None);
+            }
             AuditOption::Journal => Output::journal(),
             AuditOption::File(path) => Output::file(path, options.audit_size.0),
         };
@@ -92,8 +98,15 @@ impl AuditLog {
             .name("audit".to_owned())
             .spawn(move || writing.run())
             .map_err(|error| StartError::System("cannot start a thread", error))?;
-        let categories = options.audit_categories.clone();
-        Ok(Some(Arc::new(Self { categories, queue, refused: Mutex::default(), clock: Arc::clone(clock), counters })))
+        let (categories, tables) = (options.audit_categories.clone(), options.audit_tables.clone());
+        Ok(Some(Arc::new(Self {
+            categories,
+            tables,
+            queue,
+            refused: Mutex::default(),
+            clock: Arc::clone(clock),
+            counters,
+        })))
     }
 
     pub(crate) fn counters(&self) -> &AuditCounters {
@@ -195,7 +208,14 @@ fn shortened(text: &str) -> &str {
 
 impl changes::Audit for AuditLog {
     fn keeps(&self, category: Category) -> bool {
-        self.keeps(AuditCategory::from(category))
+        match category {
+            Category::Data => !self.tables.is_empty(),
+            other => self.keeps(AuditCategory::from(other)),
+        }
+    }
+
+    fn keeps_rows_of(&self, keyspace: &str, table: &str) -> bool {
+        self.tables.iter().any(|known| known.has(keyspace, table))
     }
 
     fn changed(&self, changed: Changed) {
@@ -205,7 +225,7 @@ impl changes::Audit for AuditLog {
             changes::Outcome::Failed(kind) => ("failed", Some(kind.as_str())),
             changes::Outcome::Unknown => ("unknown", None),
         };
-        self.push(&Entry {
+        let entry = Entry {
             unix_ms: self.unix_ms(),
             category: changed.category.into(),
             role: changed.role.as_deref().map(String::as_str),
@@ -215,7 +235,10 @@ impl changes::Audit for AuditLog {
             keyspace: changed.keyspace.as_deref(),
             outcome,
             error,
-        });
+        };
+        // Whoever may log in can ask for rows of any table, again and again.
+        let may_be_a_flood = (changed.category, outcome) == (Category::Data, "refused");
+        if may_be_a_flood { self.push_refused(&entry) } else { self.push(&entry) }
     }
 }
 
@@ -224,6 +247,7 @@ impl From<Category> for AuditCategory {
         match category {
             Category::Roles => Self::Roles,
             Category::Schema => Self::Schema,
+            Category::Data => Self::Data,
         }
     }
 }

@@ -8,6 +8,7 @@ use super::state::QueryEngine;
 use super::statement::{Asked, Text, in_marker_order};
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running};
+use crate::audit::Watched;
 use crate::auth;
 use crate::error::invalid;
 use crate::exec::modify::Writes;
@@ -41,6 +42,22 @@ impl<K: Kv> QueryEngine<K> {
         let catalog = self.kv.catalog();
         let (planned, values) = self.plan_batch(asked, batch, &catalog, keyspace).await?;
         self.name_batch(batch, keyspace, note, running).await?;
+        let text = note.statement.as_ref().map_or("", |statement| &statement.text);
+        let of_plans = planned.iter().map(|planned| &**planned);
+        let watched = self.config.auditor.watch_rows((session, request.client), keyspace, of_plans, text);
+        let outcome = self.write_batch(asked, batch, note, (&planned, &values)).await;
+        Watched::end(watched, &outcome);
+        outcome
+    }
+
+    async fn write_batch(
+        &self,
+        asked: Asked<'_>,
+        batch: &Batch<'_>,
+        note: &mut Note,
+        (planned, values): (&[Arc<Planned>], &[Values<'_>]),
+    ) -> Result<Reply, CqlError> {
+        let Asked { request, running, .. } = asked;
         if planned.iter().any(|plan| Operation::of(plan) == Operation::Conditional) {
             note.operation = Operation::Conditional;
         }
@@ -67,7 +84,7 @@ impl<K: Kv> QueryEngine<K> {
         let environment = self.environment(request, batch.now_in_seconds)?;
         let bind_all = || {
             check_batch(kind, false, &plans)?;
-            let bound = planned.iter().zip(&values).map(|(planned, values)| in_marker_order(planned, values));
+            let bound = planned.iter().zip(values).map(|(planned, values)| in_marker_order(planned, values));
             let values = bound.collect::<Result<Vec<_>, _>>()?;
             for (planned, values) in planned.iter().zip(&values) {
                 request.end_in_time(planned, &Bound { values, environment })?;

@@ -8,6 +8,7 @@ use super::request::{OwnedRequest, Reply};
 use super::state::{QueryEngine, REPLANS};
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running, StatementActivity};
+use crate::audit::Watched;
 use crate::auth;
 use crate::bind;
 use crate::budget::Budget;
@@ -87,13 +88,18 @@ impl<K: Kv> QueryEngine<K> {
         let planned = Discarded::new(&*self.kv, planned, planning_work(query.statement), &request.budget);
         note.operation = Operation::of(&planned);
         let redacted = self.work(query.statement.len(), || Ok(redacted(query.statement))).await?;
+        let auditor = &self.config.auditor;
+        let watched = auditor.watch_rows((session, request.client), keyspace, [&*planned], &redacted);
         self.name(note, running, self.activity.place_redacted(keyspace, redacted));
-        auth::check(&catalog, session, &planned)?;
-        let values = in_marker_order(&planned, &query.parameters.values)?;
-        let run = Run { asked, keyspace, values: &values, parameters: &query.parameters };
-        let mut reply = self.run(&planned, run).await?;
-        reply.skip_metadata = false;
-        Ok(reply)
+        let work = async {
+            auth::check(&catalog, session, &planned)?;
+            let values = in_marker_order(&planned, &query.parameters.values)?;
+            let run = Run { asked, keyspace, values: &values, parameters: &query.parameters };
+            self.run(&planned, run).await
+        };
+        let outcome = work.await;
+        Watched::end(watched, &outcome);
+        Ok(Reply { skip_metadata: false, ..outcome? })
     }
 
     pub(super) async fn prepare(
@@ -118,7 +124,8 @@ impl<K: Kv> QueryEngine<K> {
         let text = Text { session: Some(session), keyspace, text: prepare.statement, budget: &request.budget };
         let planned = self.plan_text(&catalog, text).await?;
         let had_others = planned.may_have_had_other_columns();
-        let current = CurrentPlan::new(id, planned, &catalog);
+        let may_be_short = !self.config.auditor.keeps_rows_of(&planned);
+        let current = CurrentPlan::new(id, planned, &catalog, may_be_short);
         let reply = Arc::clone(&current.reply);
         let redacted = self.work(prepare.statement.len(), || Ok(redacted(prepare.statement))).await?;
         let activity = self.activity.place_redacted(keyspace, redacted);
@@ -151,7 +158,8 @@ impl<K: Kv> QueryEngine<K> {
         let keyspace = statement.keyspace.as_deref();
         let text = Text { session: None, keyspace, text: &statement.text, budget };
         let planned = self.plan_text(&catalog, text).await?;
-        let fresh = Arc::new(CurrentPlan::new(statement.id, planned, &catalog));
+        let may_be_short = !self.config.auditor.keeps_rows_of(&planned);
+        let fresh = Arc::new(CurrentPlan::new(statement.id, planned, &catalog, may_be_short));
         if fresh.reply.markers != current.reply.markers {
             // The client would encode values for the old markers: it has to prepare again.
             self.prepared.remove(&statement.id);
@@ -172,10 +180,26 @@ impl<K: Kv> QueryEngine<K> {
         note: &mut Note,
     ) -> Result<Reply, CqlError> {
         let Asked { session, request, running } = asked;
-        let version = request.version;
         let (statement, current) = self.current(execute.id, &request.budget).await?;
         note.operation = Operation::of(&current.planned);
         self.name(note, running, Arc::clone(&statement.activity));
+        let (keyspace, text) = (statement.keyspace.as_deref(), &statement.activity.text);
+        let auditor = &self.config.auditor;
+        let watched = auditor.watch_rows((session, request.client), keyspace, [&*current.planned], text);
+        let outcome = self.execute_current(asked, execute, &statement, &current).await;
+        Watched::end(watched, &outcome);
+        outcome
+    }
+
+    async fn execute_current(
+        &self,
+        asked: Asked<'_>,
+        execute: &Execute<'_>,
+        statement: &PreparedStatement,
+        current: &CurrentPlan,
+    ) -> Result<Reply, CqlError> {
+        let Asked { session, request, .. } = asked;
+        let version = request.version;
         if statement.would_mislead(version, execute.parameters.skip_metadata) {
             return Err(CqlError::unprepared(execute.id));
         }
