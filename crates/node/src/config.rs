@@ -1,6 +1,9 @@
 //! What an operator can set about a node.
 
+mod audit;
+
 use crate::machine;
+pub use audit::{AuditCategory, AuditOption, AuditedTable};
 use clap::{Args, ValueEnum};
 pub use diorite_admin::gate::ChangesFrom;
 pub use diorite_base::text::Size;
@@ -204,106 +207,6 @@ impl fmt::Display for MetricsAccess {
             Self::Token => "token",
             Self::Role => "role",
         })
-    }
-}
-
-/// Where the audit log goes.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuditOption {
-    /// There is none.
-    None,
-    /// The journal of the system.
-    Journal,
-    /// A file.
-    File(PathBuf),
-}
-
-impl FromStr for AuditOption {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "none" => Self::None,
-            "journal" => Self::Journal,
-            path => Self::File(path.into()),
-        })
-    }
-}
-
-impl fmt::Display for AuditOption {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::None => f.write_str("none"),
-            Self::Journal => f.write_str("journal"),
-            Self::File(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
-
-impl Serialize for AuditOption {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-/// What is kept in the audit log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AuditCategory {
-    /// Logins, those that fail included.
-    Logins,
-    /// Changes of roles, memberships and permissions.
-    Roles,
-    /// Changes of the schema.
-    Schema,
-    /// Settings, and operations on nodes and tablets.
-    Operations,
-    /// Reads and writes of rows of the tables that --audit-tables chooses.
-    #[value(skip)]
-    Data,
-}
-
-/// A table whose reads and writes are kept in the audit log, or all tables of a keyspace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AuditedTable {
-    keyspace: String,
-    table: Option<String>,
-}
-
-impl AuditedTable {
-    /// Whether it is, or has, this table.
-    pub fn has(&self, keyspace: &str, table: &str) -> bool {
-        self.keyspace == keyspace && self.table.as_deref().is_none_or(|known| known == table)
-    }
-}
-
-impl FromStr for AuditedTable {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (keyspace, table) = match text.split_once('.') {
-            Some((keyspace, table)) => (keyspace, Some(table)),
-            None => (text, None),
-        };
-        if keyspace.is_empty() || table.is_some_and(|table| table.is_empty() || table.contains('.')) {
-            return Err(format!("'{text}' is neither KEYSPACE nor KEYSPACE.TABLE"));
-        }
-        Ok(Self { keyspace: keyspace.to_owned(), table: table.map(str::to_owned) })
-    }
-}
-
-impl fmt::Display for AuditedTable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.table {
-            Some(table) => write!(f, "{}.{table}", self.keyspace),
-            None => f.write_str(&self.keyspace),
-        }
-    }
-}
-
-impl Serialize for AuditedTable {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
     }
 }
 
