@@ -13,6 +13,7 @@ use syn::{
 const COMMAND_LINES: &[&str] = &[
     "crates/base/src/text.rs",
     "crates/node/src/config.rs",
+    "crates/node/src/config/audit.rs",
     "crates/workload/src/arguments.rs",
     "crates/sim/src/main.rs",
 ];
