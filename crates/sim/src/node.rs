@@ -185,11 +185,16 @@ impl Node {
 
     /// Sends heartbeats to those that the control plane says; gives whom it keeps in touch with.
     pub fn keep_in_touch(&self, setting: &Setting) -> Option<Contacts> {
+        let contacts = self.contacts(setting)?;
+        self.life.as_ref()?.liveness().set_peers(contacts.heartbeats.clone());
+        Some(contacts)
+    }
+
+    /// Whom the control plane says that it keeps in touch with.
+    pub fn contacts(&self, setting: &Setting) -> Option<Contacts> {
         let life = self.life.as_ref()?;
         let (named, met) = (&self.joined.members, life.control.admission.met());
-        let contacts = Contacts::new(self.id, &life.newest(), named, &met, setting.control);
-        life.liveness().set_peers(contacts.heartbeats.clone());
-        Some(contacts)
+        Some(Contacts::new(self.id, &life.newest(), named, &met, setting.control))
     }
 
     /// How many batches of each log a loss of power now could take.

@@ -144,8 +144,13 @@ impl Catalog {
         for (at, range) in entry.tablets.iter().enumerate() {
             let Some(placement) = self.tablets.get(&range.tablet) else { continue };
             match older.tablets.get(&range.tablet) {
-                Some(before) if before.replicas == placement.replicas => {}
-                Some(before) => moved.push((range.tablet, new_holders(before, placement).collect())),
+                Some(before) => {
+                    // A move that was turned back in between leaves the same replicas and one more that goes away.
+                    let holders: Vec<NodeId> = new_holders(before, placement).collect();
+                    if before.replicas != placement.replicas || !holders.is_empty() {
+                        moved.push((range.tablet, holders));
+                    }
+                }
                 None => opened.push(NewTablet {
                     tablet: range.tablet,
                     first_token: range.first_token,

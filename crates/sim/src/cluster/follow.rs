@@ -2,6 +2,7 @@
 
 use crate::cluster::{Cluster, Event};
 use crate::life::{Life, PeerChange, members};
+use crate::node::Node;
 use crate::step::Step;
 use diorite_base::NodeId;
 use diorite_control::follower::{Action, Leftovers, openings_at_start};
@@ -195,6 +196,21 @@ impl Cluster {
                 }
                 false
             }
+        }
+    }
+
+    /// Transports dial whoever dials them. It matters to a node that knows no member, such as the first one after its copy of the
+    /// catalog was lost: those that admit it are its contacts.
+    pub(crate) fn dial_back(&mut self, id: NodeId, from: NodeId) {
+        let is_met = |life: &Life| life.control.admission.met().contains(&from);
+        let knows_nobody = |node: &Node| {
+            node.life.as_ref().is_some_and(|life| !is_met(life))
+                && node.contacts(&self.setting).is_some_and(|contacts| contacts.dialled.is_none())
+        };
+        let is_heard =
+            self.nodes.get(&from).is_some_and(Node::is_running) && !self.setting.network.is_blocked(id, from);
+        if is_heard && self.nodes.get(&id).is_some_and(knows_nobody) {
+            self.admits(from, id);
         }
     }
 

@@ -115,6 +115,9 @@ impl Cluster {
             self.setting.network.part_from(node, from);
             return;
         }
+        if lane == Lane::Control {
+            self.dial_back(node, from);
+        }
         let mut detail = vec![from.0 as u8, lane as u8];
         detail.extend_from_slice(&parcel.frame);
         self.trace.event(now_ns, node.0, "frame", &detail, || text::frame(from, lane, &parcel.frame));
