@@ -5,8 +5,9 @@
 //! never dropped while the tablet has a lost one, or is short of replicas anywhere. A group without a quorum is left
 //! alone. A replica on a suspect node is neither lost nor replaced.
 //!
-//! A tablet whose members are changing waits, unless the node that it is copied to is lost: then another node takes its
-//! place, preferably a member that was about to leave and has the data.
+//! A tablet whose members are changing waits, unless the node that it is copied to is lost, or half of those that are to
+//! stay: the change cannot end then. Other nodes take their places, preferably members that were about to leave and have
+//! the data.
 
 use super::holdings::{Scope, Standing};
 use super::ledger::{Ledger, Pick, Wish};
@@ -53,8 +54,10 @@ fn needs_repair(ledger: &Ledger<'_>, tablet: u32) -> bool {
     let view = ledger.tablets[tablet as usize].view;
     let is_lost = |node: &u32| ledger.standing(tablet, *node) == Standing::Lost;
     if view.is_changing() {
-        let arrivals = view.arriving.iter().filter_map(|arrival| ledger.node_index(arrival.node));
-        return arrivals.into_iter().any(|node| is_lost(&node)) || !has_quorum(ledger, tablet);
+        let mut arrivals = view.arriving.iter().filter_map(|arrival| ledger.node_index(arrival.node));
+        let replicas = ledger.replicas(tablet);
+        let cannot_end = 2 * replicas.iter().filter(|node| is_lost(node)).count() >= replicas.len();
+        return cannot_end || arrivals.any(|node| is_lost(&node)) || !has_quorum(ledger, tablet);
     }
     let replicas = ledger.replicas(tablet);
     replicas.iter().any(is_lost)

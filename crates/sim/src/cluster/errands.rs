@@ -81,7 +81,10 @@ impl Cluster {
             CATALOG_TABLET => served.nodes().map(|node| node.id).collect(),
             tablet => served.placement(tablet).map(|placement| placement.holders().collect()).unwrap_or_default(),
         };
-        // The assumed leader may be down; now and then another holder is asked.
+        // The assumed leader may have ended unnoticed; now and then another holder is asked. Nodes that are known to be down are not.
+        let up: Vec<NodeId> =
+            holders.iter().copied().filter(|holder| *holder == node || life.liveness().is_up(*holder)).collect();
+        let holders = if up.is_empty() { holders } else { up };
         let any = (!holders.is_empty()).then(|| *self.dice.pick(&holders));
         let target = hint.or(known.filter(|_| any.is_none() || self.dice.chance(900))).or(any).unwrap_or(node);
         if target == node {

@@ -72,7 +72,9 @@ impl Judge<'_> {
         let is_repair = matches!(reason, Reason::Lost | Reason::Missing | Reason::Surplus);
         assert!(is_repair || !self.view.paused, "paused: {}", what());
         let lost_arrival = tablet.arriving.iter().any(|arrival| self.is_lost(tablet, arrival.node));
-        assert!(!tablet.is_changing() || lost_arrival, "one change at a time: {}", what());
+        let lost = tablet.replicas.iter().filter(|node| self.is_lost(tablet, **node)).count();
+        let cannot_end = lost_arrival || 2 * lost >= tablet.replicas.len();
+        assert!(!tablet.is_changing() || cannot_end, "one change at a time: {}", what());
         let voters: Vec<NodeId> = tablet.voters().collect();
         let answering = voters.iter().filter(|node| self.answers(tablet, **node)).count();
         assert!(answering > voters.len() / 2, "no quorum: {}", what());
