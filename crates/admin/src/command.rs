@@ -92,7 +92,7 @@ pub enum AdminCommand {
     Drain {
         /// The node's id.
         node: u64,
-        /// Wait until it holds none.
+        /// Wait until it holds none, and has no vote in the catalog's group.
         #[arg(long)]
         wait: bool,
     },
@@ -345,7 +345,8 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             operate(*node, "drain")?;
             wait_until(*wait, || {
                 let nodes: Vec<NodeStatus> = client.get("/api/v1/nodes")?;
-                Ok(nodes.iter().all(|found| found.node.0 != *node || found.replicas == 0))
+                let is_drained = |found: &NodeStatus| found.replicas == 0 && !found.votes_in_catalog;
+                Ok(nodes.iter().all(|found| found.node.0 != *node || is_drained(found)))
             })?;
         }
         AdminCommand::Undrain { node } => operate(*node, "undrain")?,

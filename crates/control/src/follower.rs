@@ -174,8 +174,15 @@ impl Follower {
 
     fn set_out(&mut self, newest: &Arc<Catalog>) {
         let closes = |change: &Change| matches!(change, Change::DropTablets { .. } | Change::ReplicasGone { .. });
-        let (after, before): (VecDeque<_>, VecDeque<_>) =
-            newest.changes_since(&self.served).into_iter().partition(closes);
+        let changes = newest.changes_since(&self.served);
+        let nodes_change =
+            changes.iter().any(|change| matches!(change, Change::NodeChanged(_) | Change::NodeRemoved(_)));
+        if !nodes_change && Members::of_catalog(newest) != Members::of_catalog(&self.served) {
+            // The last replica has left a node that is being drained: that loses its vote.
+            let met = self.meet_nodes(newest);
+            self.actions.extend(met);
+        }
+        let (after, before): (VecDeque<_>, VecDeque<_>) = changes.into_iter().partition(closes);
         (self.before, self.after) = (before, after);
         self.older = Arc::clone(&self.served);
         self.target = Arc::clone(newest);

@@ -126,6 +126,9 @@ pub struct NodeStatus {
     pub state: String,
     /// Whether it may lead tablets.
     pub may_lead: bool,
+    /// Whether it votes in the catalog's group, as far as the node that answers knows.
+    #[serde(default)]
+    pub votes_in_catalog: bool,
     /// Replicas that it holds, or is to hold.
     pub replicas: usize,
     /// Tablets that it leads.

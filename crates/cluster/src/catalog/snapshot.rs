@@ -156,7 +156,8 @@ impl Catalog {
 
     /// The members that the catalog's own group is to have. As many nodes vote as the cluster's replication factor
     /// says: active nodes first, from different zones if there are enough, in the order of their ids. All other nodes
-    /// hold a copy without a vote, so that every node can plan statements by itself.
+    /// hold a copy without a vote, so that every node can plan statements by itself. A node that is drained, or whose replicas
+    /// were all rebuilt elsewhere, has no vote: it may be removed at any time, and its process ends with that.
     ///
     /// An even number is not rounded: rounding down would keep the schema in fewer copies than the data that is useless without it,
     /// and rounding up would ask for nodes that there may not be.
@@ -164,8 +165,12 @@ impl Catalog {
         if self.nodes.is_empty() {
             return CatalogMembers { voters: CATALOG_INITIAL_VOTERS.to_vec(), learners: Vec::new() };
         }
-        let wanted = self.nodes.len().min(self.identity.replication_factor.max(1) as usize);
-        let mut left: Vec<&Arc<Node>> = self.nodes.values().collect();
+        let stays = |node: &&Arc<Node>| node.state.is_active() || self.tablets_on(node.id).next().is_some();
+        let (mut left, mut without_vote): (Vec<&Arc<Node>>, Vec<&Arc<Node>>) = self.nodes.values().partition(stays);
+        if left.is_empty() {
+            std::mem::swap(&mut left, &mut without_vote);
+        }
+        let wanted = left.len().min(self.identity.replication_factor.max(1) as usize);
         let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
         let mut voters = Vec::with_capacity(wanted);
         while voters.len() < wanted {
@@ -178,7 +183,9 @@ impl Catalog {
             *zones.entry(node.zone()).or_default() += 1;
             voters.push(node.id);
         }
-        CatalogMembers { voters, learners: left.into_iter().map(|node| node.id).collect() }
+        let mut learners: Vec<NodeId> = left.into_iter().chain(without_vote).map(|node| node.id).collect();
+        learners.sort_unstable();
+        CatalogMembers { voters, learners }
     }
 
     /// The placement of a live tablet.

@@ -5,7 +5,7 @@
 
 use super::*;
 use crate::testing::{Local, apply, cluster, table};
-use diorite_cluster::catalog::FinishedTablet;
+use diorite_cluster::catalog::{FinishedTablet, NodeState};
 
 const A: NodeId = NodeId(1);
 
@@ -233,4 +233,23 @@ fn left_overs_are_what_the_catalog_knows_to_be_gone() {
     assert!(is_dropped(&catalog, unknown));
     let openings = openings_at_start(&catalog, replicas[0], |_| true);
     assert_eq!(openings.iter().map(|opening| opening.tablet).collect::<Vec<_>>(), [tablet]);
+}
+
+#[test]
+fn a_node_without_replicas_that_is_being_drained_has_no_vote() {
+    let drained = NodeId(3);
+    let votes = |done: &[Action]| {
+        let members = done.iter().find_map(|action| match action {
+            Action::SetMembers(CATALOG_TABLET, members) => Some(members),
+            _ => None,
+        });
+        members.map(|members| members.voters.contains(&drained))
+    };
+    let mut catalog = cluster(3, 1);
+    let (mut follower, mut local) = (serving(A, &catalog), Local::default());
+    apply(&mut catalog, Command::SetNodeState { node: drained, state: NodeState::Draining });
+    assert_eq!(votes(&actions(&mut follower, &catalog, &mut local)), Some(true), "it holds a replica");
+    let (keyspace, name) = ("shop".to_owned(), "orders_000".to_owned());
+    apply(&mut catalog, Command::DropTable { keyspace, name, if_exists: false });
+    assert_eq!(votes(&actions(&mut follower, &catalog, &mut local)), Some(false));
 }

@@ -4,6 +4,7 @@ use super::Operations;
 use super::report::{Report, SetAside};
 use super::sight::Sight;
 use super::{Answer, in_json, restart, unavailable};
+use crate::catalog::CATALOG_TABLET;
 use crate::node_tls::{EXPIRY_WARNING_DAYS, Protection};
 use diorite_admin::api::{
     Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, MoveStatus, NodeStatus,
@@ -89,6 +90,7 @@ impl Operations {
         let silence_ns = catalog.nodes().filter_map(|node| Some((node.id, liveness.silence_ns(node.id)?))).collect();
         let last = self.steering.lock().last();
         Sight::new(self.node, catalog, known, last, silence_ns)
+            .with_catalog_voters(self.store.voter_sets(CATALOG_TABLET))
     }
 }
 
@@ -293,6 +295,7 @@ fn node_status(sight: &Sight, node: &Node, replicas: usize, leaders: usize) -> N
         }
         .to_owned(),
         may_lead: !node.leads_nothing,
+        votes_in_catalog: sight.catalog_voters.contains(&node.id),
         replicas,
         leaders,
         tablet_bytes: report.map_or(0, |report| report.tablets.iter().map(|replica| replica.bytes).sum()),

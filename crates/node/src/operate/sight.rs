@@ -9,7 +9,7 @@ use diorite_admin::api::TabletState;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Placement};
 use diorite_control::report::TabletReport;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// The inputs of answers.
@@ -24,6 +24,8 @@ pub(super) struct Sight {
     pub(super) silence_ns: BTreeMap<NodeId, u64>,
     /// The set-aside replicas of nodes, by their reports or by later answers.
     pub(super) set_aside: BTreeMap<NodeId, SetAside>,
+    /// The nodes that vote in the catalog's group, as far as is known here.
+    pub(super) catalog_voters: BTreeSet<NodeId>,
     replicas: HashMap<TabletId, Vec<(NodeId, TabletReport)>>,
     pub(super) leaders: HashMap<TabletId, NodeId>,
 }
@@ -47,7 +49,14 @@ impl Sight {
             }
         }
         let set_aside = known.reports.iter().map(|(node, report)| (*node, report.details.set_aside.clone())).collect();
-        Self { me, catalog, known, last, silence_ns, set_aside, replicas, leaders }
+        let catalog_voters = BTreeSet::new();
+        Self { me, catalog, known, last, silence_ns, set_aside, catalog_voters, replicas, leaders }
+    }
+
+    /// Adds the sets of voters of the catalog's group: one, or two during a change.
+    pub(super) fn with_catalog_voters(mut self, sets: Vec<Vec<NodeId>>) -> Self {
+        self.catalog_voters = sets.into_iter().flatten().collect();
+        self
     }
 
     /// Adds answers that nodes have given since their reports.
