@@ -343,11 +343,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::RestartPlan(arguments) => return restart_plan(&client, json, arguments),
         AdminCommand::Drain { node, wait } => {
             operate(*node, "drain")?;
-            wait_until(*wait, || {
-                let nodes: Vec<NodeStatus> = client.get("/api/v1/nodes")?;
-                let is_drained = |found: &NodeStatus| found.replicas == 0 && !found.votes_in_catalog;
-                Ok(nodes.iter().all(|found| found.node.0 != *node || is_drained(found)))
-            })?;
+            wait_until(*wait, || is_drained(&client, *node))?;
         }
         AdminCommand::Undrain { node } => operate(*node, "undrain")?,
         AdminCommand::Remove { node } => operate(*node, "remove")?,
@@ -563,6 +559,13 @@ fn query(filter: &TabletFilter) -> String {
     ];
     let given = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
     given.collect::<Vec<_>>().join("&")
+}
+
+/// Whether a node holds no replicas and has no vote in the catalog's group.
+fn is_drained(client: &Client, node: u64) -> Result<bool, AdminError> {
+    let nodes: Vec<NodeStatus> = client.get("/api/v1/nodes")?;
+    let holds = |found: &NodeStatus| found.replicas > 0 || found.votes_in_catalog;
+    Ok(!nodes.iter().any(|found| found.node.0 == node && holds(found)))
 }
 
 fn wait_until(wanted: bool, mut is_so: impl FnMut() -> Result<bool, AdminError>) -> Result<(), AdminError> {

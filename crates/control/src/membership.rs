@@ -9,7 +9,7 @@ mod gate;
 mod readiness;
 
 pub use admission::{Admission, Refused, Report as AdmissionReport};
-pub use contacts::{Contacts, addresses};
+pub use contacts::{Contacts, Encounters, addresses};
 pub use gate::{
     Certified, Covers, Dialler, FIRST_NODE, NotJoining, ReplicationFactorDiffers, Shown, Welcome, admit,
     check_replication_factor, joining, registering, returning, welcome, whereabouts,

@@ -193,8 +193,8 @@ impl Node {
     /// Whom the control plane says that it keeps in touch with.
     pub fn contacts(&self, setting: &Setting) -> Option<Contacts> {
         let life = self.life.as_ref()?;
-        let (named, met) = (&self.joined.members, life.control.admission.met());
-        Some(Contacts::new(self.id, &life.newest(), named, &met, setting.control))
+        let (named, encounters) = (&self.joined.members, life.control.admission.encounters());
+        Some(Contacts::new(self.id, &life.newest(), named, &encounters, setting.control))
     }
 
     /// How many batches of each log a loss of power now could take.

@@ -4,8 +4,11 @@
 //! second process runs under its id, or that it was removed. A node that no member has admitted stops at the first
 //! refusal that a retry cannot change.
 
+use super::Encounters;
 use diorite_base::NodeId;
+use diorite_cluster::catalog::Catalog;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 
 /// How to report a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +36,7 @@ struct Weight {
 #[derive(Debug)]
 pub struct Admission<R> {
     met: BTreeSet<NodeId>,
+    callers: BTreeMap<NodeId, SocketAddr>,
     answered: BTreeSet<NodeId>,
     /// The last refusal of each node, so that it is reported once for all lanes.
     reported: BTreeMap<NodeId, R>,
@@ -45,6 +49,7 @@ impl<R> Default for Admission<R> {
     fn default() -> Self {
         Self {
             met: BTreeSet::new(),
+            callers: BTreeMap::new(),
             answered: BTreeSet::new(),
             reported: BTreeMap::new(),
             refused: None,
@@ -110,9 +115,16 @@ impl<R: Refused> Admission<R> {
         nodes.iter().all(|node| self.answered.contains(node))
     }
 
-    /// The nodes that have admitted this one.
-    pub fn met(&self) -> Vec<NodeId> {
-        self.met.iter().copied().collect()
+    /// This node has admitted another that dials it from there. Returns whether heartbeats may now go there that did not before: the copy of the
+    /// catalog has nodes, and not yet that one.
+    pub fn called(&mut self, by: NodeId, address: SocketAddr, catalog: &Catalog) -> bool {
+        let is_unknown = catalog.nodes().next().is_some() && catalog.node(by).is_none();
+        is_unknown && self.callers.insert(by, address) != Some(address)
+    }
+
+    /// The nodes that have admitted this one, and the newer members that it has admitted.
+    pub fn encounters(&self) -> Encounters {
+        Encounters { met: self.met.iter().copied().collect(), callers: self.callers.clone() }
     }
 
     /// `None`: the node continues. Otherwise it must stop for this reason, and from here on does not wait for further
@@ -195,6 +207,6 @@ mod tests {
         assert!(!admission.have_answered(&[A, B]));
         admission.unreachable(B);
         assert!(admission.have_answered(&[A, B]));
-        assert_eq!(admission.met(), [A]);
+        assert_eq!(admission.encounters().met, [A]);
     }
 }

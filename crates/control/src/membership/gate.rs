@@ -137,7 +137,7 @@ pub fn admit(catalog: &Catalog, dialler: Dialler, certified: Option<Certified<'_
 }
 
 /// Whether the node may have joined since the copy of the catalog was made.
-fn is_newer(catalog: &Catalog, id: NodeId) -> bool {
+pub(super) fn is_newer(catalog: &Catalog, id: NodeId) -> bool {
     if catalog.nodes().next().is_none() {
         return true;
     }

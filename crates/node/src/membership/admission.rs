@@ -3,12 +3,14 @@
 
 use crate::error::StartError;
 use diorite_base::NodeId;
-use diorite_control::membership::{Admission as Decision, AdmissionReport, Refused};
+use diorite_cluster::catalog::Catalog;
+use diorite_control::membership::{Admission as Decision, AdmissionReport, Encounters, Refused};
 use diorite_rpc::Lane;
 use diorite_rpc::hello::{Refusal, RefusalKind};
 use diorite_rpc::tcp::Observer;
 use parking_lot::Mutex;
 use std::io;
+use std::net::SocketAddr;
 use tokio::sync::{Notify, watch};
 
 /// A refusal in the transport's type.
@@ -79,12 +81,19 @@ impl Admission {
         }
     }
 
-    /// The nodes that have admitted this one.
-    pub(crate) fn met(&self) -> Vec<NodeId> {
-        self.decision.lock().met()
+    /// This node has admitted another that dials it from there.
+    pub(super) fn called(&self, by: NodeId, address: SocketAddr, catalog: &Catalog) {
+        if self.decision.lock().called(by, address, catalog) {
+            self.new_face.notify_one();
+        }
     }
 
-    /// Waits until one more node has admitted this one.
+    /// The nodes that have admitted this one, and the newer members that it has admitted.
+    pub(super) fn encounters(&self) -> Encounters {
+        self.decision.lock().encounters()
+    }
+
+    /// Waits until one more node has admitted this one, or a newer member was admitted.
     pub(crate) async fn someone_new(&self) {
         self.new_face.notified().await;
     }
@@ -170,6 +179,6 @@ mod tests {
             admission.unreachable(B, Lane::Control, &io::Error::other("gone"));
         };
         futures::join!(waiting, told);
-        assert_eq!(admission.met(), [A]);
+        assert_eq!(admission.encounters().met, [A]);
     }
 }

@@ -1,5 +1,6 @@
 //! Admission of other nodes, answers to nodes that want to join, and dispatch of frames.
 
+use super::admission::Admission;
 use super::join::{Answer, Question};
 use super::named::Named;
 use crate::catalog::CatalogFollower;
@@ -59,6 +60,8 @@ pub(crate) struct Gatekeeper {
     pub(crate) incarnations: Arc<Incarnations>,
     /// Members that the copy of the catalog does not have yet.
     pub(crate) named: Arc<Named>,
+    /// Learns of newer members that dial.
+    pub(crate) admission: Arc<Admission>,
     /// Time.
     pub(crate) clock: Arc<dyn Clock>,
     /// Bounds what is logged of nodes that may not join.
@@ -80,6 +83,9 @@ impl Gate for Gatekeeper {
             Some(covers) => self.named.judged(covers, |certified| admit(&catalog, dialler, Some(certified))),
             None => admit(&catalog, dialler, None),
         });
+        if admitted.is_ok() {
+            self.admission.called(hello.from, hello.address, &catalog);
+        }
         admitted.map_err(|why| {
             if why.kind == membership::RefusalKind::Unknown && asker.has_certificate() && self.named.miss(hello.from) {
                 tracing::debug!(node = %hello.from, from = %asker.address, "a node dials that is not known here: members are asked");

@@ -157,6 +157,7 @@ impl Membership {
             router: Arc::clone(&self.router),
             incarnations: Arc::clone(self.transport.incarnations()),
             named: Arc::clone(&self.named),
+            admission: Arc::clone(&self.admission),
             clock: Arc::clone(&self.clock),
             log: Arc::default(),
         };
@@ -168,8 +169,8 @@ impl Membership {
     /// Exchanges heartbeats with the known members, dials them, and names them to the guard. `named`: the members that
     /// the answer to the question to join named.
     fn keep_in_touch(&self, named: &BTreeMap<NodeId, SocketAddr>) {
-        let met = self.admission.met();
-        let contacts = Contacts::new(self.node(), &self.catalog.current(), named, &met, Planted::default());
+        let encounters = self.admission.encounters();
+        let contacts = Contacts::new(self.node(), &self.catalog.current(), named, &encounters, Planted::default());
         self.store.set_peers(contacts.heartbeats);
         if let Some(dialled) = contacts.dialled {
             self.guard

@@ -176,10 +176,15 @@ impl Cluster {
 
     /// Whether a node's gate lets a connection in that another opens. If not, that one is told so.
     pub fn admits(&mut self, id: NodeId, from: NodeId) -> bool {
-        let host = self.nodes[&from].description.host_id;
+        let (host, address) = (self.nodes[&from].description.host_id, self.nodes[&from].description.node_address());
         let Some(catalog) = self.life(id).map(|life| life.newest()) else { return false };
         match admit(&catalog, Dialler { node: from, host }, None) {
             Ok(()) => {
+                if let Some(life) = self.life(id)
+                    && life.control.admission.called(from, address, &catalog)
+                {
+                    self.nodes[&id].keep_in_touch(&self.setting);
+                }
                 if let Some(life) = self.life(from)
                     && life.control.admission.admitted(id)
                 {
@@ -202,14 +207,14 @@ impl Cluster {
     /// Transports dial whoever dials them. It matters to a node that knows no member, such as the first one after its copy of the
     /// catalog was lost: those that admit it are its contacts.
     pub(crate) fn dial_back(&mut self, id: NodeId, from: NodeId) {
-        let is_met = |life: &Life| life.control.admission.met().contains(&from);
+        let is_met = |life: &Life| life.control.admission.encounters().met.contains(&from);
         let knows_nobody = |node: &Node| {
             node.life.as_ref().is_some_and(|life| !is_met(life))
                 && node.contacts(&self.setting).is_some_and(|contacts| contacts.dialled.is_none())
         };
-        let is_heard =
+        let can_answer =
             self.nodes.get(&from).is_some_and(Node::is_running) && !self.setting.network.is_blocked(id, from);
-        if is_heard && self.nodes.get(&id).is_some_and(knows_nobody) {
+        if can_answer && self.nodes.get(&id).is_some_and(knows_nobody) {
             self.admits(from, id);
         }
     }

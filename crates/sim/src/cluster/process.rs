@@ -382,7 +382,14 @@ impl Cluster {
             return;
         }
         let source = if self.dice.chance(500) { self.follower(from, tablet, member) } else { from };
-        let Some(handle) = self.life(source).and_then(|life| life.handles.get(&tablet)) else { return };
+        let syncs_late = self.scenario.sync_every_ms.is_some();
+        let Some(found) = self.nodes.get(&source) else { return };
+        let Some(handle) = found.life.as_ref().and_then(|life| life.handles.get(&tablet)) else { return };
+        if syncs_late {
+            // A checkpoint flushes, and the log is synced before that: a copy has nothing that its source could lose.
+            found.disks.all.iter().for_each(|disk| disk.log.sync());
+            handle.data().flush();
+        }
         let copy = Arc::new(handle.data().checkpoint());
         self.copying.insert((tablet, member));
         self.trace.event(now_ns, source.0, "copy", &member.0.to_le_bytes(), || format!("{tablet} to {member}"));
