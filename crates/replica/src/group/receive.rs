@@ -104,17 +104,20 @@ fn receive_message<E: Engine>(
 }
 
 /// Notifies members of the commit index that this leader found when it took over, once that index is certain: on nodes
-/// that led before, writers may be waiting for it. Later commit indexes are sent with entries.
+/// that led before, writers may be waiting for it. Later commit indexes are sent with entries. All are notified once for
+/// each member that has come to hold the entries, and no more: members that lag answer each notification with another
+/// acknowledgement, and while one member does not answer there would be more of both with each round.
 fn send_commit_notification<E: Engine>(replica: &mut Replica<E>) {
     let term = replica.group.term();
-    let commit = match replica.leading.took_over {
-        Some(took_over) if took_over.term == term => took_over.commit,
+    let (commit, held) = match replica.leading.took_over {
+        Some(took_over) if took_over.term == term => (took_over.commit, took_over.holders),
         _ if !replica.group.has_committed_in_term() => return,
-        _ => replica.group.commit_index(),
+        _ => (replica.group.commit_index(), 0),
     };
-    replica.leading.took_over = Some(TookOver { term, commit });
+    let holders = replica.group.progress().filter(|member| commit <= member.matched).count();
+    replica.leading.took_over = Some(TookOver { term, commit, holders });
     let lacks = |member: MemberProgress| member.committed < commit && commit <= member.matched;
-    if replica.group.progress().any(lacks) {
+    if holders > held && replica.group.progress().any(lacks) {
         replica.group.ping();
     }
 }

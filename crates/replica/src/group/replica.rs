@@ -131,6 +131,8 @@ pub(crate) struct Leading {
 pub(crate) struct TookOver {
     pub(crate) term: Term,
     pub(crate) commit: u64,
+    /// How many members hold the entries up to it, as of the last look.
+    pub(crate) holders: usize,
 }
 
 /// Writes that are to be proposed or wait for their outcome.

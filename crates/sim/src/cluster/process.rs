@@ -1,5 +1,6 @@
 //! The nodes' processes: they start and end, take turns, wait for their disks, flush and copy.
 
+use crate::checkers::Finding;
 use crate::client::Answer;
 use crate::cluster::{Cluster, Event};
 use crate::engine::SimEngine;
@@ -18,6 +19,9 @@ use diorite_storage::{MemoryTablet, TabletData};
 use std::sync::Arc;
 
 const US: u64 = 1_000;
+
+/// Entries are small here. A longer frame has messages that cause each other.
+const LONGEST_FRAME: usize = 256 << 10;
 
 impl Cluster {
     /// Starts a node's process, unless it runs.
@@ -123,6 +127,10 @@ impl Cluster {
         self.trace.event(now_ns, node.0, "frame", &detail, || text::frame(from, lane, &parcel.frame));
         if lane == Lane::Requests {
             return self.request_frame(from, node, &parcel.frame);
+        }
+        if parcel.frame.len() > LONGEST_FRAME {
+            let message = format!("{node}: a frame of {} bytes from {from}: messages multiply", parcel.frame.len());
+            self.found = self.found.take().or(Some(Finding { checker: "frames", at_ns: now_ns, message }));
         }
         let Some(life) = self.life(node) else { return };
         if life.receive(from, lane, &parcel.frame) {
