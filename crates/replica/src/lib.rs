@@ -63,6 +63,7 @@ pub use planted::Planted;
 pub use runtime::compaction::CompactionStatus;
 pub use runtime::core::{Core, Input, TICK_NS};
 pub use runtime::disk_watch::watch_threads;
+pub use runtime::incoming::Incoming;
 pub use runtime::scrub::ScrubStatus;
 pub use runtime::store::Store;
 pub use runtime::store_control::DiskState;

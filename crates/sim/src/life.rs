@@ -25,8 +25,8 @@ use diorite_control::splitting::Splitting;
 use diorite_control::steering::Steering;
 use diorite_raft::SupportChange;
 use diorite_replica::{
-    CLOSED, Context, CopyRequests, Core, Input, LEAVING, Leadership, Liveness, LogRead, Members, Merging, Opening,
-    PeerListener, Replica, SplitListener, SplitMark, TabletHandle, envelopes,
+    CLOSED, Context, CopyRequests, Core, Incoming, Input, LEAVING, Leadership, Liveness, LogRead, Members, Merging,
+    Opening, PeerListener, Replica, SplitListener, SplitMark, TabletHandle,
 };
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{MemoryReader, MemoryTablet};
@@ -399,8 +399,9 @@ impl Life {
                 self.change(changes)
             }
             Lane::Raft => {
-                let envelopes = envelopes(frame).unwrap_or_else(|_| panic!("a frame of {from} is malformed"));
-                self.input.envelopes.extend(envelopes.into_iter().map(|(group, envelope)| (from, group, envelope)));
+                let incoming = Incoming::of_frame(self.liveness(), from, frame);
+                let incoming = incoming.unwrap_or_else(|_| panic!("a frame of {from} is malformed"));
+                self.input.envelopes.extend(incoming);
                 true
             }
             Lane::Requests | Lane::Bulk | Lane::Operations => false,

@@ -28,6 +28,8 @@ pub struct Parcel {
     pub link: Link,
     /// The number of the connection in the sequence of connections of its lane.
     generation: u64,
+    /// The number of the sender's process.
+    life: u64,
     /// The bytes.
     pub frame: Vec<u8>,
 }
@@ -68,6 +70,10 @@ struct State {
     /// Whether frames that meet a partition wait for its end, like those of a TCP connection that survives it.
     blocks_stall: bool,
     under_way: Vec<(u64, Parcel)>,
+    /// How many processes of each node have ended.
+    ended: BTreeMap<NodeId, u64>,
+    /// Of each pair, the newest process of the first that the second has received something from.
+    newest: BTreeMap<(NodeId, NodeId), u64>,
 }
 
 /// The network of one cluster. Clones share it.
@@ -87,6 +93,8 @@ impl Network {
             blocked: BTreeSet::new(),
             blocks_stall: false,
             under_way: Vec::new(),
+            ended: BTreeMap::new(),
+            newest: BTreeMap::new(),
         };
         Self { time, state: Arc::new(Mutex::new(state)) }
     }
@@ -108,8 +116,12 @@ impl Network {
         if parcel.generation < connection.oldest_alive {
             return None;
         }
-        if !state.blocked.contains(&(parcel.link.0, parcel.link.1)) {
-            return Some(parcel);
+        let pair = (parcel.link.0, parcel.link.1);
+        if !state.blocked.contains(&pair) {
+            // A node that accepts a process closes the connections of the former one.
+            let newest = state.newest.entry(pair).or_default();
+            *newest = parcel.life.max(*newest);
+            return Some(parcel).filter(|parcel| parcel.life == *newest);
         }
         if state.blocks_stall && connection.stalled.len() < STALLED_FRAMES {
             connection.stalled.push(parcel);
@@ -176,6 +188,7 @@ impl Network {
     /// The process of `node` has ended: frames on their way to it are lost, frames that it has sent still arrive.
     pub fn end(&self, node: NodeId) {
         let state = &mut *self.state.lock();
+        *state.ended.entry(node).or_default() += 1;
         for (link, connection) in &mut state.connections {
             if link.1 == node {
                 connection.cut(true);
@@ -210,7 +223,8 @@ impl Network {
         let longest_us = if dice.chance(weather.slow_permille) { weather.slow_us } else { weather.usual_us };
         let arrives_ns = departs_ns + dice.range(20, longest_us.max(21)) * US;
         connection.last_arrival_ns = connection.last_arrival_ns.max(arrives_ns);
-        let parcel = Parcel { link, generation: connection.generation, frame: frame.to_vec() };
+        let life = state.ended.get(&link.0).copied().unwrap_or(0);
+        let parcel = Parcel { link, generation: connection.generation, life, frame: frame.to_vec() };
         state.under_way.push((connection.last_arrival_ns, parcel));
         Ok(())
     }

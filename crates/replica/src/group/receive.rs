@@ -17,15 +17,21 @@ use diorite_raft::{
 };
 use diorite_storage::Engine;
 
-/// Handles a message from a replica on another node.
-pub(crate) fn receive<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, from: NodeId, envelope: Envelope) {
+/// Handles a message from a replica on another node. `supported`: the epoch under which this node supported that one when the message
+/// arrived.
+pub(crate) fn receive<E: Engine>(
+    replica: &mut Replica<E>,
+    turn: &mut Turn<E>,
+    (from, supported): (NodeId, Option<Epoch>),
+    envelope: Envelope,
+) {
     match envelope {
         Envelope::Raft { epoch, keep_from, message } => {
             if message.from != from.0 || message.to != turn.context.node.0 || !may_come_from_a_peer(&message) {
                 tracing::warn!(%from, tablet = %replica.id(), "a consensus message that its sender cannot send");
                 return;
             }
-            receive_message(replica, turn, Attached { epoch, keep_from }, *message);
+            receive_message(replica, turn, Attached { epoch, keep_from }, supported, *message);
         }
         Envelope::Released { term, candidate } => replica.on_released(turn, from, term, candidate),
         Envelope::Ask { asked_ns } => on_ask(replica, turn, from, asked_ns),
@@ -51,6 +57,7 @@ fn receive_message<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,
     Attached { epoch, keep_from }: Attached,
+    supported: Option<Epoch>,
     message: Message,
 ) {
     if is_vote_request(&message) && replica.must_not_vote(turn, &message) {
@@ -60,7 +67,9 @@ fn receive_message<E: Engine>(
     let (kind, commit) = (message.get_msg_type(), message.commit);
     let previous = LogPosition::new(message.index, message.log_term);
     let (leads, acknowledges) = (is_from_leader(&message), is_acknowledgement(&message));
-    let given_epoch = if leads { turn.support.given_epoch(from) } else { None };
+    // A message of a leader that was restarted after the message had arrived promises nothing to its new process: that leads in a later
+    // term only, and nobody would release this replica from the promise.
+    let given_epoch = turn.support.given_epoch(from).filter(|now| leads && supported == Some(*now));
     let had_leader = replica.group.leader();
     if let Err(error) = replica.group.step(message) {
         if matches!(error, GroupError::Diverged { .. }) {

@@ -20,8 +20,8 @@ use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-const VERSION: u8 = 1;
-const HEARTBEAT: u8 = 1;
+pub(crate) const VERSION: u8 = 1;
+pub(crate) const HEARTBEAT: u8 = 1;
 const SUPPORT: u8 = 2;
 
 /// The number that a node announces before it stops.

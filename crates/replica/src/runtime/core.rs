@@ -28,9 +28,10 @@ use crate::options::Durability;
 use crate::prefetch::prefetch;
 use crate::progress::WorkProgress;
 use crate::runtime::departed::Departed;
+use crate::runtime::incoming::Incoming;
 use ahash::AHashMap;
 use diorite_base::write::KvError;
-use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_base::{GroupId, TabletId};
 use diorite_raft::{Entry, EntryType, Step, SupportChange};
 use diorite_rpc::Lane;
 use diorite_storage::{Engine, Log, LogRecords, StorageError};
@@ -46,8 +47,8 @@ pub const TICK_NS: u64 = 50_000_000;
 pub struct Input {
     /// Writes, in the order of their submission.
     pub proposals: Vec<Proposal>,
-    /// Messages from replicas on other nodes, with the node, in order of arrival.
-    pub envelopes: Vec<(NodeId, GroupId, Envelope)>,
+    /// Messages from replicas on other nodes, in order of arrival.
+    pub envelopes: Vec<Incoming>,
     /// Changes of support between this node and others.
     pub changes: Vec<SupportChange>,
     /// Entries read from the log, as [`Core::take_reads`] has asked.
@@ -167,9 +168,9 @@ impl<E: Engine> Core<E> {
             self.on_support_change(change);
         }
         let mut envelopes = input.envelopes.drain(..);
-        while let Some((from, group, envelope)) = envelopes.next() {
-            self.fetch_ahead(envelopes.as_slice().iter().map(|(_, group, _)| TabletId(group.0)));
-            self.receive(from, group, envelope);
+        while let Some(incoming) = envelopes.next() {
+            self.fetch_ahead(envelopes.as_slice().iter().map(|incoming| TabletId(incoming.group.0)));
+            self.receive(incoming);
         }
         // After all messages: an entry of the old leader that arrives after its release would cancel the campaign.
         for tablet in std::mem::take(&mut self.turn.schedule.released) {
@@ -203,14 +204,14 @@ impl<E: Engine> Core<E> {
     }
 
     /// Handles a message from a replica on another node.
-    pub(crate) fn receive(&mut self, from: NodeId, group: GroupId, envelope: Envelope) {
-        let tablet = TabletId(group.0);
-        if let Envelope::Position { index, .. } = envelope {
-            self.turn.context.failures.found(tablet, FoundLeader { node: from, applied: index });
+    pub(crate) fn receive(&mut self, incoming: Incoming) {
+        let tablet = TabletId(incoming.group.0);
+        if let Envelope::Position { index, .. } = incoming.envelope {
+            self.turn.context.failures.found(tablet, FoundLeader { node: incoming.from, applied: index });
         }
         // A replica that is not here (yet, or any more) behaves like one that is down.
         if let Some(replica) = self.replicas.get_mut(&tablet).filter(|replica| replica.failure.is_none()) {
-            receive(replica, &mut self.turn, from, envelope);
+            receive(replica, &mut self.turn, (incoming.from, incoming.supported), incoming.envelope);
         }
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod disk_watch;
 pub(crate) mod flush_rate;
 pub(crate) mod heartbeats;
 pub(crate) mod hosting;
+pub(crate) mod incoming;
 pub(crate) mod log_reads;
 pub(crate) mod measurements;
 pub(crate) mod memory_gate;

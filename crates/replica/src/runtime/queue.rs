@@ -6,11 +6,10 @@
 use crate::group::catch_up::LogAnswer;
 use crate::group::measuring::SizeAnswer;
 use crate::group::proposal::Proposal;
-use crate::group::wire::Envelope;
 use crate::lifecycle::command::{Command, StoreThreads};
 use crate::runtime::core::Input;
+use crate::runtime::incoming::Incoming;
 use diorite_base::write::KvError;
-use diorite_base::{GroupId, NodeId};
 use diorite_raft::SupportChange;
 use parking_lot::{Condvar, Mutex};
 use std::ops::Deref;
@@ -80,14 +79,14 @@ impl Queue {
 
     /// Adds messages of replicas on another node, `bytes` long in all, and wakes the worker. If too much waits already
     /// they are dropped, as if the network had lost them.
-    pub(crate) fn receive(&self, from: NodeId, envelopes: impl Iterator<Item = (GroupId, Envelope)>, bytes: usize) {
+    pub(crate) fn receive(&self, envelopes: impl Iterator<Item = Incoming>, bytes: usize) {
         let mut inbox = self.inbox.lock();
         if inbox.closed || inbox.message_bytes >= self.limits.bytes {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return;
         }
         inbox.message_bytes += bytes;
-        inbox.input.envelopes.extend(envelopes.map(|(group, envelope)| (from, group, envelope)));
+        inbox.input.envelopes.extend(envelopes);
         self.wake(inbox);
     }
 

@@ -5,7 +5,6 @@ use crate::group::handle::TabletHandle;
 use crate::group::proposal::{NO_DEADLINE, Proposal, Reroute};
 use crate::group::row_sizes::MEASURED_AT_ONCE;
 use crate::group::split::SplitListener;
-use crate::group::wire::{self, Envelope};
 use crate::lifecycle::command::{Command, StoreThreads};
 use crate::lifecycle::copy::copies::Copies;
 use crate::lifecycle::copy::dispatch::Requests;
@@ -18,6 +17,7 @@ use crate::options::{Durability, StoreOptions};
 use crate::runtime::compaction::{self, Compactions};
 use crate::runtime::disk_watch::{self, Watch};
 use crate::runtime::heartbeats::HeartbeatSender;
+use crate::runtime::incoming::Incoming;
 use crate::runtime::log_reads::read_back;
 use crate::runtime::measurements;
 use crate::runtime::memory_gate::MemoryGate;
@@ -231,8 +231,8 @@ impl Store {
     pub fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]) {
         match lane {
             Lane::Control => self.queues.change(&self.replicas.context.liveness.receive(from, frame)),
-            Lane::Raft => match wire::envelopes(frame) {
-                Ok(envelopes) => self.distribute(from, envelopes, frame.len()),
+            Lane::Raft => match Incoming::of_frame(&self.replicas.context.liveness, from, frame) {
+                Ok(envelopes) => self.distribute(envelopes, frame.len()),
                 Err(Malformed) => tracing::warn!(%from, "a malformed frame on the raft lane"),
             },
             Lane::Bulk => self.copies.receive(from, frame),
@@ -248,19 +248,19 @@ impl Store {
         !changes.is_empty()
     }
 
-    fn distribute(&self, from: NodeId, envelopes: Vec<(GroupId, Envelope)>, bytes: usize) {
+    fn distribute(&self, envelopes: Vec<Incoming>, bytes: usize) {
         let workers = self.queues.len();
         if let [queue] = &**self.queues {
-            queue.receive(from, envelopes.into_iter(), bytes);
+            queue.receive(envelopes.into_iter(), bytes);
             return;
         }
-        let mut shares: Vec<Vec<(GroupId, Envelope)>> = (0..workers).map(|_| Vec::new()).collect();
-        for (group, envelope) in envelopes {
-            shares[(group.0 % workers as u64) as usize].push((group, envelope));
+        let mut shares: Vec<Vec<Incoming>> = (0..workers).map(|_| Vec::new()).collect();
+        for incoming in envelopes {
+            shares[(incoming.group.0 % workers as u64) as usize].push(incoming);
         }
         for (queue, share) in self.queues.iter().zip(shares) {
             if !share.is_empty() {
-                queue.receive(from, share.into_iter(), bytes / workers);
+                queue.receive(share.into_iter(), bytes / workers);
             }
         }
     }

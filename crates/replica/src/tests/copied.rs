@@ -3,6 +3,9 @@
 use super::*;
 use crate::group::promise::Promise;
 use crate::group::wire::Envelope;
+use crate::peers::liveness::{HEARTBEAT, VERSION};
+use crate::runtime::incoming::Incoming;
+use diorite_base::bytes::put_varint;
 use diorite_raft::{ConfState, Epoch, Message, MessageType};
 use diorite_storage::{
     AppliedState, Log, LogRecords, Memory, MemoryBatch, MemoryLog, MemoryRecords, MemoryTablet, TabletData,
@@ -84,8 +87,8 @@ fn a_replica_that_was_closed_comes_back_bound_by_what_it_has_said_and_does_not_l
     assert!(!replica.group.is_recovering() && replica.group.is_leader());
 }
 
-#[test]
-fn a_replica_says_how_far_its_copy_reaches_until_entries_come_that_follow_on_it() {
+/// A replica of three that holds eight entries, and its context.
+fn follower() -> (Arc<Context>, Core<Memory>) {
     let (clock, log) = (Arc::new(SystemClock::new()), Arc::new(MemoryLog::default()));
     let mut records = MemoryRecords::default();
     let voters = ConfState { voters: vec![1, 2, 3], ..ConfState::default() };
@@ -98,13 +101,50 @@ fn a_replica_says_how_far_its_copy_reaches_until_entries_come_that_follow_on_it(
     data.apply(&mut MemoryBatch::default(), &state).unwrap();
     let opening = Opening { tablet: TABLET, members: Members::default(), evaluator: Arc::new(Doubler) };
     core.open(Replica::recover(&context, opening, Arc::new(data), &*log, (0, 0)).unwrap()).unwrap();
+    (context, core)
+}
+
+/// A message of node 2, which leads in term 1.
+fn from_leader(kind: MessageType, previous: u64, supported: Option<Epoch>) -> Incoming {
+    let mut message = Message::default();
+    message.set_msg_type(kind);
+    (message.from, message.to, message.term) = (2, 1, 1);
+    (message.index, message.log_term, message.commit) = (previous, u64::from(previous > 0), 8);
+    let envelope = Envelope::Raft { epoch: Epoch::NONE, keep_from: 0, message: Box::new(message) };
+    Incoming { from: NodeId(2), supported, group: GroupId::from(TABLET), envelope }
+}
+
+#[test]
+fn a_message_of_a_former_process_of_the_leader_promises_nothing_to_the_new_one() {
+    let (context, mut core) = follower();
+    let liveness = context.liveness();
+    // A heartbeat of a process of node 2, which has received one of this node, and never one that is too old.
+    let heartbeat = |incarnation: u8| {
+        let mut frame = vec![VERSION, HEARTBEAT, incarnation, 1, 0, 7];
+        put_varint(&mut frame, 1 << 50);
+        frame
+    };
+    let mut supported = Vec::new();
+    for incarnation in [11, 12] {
+        liveness.receive(NodeId(2), &heartbeat(incarnation));
+        supported.push(liveness.given_epoch(2));
+        liveness.ended(NodeId(2), u64::from(incarnation));
+    }
+    liveness.receive(NodeId(2), &heartbeat(13));
+    let now = liveness.given_epoch(2);
+    assert!(now.is_some() && supported.iter().all(|epoch| epoch.is_some() && *epoch != now), "{supported:?}, {now:?}");
+    for (supported, promised) in [(supported[0], None), (None, None), (now, now), (supported[1], None)] {
+        core.receive(from_leader(MessageType::MsgHeartbeat, 0, supported));
+        let promise = core.replicas[&TABLET].following.promise;
+        assert_eq!(promise.map(|promise| promise.epoch), promised, "{supported:?}");
+    }
+}
+
+#[test]
+fn a_replica_says_how_far_its_copy_reaches_until_entries_come_that_follow_on_it() {
+    let (_context, mut core) = follower();
     let mut receive = |kind, previous: u64| {
-        let mut message = Message::default();
-        message.set_msg_type(kind);
-        (message.from, message.to, message.term) = (2, 1, 1);
-        (message.index, message.log_term, message.commit) = (previous, u64::from(previous > 0), 8);
-        let envelope = Envelope::Raft { epoch: Epoch::NONE, keep_from: 0, message: Box::new(message) };
-        core.receive(NodeId(2), GroupId::from(TABLET), envelope);
+        core.receive(from_leader(kind, previous, None));
         core.replicas[&TABLET].following.announces_data
     };
     assert!(receive(MessageType::MsgHeartbeat, 0));

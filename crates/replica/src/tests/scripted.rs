@@ -4,7 +4,7 @@ mod script;
 
 use super::*;
 use crate::group::split::Split;
-use crate::{CLOSED, MergeReply, MergeStep};
+use crate::{CLOSED, Incoming, MergeReply, MergeStep};
 use diorite_base::TrustedClock;
 use diorite_raft::{ConfState, HardState, LogPosition, UNKNOWN_FLOOR};
 use diorite_rpc::{Lane, SendError};
@@ -195,8 +195,8 @@ impl Trio {
             match lane {
                 Lane::Control => node.input.changes.extend(node.context.liveness().receive(NodeId(from), &frame)),
                 Lane::Raft => {
-                    let envelopes = crate::group::wire::envelopes(&frame).unwrap().into_iter();
-                    node.input.envelopes.extend(envelopes.map(|(group, envelope)| (NodeId(from), group, envelope)));
+                    let liveness = node.context.liveness();
+                    node.input.envelopes.extend(Incoming::of_frame(liveness, NodeId(from), &frame).unwrap());
                 }
                 _ => {}
             }
