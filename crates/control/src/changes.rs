@@ -125,7 +125,10 @@ impl Judge<'_> {
             }
             Request::Remove { node } => {
                 self.check_remove(node)?;
-                (Command::RemoveNode { node }, format!("node {node} is no member of the cluster any more"))
+                (
+                    Command::RemoveNode { node, only_without_vote: true },
+                    format!("node {node} is no member of the cluster any more"),
+                )
             }
             Request::Replace { node } => {
                 self.check_replace(node)?;
@@ -330,7 +333,7 @@ mod tests {
         assert!(is_refused(&judged(&full, &[NodeId(2)], remove(NodeId(2))), "replace it first"));
         let empty = cluster(4, 1);
         let idle = empty.nodes().map(|node| node.id).find(|node| empty.tablets_on(*node).count() == 0).unwrap();
-        assert_eq!(judged(&empty, &[], remove(idle)), Ok(Command::RemoveNode { node: idle }));
+        assert_eq!(judged(&empty, &[], remove(idle)), Ok(Command::RemoveNode { node: idle, only_without_vote: true }));
         let judge = Judge { node: idle, catalog: &empty, is_up: &|_| true, catalog_voters: &[], wall_ms: 0 };
         let by_itself = judge.command_of(remove(idle)).map(|(command, _)| command);
         assert!(is_refused(&by_itself, "leads the catalog"));
@@ -347,7 +350,7 @@ mod tests {
             let judge = Judge { node: leader, catalog, is_up: &is_up, catalog_voters: &catalog_voters, wall_ms: 0 };
             judge.command_of(Request::Remove { node: idle }).map(|(command, _)| command)
         };
-        let done = Ok(Command::RemoveNode { node: idle });
+        let done = Ok(Command::RemoveNode { node: idle, only_without_vote: true });
         let third = NodeId(leader.0 % 4 + 1);
         let with_its_vote = [leader, idle, third];
         assert!(is_refused(&removed(&catalog, &[&with_its_vote], &[]), "votes in the catalog's group: drain it"));

@@ -9,7 +9,8 @@
 //! statement finds a table without them. Dropped and moved tablets are closed only after that, so that a request which
 //! finds a closed tablet finds other replicas in the catalog. Published versions grow. A replica that a placement
 //! brings here is opened only after the node's copy of the catalog is durable. The number of versions between two
-//! snapshots does not matter.
+//! snapshots does not matter. A replica is not closed while the newest snapshot places it here (again): its group may
+//! count on what it has acknowledged.
 //! Left out: how an action is carried out (by the node's store, or the simulation's).
 
 mod openings;
@@ -23,7 +24,7 @@ use crate::replicas::{CATALOG_TABLET, Members, Replicas};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Change, Command, SchemaEvent, Split};
 use diorite_model::schema::Table;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -101,6 +102,8 @@ pub struct Follower {
     actions: VecDeque<Action>,
     notices: Vec<ClientNotice>,
     undone: Vec<Action>,
+    /// Replicas that were not closed because a newer snapshot places them here.
+    kept: BTreeSet<TabletId>,
 }
 
 impl Follower {
@@ -119,6 +122,7 @@ impl Follower {
             actions: VecDeque::new(),
             notices: Vec::new(),
             undone: Vec::new(),
+            kept: BTreeSet::new(),
         }
     }
 
@@ -154,12 +158,12 @@ impl Follower {
                 Stage::AtRest if newest.version() > self.served.version() => self.set_out(newest),
                 Stage::AtRest => return None,
                 Stage::Before => match self.before.pop_front() {
-                    Some(change) => self.expand(change, replicas),
+                    Some(change) => self.expand(change, newest, replicas),
                     None => return Some(self.publish()),
                 },
                 Stage::After => match self.after.pop_front() {
-                    Some(change) => self.expand(change, replicas),
-                    None => self.arrive(replicas),
+                    Some(change) => self.expand(change, newest, replicas),
+                    None => self.arrive(newest, replicas),
                 },
             }
         }
@@ -196,8 +200,11 @@ impl Follower {
         Action::Publish(Arc::clone(&self.target))
     }
 
-    fn arrive(&mut self, replicas: &dyn Replicas) {
+    fn arrive(&mut self, newest: &Arc<Catalog>, replicas: &dyn Replicas) {
         self.stage = Stage::AtRest;
+        let kept = std::mem::take(&mut self.kept).into_iter().filter(|tablet| !self.is_here(&self.target, *tablet));
+        let kept: Vec<TabletId> = kept.collect();
+        self.close_gone(kept, newest);
         // Includes tablets that came and went between two snapshots; a parent tablet here may have made such a child
         // tablet.
         let dropped = self.target.dropped_tablets().filter(|(_, placement)| placement.is_held_by(self.node));
@@ -211,7 +218,7 @@ impl Follower {
     }
 
     /// Lists the actions of this node for a change.
-    fn expand(&mut self, change: Change, replicas: &dyn Replicas) {
+    fn expand(&mut self, change: Change, newest: &Arc<Catalog>, replicas: &dyn Replicas) {
         let target = Arc::clone(&self.target);
         match change {
             Change::OpenTablets { tablets, .. } => {
@@ -247,7 +254,7 @@ impl Follower {
                 let older = Arc::clone(&self.older);
                 let opened = ours.iter().filter_map(|tablet| opening(&older, self.node, *tablet)).collect();
                 self.undone.push(Action::Open(opened));
-                self.close(ours);
+                self.close_gone(ours, newest);
             }
             Change::DropTablets { tablets, .. } => self.drop_tablets(tablets),
             Change::AlterTable(table) => {
@@ -271,10 +278,7 @@ impl Follower {
     /// Whether a child tablet is, or will be, opened by the replica of its parent tablet on this node. The follower
     /// does not wait for it: until it is open, requests for it go to other nodes, or are parked.
     fn is_made_by_parent(&self, child: TabletId, replicas: &dyn Replicas) -> bool {
-        let is_held = |catalog: &Catalog, tablet| {
-            catalog.placement(tablet).is_some_and(|placement| placement.is_held_by(self.node))
-        };
-        let arrives = |parent| is_held(&self.target, parent) && !is_held(&self.older, parent);
+        let arrives = |parent| self.is_here(&self.target, parent) && !self.is_here(&self.older, parent);
         let origin = self.target.placement(child).and_then(|placement| placement.origin);
         origin.is_some_and(|origin| replicas.is_open(origin.parent) || arrives(origin.parent))
     }
@@ -283,6 +287,18 @@ impl Follower {
         if !openings.is_empty() {
             self.actions.push_back(Action::Open(openings));
         }
+    }
+
+    fn is_here(&self, catalog: &Catalog, tablet: TabletId) -> bool {
+        catalog.placement(tablet).is_some_and(|placement| placement.is_held_by(self.node))
+    }
+
+    /// Closes replicas that were moved away, except for those that have come back meanwhile.
+    fn close_gone(&mut self, tablets: Vec<TabletId>, newest: &Catalog) {
+        let (kept, gone): (Vec<TabletId>, Vec<TabletId>) =
+            tablets.into_iter().partition(|tablet| self.is_here(newest, *tablet));
+        self.kept.extend(kept);
+        self.close(gone);
     }
 
     fn close(&mut self, tablets: Vec<TabletId>) {

@@ -65,7 +65,7 @@ static HALVES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 /// Seeds that have failed, with and without interval durability: lost catalogs, removed voters, moves that were turned back,
 /// members that are not known yet, messages that multiplied,
 /// promises to a former process.
-const FAILED: [u64; 7] = [301_288, 305_000, 307_758, 504_689, 505_634, 509_100, 605_481];
+const FAILED: [u64; 10] = [301_288, 305_000, 307_758, 504_689, 505_634, 509_100, 605_481, 801_637, 802_770, 806_716];
 const FAILED_INTERVAL: [u64; 3] = [702_447, 702_952, 709_386];
 
 #[test]

@@ -70,7 +70,7 @@ impl Catalog {
             Command::SetNodeState { node, state } => operations::set_node_state(self, *node, *state),
             Command::AssignZone { node, zone } => operations::assign_zone(self, *node, zone.as_deref()),
             Command::SetLeading { node, leads_nothing } => operations::set_leading(self, *node, *leads_nothing),
-            Command::RemoveNode { node } => operations::remove_node(self, *node),
+            Command::RemoveNode { node, only_without_vote } => operations::remove_node(self, *node, *only_without_vote),
             Command::Set { setting } => Ok(operations::set(self, setting)),
             Command::CreateKeyspace { keyspace, if_not_exists } => {
                 schema::create_keyspace(self, keyspace, *if_not_exists)

@@ -265,6 +265,9 @@ pub enum Command {
     RemoveNode {
         /// The node.
         node: NodeId,
+        /// It is rejected if the node is to vote in the catalog's group. Entries of earlier versions do not say so.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        only_without_vote: bool,
     },
     /// Changes a setting of the whole cluster.
     Set {

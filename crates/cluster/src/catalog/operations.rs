@@ -158,7 +158,7 @@ fn change_node(catalog: &mut Catalog, node: NodeId, change: impl FnOnce(&mut Nod
     Ok(Done::Changed)
 }
 
-pub(super) fn remove_node(catalog: &mut Catalog, node: NodeId) -> Step {
+pub(super) fn remove_node(catalog: &mut Catalog, node: NodeId, only_without_vote: bool) -> Step {
     if !catalog.nodes.contains_key(&node) {
         return if catalog.identity.has_numbered_node(node) { Ok(Done::Nothing) } else { Err(no_such_node(node)) };
     }
@@ -170,6 +170,10 @@ pub(super) fn remove_node(catalog: &mut Catalog, node: NodeId) -> Step {
     }
     if catalog.nodes.len() == 1 {
         return Err(Rejected(Rejection::InUse, "the last node cannot be removed".to_owned()));
+    }
+    if only_without_vote && catalog.catalog_members().voters.contains(&node) {
+        // It was asked for before something else changed the wanted voters.
+        return Err(Rejected(Rejection::InUse, format!("node {node} is to vote in the catalog's group now")));
     }
     Arc::make_mut(&mut catalog.nodes).remove(&node);
     // The removed node need no longer confirm that it has removed its replicas of dropped tablets.

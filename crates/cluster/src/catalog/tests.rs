@@ -151,7 +151,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
         }
         "zone" => Command::AssignZone { node: node(), zone: words.get(1).map(|z| (*z).to_owned()) },
         "leading" => Command::SetLeading { node: node(), leads_nothing: words[1] == "false" },
-        "remove" => Command::RemoveNode { node: node() },
+        "remove" => Command::RemoveNode { node: node(), only_without_vote: words.contains(&"without-vote") },
         "login" => Command::RequireLogin { required: words[0] == "on", if_undecided: words.contains(&"if-undecided") },
         "set" => {
             let setting = match words[0] {

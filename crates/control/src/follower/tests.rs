@@ -110,6 +110,31 @@ fn a_replica_that_leaves_is_closed_when_the_group_does_without_it() {
 }
 
 #[test]
+fn a_replica_that_has_come_back_meanwhile_is_not_closed() {
+    let (before, mut gone, tablet, _) = moving();
+    let placement = gone.placement(tablet).unwrap().clone();
+    let (leaving, voters) = (placement.leaving[0], placement.replicas.clone());
+    apply(&mut gone, Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters: voters.clone() }] });
+    let mut back = gone.clone();
+    let replicas = vec![voters[0], voters[1], leaving];
+    apply(&mut back, Command::Place { tablet, expected: voters, replicas: replicas.clone() });
+    let mut away = back.clone();
+    let expected = replicas.clone();
+    apply(&mut away, Command::Place { tablet, expected, replicas: replicas[..2].to_vec() });
+    apply(&mut away, Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters: replicas[..2].to_vec() }] });
+    for (last, stays) in [(&back, true), (&away, false)] {
+        let (mut follower, mut local) = (serving(leaving, &before), Local::default());
+        local.open.insert(tablet);
+        let seen = Arc::new(gone.clone());
+        assert!(follower.next(&seen, &local).is_some(), "it sets out for the version in which the replica is gone");
+        let done = actions(&mut follower, &back, &mut local);
+        assert!(local.open.contains(&tablet), "{done:?}");
+        let done = actions(&mut follower, last, &mut local);
+        assert_eq!(local.open.contains(&tablet), stays, "{done:?}");
+    }
+}
+
+#[test]
 fn versions_that_are_passed_over_leave_nothing_undone() {
     let (before, mut after, tablet, arriving) = moving();
     let voters = after.placement(tablet).unwrap().replicas.clone();
@@ -187,7 +212,7 @@ fn a_node_that_is_removed_stops_and_the_others_part_from_it() {
     let mut catalog = cluster(4, 1);
     let idle = catalog.nodes().map(|node| node.id).find(|node| catalog.tablets_on(*node).count() == 0).unwrap();
     let (mut removed, mut other) = (serving(idle, &catalog), serving(NodeId(idle.0 % 4 + 1), &catalog));
-    apply(&mut catalog, Command::RemoveNode { node: idle });
+    apply(&mut catalog, Command::RemoveNode { node: idle, only_without_vote: false });
     assert!(actions(&mut removed, &catalog, &mut Local::default()).contains(&Action::Stop));
     let done = actions(&mut other, &catalog, &mut Local::default());
     let members = Members::of_catalog(&catalog).unwrap();

@@ -87,12 +87,13 @@ mod tests {
 
     #[test]
     fn members_that_have_joined_since_and_dial_get_heartbeats_until_they_are_removed() {
-        let mut catalog = cluster(3, 1);
-        let newer = contacts(&catalog, &BTreeMap::new(), &[NodeId(2), NodeId(4)]);
-        assert_eq!(newer.heartbeats, [NodeId(2), NodeId(3), NodeId(4)]);
-        assert_eq!(newer.dialled.map(|all| all.len()), Some(4));
-        apply(&mut catalog, Command::RemoveNode { node: NodeId(3) });
-        let heartbeats = contacts(&catalog, &BTreeMap::new(), &[NodeId(3)]).heartbeats;
-        assert_eq!(heartbeats, [NodeId(2)], "it was removed");
+        let mut catalog = cluster(4, 1);
+        let newer = contacts(&catalog, &BTreeMap::new(), &[NodeId(2), NodeId(5)]);
+        assert_eq!(newer.heartbeats, [2, 3, 4, 5].map(NodeId));
+        assert_eq!(newer.dialled.map(|all| all.len()), Some(5));
+        let idle = catalog.nodes().map(|node| node.id).find(|node| catalog.tablets_on(*node).next().is_none()).unwrap();
+        apply(&mut catalog, Command::RemoveNode { node: idle, only_without_vote: false });
+        let heartbeats = contacts(&catalog, &BTreeMap::new(), &[idle]).heartbeats;
+        assert!(!heartbeats.contains(&idle), "it was removed: {heartbeats:?}");
     }
 }

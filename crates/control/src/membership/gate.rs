@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(kind(admit(&catalog, dialler(2, 3), None)), Some(RefusalKind::Duplicate));
         assert_eq!(admit(&catalog, dialler(5, 5), None), Ok(()), "it has joined since");
         assert_eq!(kind(admit(&catalog, dialler(4 + NEWER_NODES + 1, 9), None)), Some(RefusalKind::Unknown));
-        apply(&mut catalog, Command::RemoveNode { node: idle });
+        apply(&mut catalog, Command::RemoveNode { node: idle, only_without_vote: false });
         assert_eq!(kind(admit(&catalog, dialler(idle.0, u128::from(idle.0)), None)), Some(RefusalKind::Removed));
         assert_eq!(admit(&Catalog::default(), dialler(2, 2), None), Ok(()));
     }

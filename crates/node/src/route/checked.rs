@@ -54,7 +54,7 @@ mod tests {
         assert!(checked(tablet, &longer).is_err());
         // A program that only the catalog evaluates.
         let catalog = TabletId(GroupId::CATALOG.0);
-        let command = Command::RemoveNode { node: NodeId(1) };
+        let command = Command::RemoveNode { node: NodeId(1), only_without_vote: false };
         let command = Mutation::evaluated(None, &ProvenProgram::new(&command).expect("a small command"));
         assert!(checked(catalog, command.as_bytes()).is_ok() && !taken(&command));
         assert!(checked(catalog, begin.as_bytes()).is_err());
@@ -63,7 +63,8 @@ mod tests {
     #[test]
     fn what_can_be_read_and_is_over_a_limit_is_not_taken_from_a_node_that_has_another() {
         let catalog = TabletId(GroupId::CATALOG.0);
-        let command = ProvenProgram::new(&Command::RemoveNode { node: NodeId(1) }).expect("a small command");
+        let command = ProvenProgram::new(&Command::RemoveNode { node: NodeId(1), only_without_vote: false })
+            .expect("a small command");
         let command = Mutation::evaluated(None, &command);
         let header = &command.as_bytes()[..9];
         let column = Column { id: 1, name: "v".to_owned(), data_type: CqlType::Int, kind: ColumnKind::Regular };

@@ -8,8 +8,9 @@
 use crate::cluster::{Cluster, Event};
 use crate::nemesis::Fault;
 use crate::step::Step;
-use diorite_base::NodeId;
+use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Placement;
+use std::sync::Arc;
 
 /// The interval at which a node checks its disks, nanoseconds.
 const WATCH_NS: u64 = 100_000_000;
@@ -74,6 +75,13 @@ impl Cluster {
 
     /// Whether all replicas hold all entries that they have acknowledged.
     pub fn are_replicas_whole(&self) -> bool {
+        let lacks = |(tablet, placement): (TabletId, &Arc<Placement>)| {
+            let lives = placement.replicas.iter().filter_map(|node| self.nodes.get(node)?.life.as_ref());
+            lives.into_iter().any(|life| !life.handles.contains_key(&tablet))
+        };
+        if self.setting.newest.tablets().any(lacks) {
+            return false;
+        }
         let mut handles =
             self.nodes.values().filter_map(|node| node.life.as_ref()).flat_map(|life| life.handles.values());
         let do_disks_work = self.nodes.values().all(|node| node.life.as_ref().is_none_or(|life| life.do_disks_work()));

@@ -216,6 +216,12 @@ impl Cluster {
     fn retire_on(&mut self, node: NodeId) {
         let newest = Arc::clone(&self.setting.newest);
         let Some(found) = newest.node(node).filter(|_| self.phase == Phase::Chaos) else { return };
+        // While a lost node still counts as active, tables are placed there: the others are needed.
+        let is_missed =
+            self.operators.lost.and_then(|lost| newest.node(lost)).is_some_and(|lost| lost.state.is_active());
+        if is_missed {
+            return self.later(LOOK_NS, Event::Operator(OperatorEvent::Retire(node)));
+        }
         if !self.ask_leader(Request::Remove { node }) && found.state == NodeState::Active {
             self.ask_leader(Request::Drain { node });
         }
@@ -228,8 +234,9 @@ impl Cluster {
             && self.operators.lost.is_none()
             && self.setting.newest.node(node).is_some()
             && self.scenario.sync_every_ms.is_none()
-            // A table may be created before the node counts as dead; its only replica would be lost with it.
-            && self.scenario.replicas > 1;
+            // A table may be created before the node counts as dead: it needs a quorum of replicas on other nodes.
+            && self.scenario.replicas > 1
+            && self.setting.newest.nodes().filter(|other| other.id != node && other.state.is_active()).count() > 1;
         if !is_safe {
             return;
         }

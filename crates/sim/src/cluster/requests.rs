@@ -35,6 +35,10 @@ impl Cluster {
             },
             _ => return,
         };
+        if self.clients.is_busy(client) {
+            // What it asked last has an unknown outcome.
+            self.clients.answered(client, None, &nodes, &mut self.dice);
+        }
         let target = self.expected(tablet, ask.key());
         let asked = self.clients.ask(client, (tablet, target), ask, &nodes, &mut self.dice);
         self.trace.event(now_ns, 0, "ask", &asked.request.to_le_bytes(), || format!("{asked:?}"));

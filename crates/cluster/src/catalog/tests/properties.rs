@@ -41,7 +41,7 @@ fn any_line() -> impl Strategy<Value = String> {
         2 => (1_000..1_012u64, 1_000..1_012u64).prop_map(|(tablet, into)| format!("serve-merge {tablet} {into}")),
         1 => (1..4u64).prop_map(|node| format!("update m node={node}")),
         2 => (1..4u64, prop::sample::select(vec!["active", "draining", "dead"])).prop_map(|(node, state)| format!("state {node} {state}")),
-        1 => (1..4u64).prop_map(|node| format!("remove {node}")),
+        1 => (1..4u64, any::<bool>()).prop_map(|(node, guarded)| format!("remove {node}{}", if guarded { " without-vote" } else { "" })),
         1 => (1..4u64, "[ab]").prop_map(|(node, zone)| format!("zone {node} {zone}")),
         1 => (1..3u64).prop_map(|rate| format!("set rate {rate}")),
         2 => (prop::sample::select(vec!["t", "u"]), 0..2u32, 1..3u32)
