@@ -125,10 +125,8 @@ impl Judge<'_> {
             }
             Request::Remove { node } => {
                 self.check_remove(node)?;
-                (
-                    Command::RemoveNode { node, only_without_vote: true },
-                    format!("node {node} is no member of the cluster any more"),
-                )
+                let done = format!("node {node} is no member of the cluster any more");
+                (Command::RemoveNode { node, only_without_vote: true }, done)
             }
             Request::Replace { node } => {
                 self.check_replace(node)?;
