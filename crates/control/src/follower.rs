@@ -102,7 +102,8 @@ pub struct Follower {
     actions: VecDeque<Action>,
     notices: Vec<ClientNotice>,
     undone: Vec<Action>,
-    /// Replicas that were not closed because a newer snapshot places them here.
+    /// Tablets that the target does not place here, and that may be open: a newer snapshot placed them here again, or
+    /// their parent tablet has made them.
     kept: BTreeSet<TabletId>,
 }
 
@@ -202,9 +203,10 @@ impl Follower {
 
     fn arrive(&mut self, newest: &Arc<Catalog>, replicas: &dyn Replicas) {
         self.stage = Stage::AtRest;
-        let kept = std::mem::take(&mut self.kept).into_iter().filter(|tablet| !self.is_here(&self.target, *tablet));
-        let kept: Vec<TabletId> = kept.collect();
-        self.close_gone(kept, newest);
+        let is_left = |tablet: &TabletId| !self.is_here(&self.target, *tablet) && replicas.is_open(*tablet);
+        let left: Vec<TabletId> = self.kept.iter().copied().filter(is_left).collect();
+        self.kept.clear();
+        self.close_gone(left, newest);
         // Includes tablets that came and went between two snapshots; a parent tablet here may have made such a child
         // tablet.
         let dropped = self.target.dropped_tablets().filter(|(_, placement)| placement.is_held_by(self.node));
@@ -222,6 +224,10 @@ impl Follower {
         let target = Arc::clone(&self.target);
         match change {
             Change::OpenTablets { tablets, .. } => {
+                // A parent tablet here may make a child tablet that has moved away meanwhile.
+                let elsewhere = tablets.iter().map(|new| new.tablet).filter(|tablet| !self.is_here(&target, *tablet));
+                let elsewhere: Vec<TabletId> = elsewhere.collect();
+                self.kept.extend(elsewhere);
                 let made_here =
                     tablets.iter().map(|new| new.tablet).filter(|tablet| !self.is_made_by_parent(*tablet, replicas));
                 let ours: Vec<Opening> = made_here.filter_map(|tablet| opening(&target, self.node, tablet)).collect();

@@ -219,7 +219,7 @@ mod tests {
         let spare = (1..=4).map(NodeId).find(|node| !placement.replicas.contains(node)).unwrap();
         let expected = placement.replicas.clone();
         let replicas = vec![expected[0], expected[1], spare];
-        apply(&mut catalog, Command::Place { tablet, expected, replicas });
+        apply(&mut catalog, Command::Place { tablet, expected, replicas, is_numbered: true });
         let plan = restart_plan(&catalog, &healthy(&catalog), NodeId(1), 60_000);
         assert_eq!(plan.waits_for, [format!("tablets {} with a replica that is being moved", tablet.0)]);
     }

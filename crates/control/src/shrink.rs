@@ -111,7 +111,11 @@ mod tests {
             let first = case.tablets()[0];
             case.apply(Command::BeginSplit { tablet: first, at: i64::MIN / 2, stays });
             case.apply(Command::ServeSplit { tablet: first, index: 5, term: 1 });
-            let finished = |tablet| diorite_cluster::catalog::FinishedTablet { tablet, voters: vec![NodeId(1)] };
+            let finished = |tablet| diorite_cluster::catalog::FinishedTablet {
+                tablet,
+                voters: vec![NodeId(1)],
+                move_number: None,
+            };
             let tablets = case.tablets().into_iter().map(finished).collect();
             case.apply(Command::FinishMoves { tablets });
             case

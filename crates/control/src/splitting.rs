@@ -100,8 +100,10 @@ impl Splitting {
         let moving =
             served.tablets_on(self.node).filter(|(_, placement)| placement.is_moving() || placement.origin.is_some());
         let due = moving.filter(|(tablet, placement)| placement.origin.is_none() || begun.contains(tablet));
-        let finished =
-            due.filter_map(|(tablet, _)| Some(FinishedTablet { tablet, voters: replicas.voters_in_place(tablet)? }));
+        let finished = due.filter_map(|(tablet, placement)| {
+            let voters = replicas.voters_in_place(tablet)?;
+            Some(FinishedTablet { tablet, voters, move_number: Some(placement.move_number) })
+        });
         let tablets: Vec<FinishedTablet> = finished.take(AT_ONCE).collect();
         (!tablets.is_empty()).then_some(Command::FinishMoves { tablets })
     }

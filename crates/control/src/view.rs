@@ -30,7 +30,7 @@ pub fn command_of(catalog: &Catalog, action: &Action) -> Option<Command> {
             replicas
         }
     };
-    Some(Command::Place { tablet: action.tablet(), expected, replicas })
+    Some(Command::Place { tablet: action.tablet(), expected, replicas, is_numbered: true })
 }
 
 /// The reported replicas of a tablet.

@@ -55,7 +55,9 @@ impl Catalog {
             Command::Join { node, token } => joining::join(self, node, token, now_ms),
             Command::UpdateNode { node, description } => operations::update_node(self, *node, description),
             Command::ForgetDropped { node, tablets } => operations::forget_dropped(self, *node, tablets),
-            Command::Place { tablet, expected, replicas } => operations::place(self, *tablet, expected, replicas),
+            Command::Place { tablet, expected, replicas, is_numbered } => {
+                operations::place(self, *tablet, expected, replicas, *is_numbered)
+            }
             Command::FinishMoves { tablets } => Ok(operations::finish_moves(self, tablets)),
             Command::BeginMerge { tablet, into } => merge::begin_merge(self, *tablet, *into),
             Command::ServeMerge { tablet, into, number } => merge::serve_merge(self, *tablet, *into, *number),

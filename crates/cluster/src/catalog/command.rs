@@ -19,7 +19,9 @@ use thiserror::Error;
 use uuid::Uuid;
 
 /// The envelope's newest format.
-const COMMAND_FORMAT: u32 = 3;
+const COMMAND_FORMAT: u32 = 4;
+/// The oldest format of commands about join tokens.
+const TOKENS_FORMAT: u32 = 3;
 /// The oldest format of commands that decide who has to log in.
 const LOGINS_FORMAT: u32 = 2;
 /// The format of commands that every version knows.
@@ -32,6 +34,10 @@ pub struct FinishedTablet {
     pub tablet: TabletId,
     /// The voters of its group, which has no other members.
     pub voters: Vec<NodeId>,
+    /// The number of the move that is complete ([`super::Placement::move_number`]): a report that was delayed says nothing about a later
+    /// move to the same nodes. Reports of earlier versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub move_number: Option<u64>,
 }
 
 /// A setting of the whole cluster; see [`super::Settings`].
@@ -167,6 +173,9 @@ pub enum Command {
         expected: Vec<NodeId>,
         /// The wanted replicas from now on, the preferred leader first.
         replicas: Vec<NodeId>,
+        /// Whether the move gets a number. Those of earlier versions have none.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_numbered: bool,
     },
     /// The groups of these tablets consist of the wanted members, and each group has committed an entry since: leaving
     /// members are not members any more.
@@ -413,7 +422,13 @@ impl Command {
     /// The oldest format that has the command: a program that does not know the format stops, as it would lose what it does not know.
     fn format(&self) -> u32 {
         match self {
-            Command::CreateJoinToken { .. } | Command::RevokeJoinToken { .. } | Command::Join { .. } => COMMAND_FORMAT,
+            Command::RemoveNode { only_without_vote: true, .. } | Command::Place { is_numbered: true, .. } => {
+                COMMAND_FORMAT
+            }
+            Command::FinishMoves { tablets } if tablets.iter().any(|finished| finished.move_number.is_some()) => {
+                COMMAND_FORMAT
+            }
+            Command::CreateJoinToken { .. } | Command::RevokeJoinToken { .. } | Command::Join { .. } => TOKENS_FORMAT,
             Command::RequireLogin { .. } | Command::Bootstrap { requires_login: Some(_), .. } => LOGINS_FORMAT,
             Command::Roles { change } if change.is_about_reach() => LOGINS_FORMAT,
             _ => FIRST_FORMAT,

@@ -84,7 +84,13 @@ pub(super) fn forget_dropped(catalog: &mut Catalog, node: NodeId, tablets: &[Tab
     Ok(done)
 }
 
-pub(super) fn place(catalog: &mut Catalog, tablet: TabletId, expected: &[NodeId], replicas: &[NodeId]) -> Step {
+pub(super) fn place(
+    catalog: &mut Catalog,
+    tablet: TabletId,
+    expected: &[NodeId],
+    replicas: &[NodeId],
+    is_numbered: bool,
+) -> Step {
     let Some(current) = catalog.tablets.get(&tablet) else {
         return Err(Rejected(Rejection::Invalid, format!("there is no {tablet}")));
     };
@@ -110,6 +116,8 @@ pub(super) fn place(catalog: &mut Catalog, tablet: TabletId, expected: &[NodeId]
     placement.arriving.extend(replicas.iter().filter(|node| !expected.contains(node)));
     placement.arriving.retain(|node| replicas.contains(node));
     placement.replicas = replicas.to_vec();
+    // Every command that changes the catalog has a version of its own.
+    placement.move_number = if is_numbered { catalog.identity.version + 1 } else { 0 };
     placement.leaving = before.into_iter().filter(|node| !replicas.contains(node)).collect();
     Arc::make_mut(&mut catalog.tablets).insert(tablet, Arc::new(placement));
     Ok(Done::Changed)
@@ -117,11 +125,11 @@ pub(super) fn place(catalog: &mut Catalog, tablet: TabletId, expected: &[NodeId]
 
 pub(super) fn finish_moves(catalog: &mut Catalog, finished: &[FinishedTablet]) -> Done {
     let mut done = Done::Nothing;
-    for FinishedTablet { tablet, voters } in finished {
+    for FinishedTablet { tablet, voters, move_number } in finished {
         let is_due = |placement: &&Arc<Placement>| placement.is_moving() || placement.origin.is_some();
         let Some(current) = catalog.tablets.get(tablet).filter(is_due).cloned() else { continue };
         let (wanted, actual): (BTreeSet<_>, BTreeSet<_>) = (current.replicas.iter().collect(), voters.iter().collect());
-        if wanted != actual {
+        if wanted != actual || move_number.is_some_and(|number| number != current.move_number) {
             continue;
         }
         let placement =

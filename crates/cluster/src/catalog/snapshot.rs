@@ -161,6 +161,8 @@ impl Catalog {
     ///
     /// An even number is not rounded: rounding down would keep the schema in fewer copies than the data that is useless without it,
     /// and rounding up would ask for nodes that there may not be.
+    ///
+    /// `Command::RemoveNode` is decided by it, so a change of this rule needs a new format of that command.
     pub fn catalog_members(&self) -> CatalogMembers {
         if self.nodes.is_empty() {
             return CatalogMembers { voters: CATALOG_INITIAL_VOTERS.to_vec(), learners: Vec::new() };

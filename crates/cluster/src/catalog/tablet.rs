@@ -25,6 +25,10 @@ pub struct Placement {
     /// from these, and learns later changes of members from the log.
     #[serde(rename = "founders")]
     pub initial_voters: Vec<NodeId>,
+    /// The number of its last move, greater than those of all earlier moves; 0 if there was none, or one of an earlier
+    /// version.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub move_number: u64,
     /// The split, while the tablet is being split, and afterwards as long as the tablet is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split: Option<Split>,
@@ -67,6 +71,7 @@ impl Placement {
             replicas,
             arriving,
             leaving,
+            move_number: 0,
             split: None,
             origin: None,
             merge: None,
@@ -109,6 +114,8 @@ struct StoredPlacement {
     leaving: Vec<NodeId>,
     #[serde(rename = "founders")]
     initial_voters: Option<Vec<NodeId>>,
+    #[serde(default)]
+    move_number: u64,
     split: Option<Split>,
     origin: Option<Origin>,
     merge: Option<Merge>,
@@ -127,6 +134,7 @@ impl From<StoredPlacement> for Placement {
             replicas: stored.replicas,
             arriving: stored.arriving,
             leaving: stored.leaving,
+            move_number: stored.move_number,
             split: stored.split,
             origin: stored.origin,
             merge: stored.merge,

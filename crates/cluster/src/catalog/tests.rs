@@ -115,12 +115,14 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             let nodes = |list: &str| list.split(',').map(|id| NodeId(id.parse().unwrap())).collect::<Vec<_>>();
             let current = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
             let expected = option("expected").map_or(current, nodes);
-            Command::Place { tablet, expected, replicas: nodes(option("on").unwrap()) }
+            let replicas = nodes(option("on").unwrap());
+            Command::Place { tablet, expected, replicas, is_numbered: !words.contains(&"unnumbered") }
         }
         "finish" => {
             let tablet = tablet_of(words[0]);
             let voters = catalog.placement(tablet).map_or_else(Vec::new, |placement| placement.replicas.clone());
-            Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters }] }
+            let move_number = option("number").map(|number| number.parse().unwrap());
+            Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters, move_number }] }
         }
         "split" => {
             Command::BeginSplit { tablet: tablet_of(words[0]), at: option("at").unwrap().parse().unwrap(), stays: true }
@@ -478,10 +480,28 @@ fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
 }
 
 #[test]
+fn what_an_earlier_version_would_pass_over_has_a_format_of_its_own() {
+    let catalog = Catalog::default();
+    for (line, format) in [
+        ("place 1000 on=1", 4),
+        ("place 1000 on=1 unnumbered", 1),
+        ("finish 1000 number=6", 4),
+        ("finish 1000", 1),
+        ("remove 1 without-vote", 4),
+        ("remove 1", 1),
+    ] {
+        let command = parse(&catalog, line);
+        let encoded = String::from_utf8(command.encode()).unwrap();
+        assert!(encoded.starts_with(&format!("{{\"v\":{format},")), "{line}: {encoded}");
+        assert_eq!(Command::decode(encoded.as_bytes()), Ok(command));
+    }
+}
+
+#[test]
 fn commands_of_a_newer_format_are_told_apart_from_garbage() {
     let command = Command::DropKeyspace { name: "a".to_owned(), if_exists: true };
     assert_eq!(Command::decode(&command.encode()).unwrap(), command);
-    let newer = br#"{"v":4,"command":{"kind":"balance"}}"#;
-    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 4 }));
+    let newer = br#"{"v":5,"command":{"kind":"balance"}}"#;
+    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 5 }));
     assert!(matches!(Command::decode(b"rubbish"), Err(EncodedCommandError::Malformed(_))));
 }

@@ -75,7 +75,7 @@ fn moving() -> (Catalog, Catalog, TabletId, NodeId) {
     let arriving = before.nodes().map(|node| node.id).find(|node| !expected.contains(node)).unwrap();
     let mut after = before.clone();
     let replicas = vec![expected[0], expected[1], arriving];
-    apply(&mut after, Command::Place { tablet, expected, replicas });
+    apply(&mut after, Command::Place { tablet, expected, replicas, is_numbered: true });
     (before, after, tablet, arriving)
 }
 
@@ -104,7 +104,7 @@ fn a_replica_that_leaves_is_closed_when_the_group_does_without_it() {
     let done = actions(&mut follower, &after, &mut local);
     assert!(place_of(&done, |action| matches!(action, Action::Close(_))).is_none(), "{done:?}");
     let voters = after.placement(tablet).unwrap().replicas.clone();
-    apply(&mut after, Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters }] });
+    apply(&mut after, Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters, move_number: None }] });
     let done = actions(&mut follower, &after, &mut local);
     assert!(done.contains(&Action::Close(vec![tablet])), "{done:?}");
 }
@@ -114,14 +114,22 @@ fn a_replica_that_has_come_back_meanwhile_is_not_closed() {
     let (before, mut gone, tablet, _) = moving();
     let placement = gone.placement(tablet).unwrap().clone();
     let (leaving, voters) = (placement.leaving[0], placement.replicas.clone());
-    apply(&mut gone, Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters: voters.clone() }] });
+    apply(
+        &mut gone,
+        Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters: voters.clone(), move_number: None }] },
+    );
     let mut back = gone.clone();
     let replicas = vec![voters[0], voters[1], leaving];
-    apply(&mut back, Command::Place { tablet, expected: voters, replicas: replicas.clone() });
+    apply(&mut back, Command::Place { tablet, expected: voters, replicas: replicas.clone(), is_numbered: true });
     let mut away = back.clone();
     let expected = replicas.clone();
-    apply(&mut away, Command::Place { tablet, expected, replicas: replicas[..2].to_vec() });
-    apply(&mut away, Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters: replicas[..2].to_vec() }] });
+    apply(&mut away, Command::Place { tablet, expected, replicas: replicas[..2].to_vec(), is_numbered: true });
+    apply(
+        &mut away,
+        Command::FinishMoves {
+            tablets: vec![FinishedTablet { tablet, voters: replicas[..2].to_vec(), move_number: None }],
+        },
+    );
     for (last, stays) in [(&back, true), (&away, false)] {
         let (mut follower, mut local) = (serving(leaving, &before), Local::default());
         local.open.insert(tablet);
@@ -138,7 +146,7 @@ fn a_replica_that_has_come_back_meanwhile_is_not_closed() {
 fn versions_that_are_passed_over_leave_nothing_undone() {
     let (before, mut after, tablet, arriving) = moving();
     let voters = after.placement(tablet).unwrap().replicas.clone();
-    apply(&mut after, Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters }] });
+    apply(&mut after, Command::FinishMoves { tablets: vec![FinishedTablet { tablet, voters, move_number: None }] });
     apply(&mut after, Command::BeginSplit { tablet, at: 0, stays: true });
     let (mut follower, mut local) = (serving(arriving, &before), Local::default());
     let done = actions(&mut follower, &after, &mut local);
@@ -170,11 +178,34 @@ fn split(catalog: &mut Catalog, tablet: TabletId, at: i64) -> [TabletId; 2] {
     apply(catalog, Command::ServeSplit { tablet, index: 7, term: 1 });
     let finished = |tablet: TabletId| {
         let voters = catalog.placement(tablet).unwrap().replicas.clone();
-        FinishedTablet { tablet, voters }
+        FinishedTablet { tablet, voters, move_number: None }
     };
     let tablets = children.map(finished).to_vec();
     apply(catalog, Command::FinishMoves { tablets });
     children
+}
+
+#[test]
+fn a_child_that_its_parent_has_made_and_that_has_moved_away_is_closed() {
+    let before = cluster(4, 1);
+    let (parent, placement) = before.tablets().next().unwrap();
+    let (me, other) = (placement.replicas[2], placement.replicas[0]);
+    let elsewhere = before.nodes().map(|node| node.id).find(|node| !placement.replicas.contains(node)).unwrap();
+    let mut after = before.clone();
+    let [first, second] = split(&mut after, parent, 0);
+    let expected = after.placement(second).unwrap().replicas.clone();
+    let replicas = vec![other, expected[1], elsewhere];
+    let (to, voters) = (replicas.clone(), replicas.clone());
+    apply(&mut after, Command::Place { tablet: second, expected, replicas: to, is_numbered: true });
+    apply(
+        &mut after,
+        Command::FinishMoves { tablets: vec![FinishedTablet { tablet: second, voters, move_number: None }] },
+    );
+    // The parent's replica has made both children before this node's copy of the catalog went on.
+    let (mut follower, mut local) = (serving(me, &before), Local::default());
+    local.open.extend([parent, first, second]);
+    let done = actions(&mut follower, &after, &mut local);
+    assert_eq!(local.open, [first].into(), "{done:?}");
 }
 
 #[test]

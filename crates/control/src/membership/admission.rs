@@ -118,6 +118,7 @@ impl<R: Refused> Admission<R> {
     /// This node has admitted another that dials it from there. Returns whether heartbeats may now go there that did not before: the copy of the
     /// catalog has nodes, and not yet that one.
     pub fn called(&mut self, by: NodeId, address: SocketAddr, catalog: &Catalog) -> bool {
+        self.callers.retain(|caller, _| catalog.node(*caller).is_none());
         let is_unknown = catalog.nodes().next().is_some() && catalog.node(by).is_none();
         is_unknown && self.callers.insert(by, address) != Some(address)
     }

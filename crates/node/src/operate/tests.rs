@@ -93,7 +93,7 @@ fn catalog() -> Catalog {
     for (tablet, expected) in placed {
         let next = (1..=NODES).map(NodeId).find(|node| !expected.contains(node) && *node != DOWN).unwrap();
         let replicas = [expected[0], expected[1], next].to_vec();
-        let (moved, _) = catalog.apply(&Command::Place { tablet, expected, replicas });
+        let (moved, _) = catalog.apply(&Command::Place { tablet, expected, replicas, is_numbered: true });
         catalog = moved;
     }
     catalog

@@ -300,7 +300,7 @@ impl Cluster {
         let mut replicas = expected.clone();
         if let Some(at) = replicas.iter().position(|replica| *replica == node) {
             replicas.rotate_left(at);
-            self.propose_anywhere(&Command::Place { tablet, expected, replicas });
+            self.propose_anywhere(&Command::Place { tablet, expected, replicas, is_numbered: true });
         }
     }
 
@@ -322,6 +322,6 @@ impl Cluster {
             catalog.nodes().map(|node| node.id).filter(|id| Some(*id) != self.operators.lost).collect();
         let expected = placement.replicas.clone();
         let replicas = self.operators.other_voters(&expected, &nodes);
-        self.propose_for(&Command::Place { tablet, expected, replicas }, purpose);
+        self.propose_for(&Command::Place { tablet, expected, replicas, is_numbered: true }, purpose);
     }
 }

@@ -34,6 +34,7 @@ fn any_line() -> impl Strategy<Value = String> {
         1 => (1..3u64).prop_map(|node| format!("forget {node}")),
         8 => (1_000..1_012u64, any_replicas()).prop_map(|(tablet, on)| format!("place {tablet} on={on}")),
         4 => (1_000..1_012u64).prop_map(|tablet| format!("finish {tablet}")),
+        2 => (1_000..1_012u64, 0..30u64).prop_map(|(tablet, number)| format!("finish {tablet} number={number}")),
         4 => (1_000..1_012u64, -9i64..9).prop_map(|(tablet, at)| format!("split {tablet} at={}", at << 60)),
         4 => (1_000..1_012u64).prop_map(|tablet| format!("serve-split {tablet}")),
         1 => (1_000..1_012u64).prop_map(|tablet| format!("cancel-split {tablet}")),
