@@ -8,6 +8,7 @@ mod detail;
 mod join_token;
 mod restart;
 mod status;
+mod upgrade;
 
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
 pub use join_token::{JOIN_TOKENS, JoinTokenStatus, NewJoinToken};
@@ -16,8 +17,9 @@ pub use status::{
     Activity, BalancerStatus, ClusterStatus, DiskStatus, Done, MoveStatus, NodeStatus, ReplicaStatus, TableStatus,
     TabletPage, TabletStatus,
 };
+pub use upgrade::{NodeLevels, UpgradeState, UpgradeStatus};
 
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Level, NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 
 /// The questions and changes of operators.
@@ -60,6 +62,18 @@ pub enum Ask {
     },
     /// The asked node's part in that plan.
     Recovery,
+    /// How far an upgrade is: an [`UpgradeStatus`].
+    Upgrade,
+    /// Has the asked node agree to this level: it does not go back to a program that does not know it. [`Done`].
+    AgreeToLevelHere {
+        /// The level.
+        level: Level,
+    },
+    /// Has the asked node note that an operator holds the cluster at this level: [`Done`].
+    HoldUpgradeHere {
+        /// The level.
+        level: Level,
+    },
     /// The last hour of the whole cluster: a [`History`].
     History,
     /// The asked node's part of the last hour: a [`History`].
@@ -319,6 +333,10 @@ pub struct AllocatorStatus {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "change", rename_all = "snake_case")]
 pub enum Change {
+    /// Finishes the upgrade: the cluster goes to the next level.
+    FinishUpgrade,
+    /// Holds the upgrade: it is not finished by itself.
+    HoldUpgrade,
     /// Moves all replicas off a node, which serves until they are moved.
     Drain {
         /// The node.

@@ -15,6 +15,7 @@ use crate::join_token::{self, JoinTokenArguments};
 use crate::password;
 use crate::percent::encoded;
 use crate::tables;
+use crate::upgrade::{self, UpgradeCommand};
 use diorite_base::text::Size;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -88,6 +89,9 @@ pub enum AdminCommand {
     },
     /// Show in which order to restart all nodes, and whether the next one may be restarted now.
     RestartPlan(RestartArguments),
+    /// Show how far the upgrade of the cluster to another release is, hold it or finish it.
+    #[command(subcommand)]
+    Upgrade(UpgradeCommand),
     /// Move all replicas off a node, which serves until they are moved.
     Drain {
         /// The node's id.
@@ -341,6 +345,10 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
         }
         AdminCommand::RestartPlan(arguments) => return restart_plan(&client, json, arguments),
+        AdminCommand::Upgrade(command) => {
+            let upgrade::Answer { json: answer, text } = upgrade::carry_out(&client, *command)?;
+            show(json, &answer, |_| text)?;
+        }
         AdminCommand::Drain { node, wait } => {
             operate(*node, "drain")?;
             wait_until(*wait, || is_drained(&client, *node))?;

@@ -23,6 +23,7 @@ mod percent;
 mod routes;
 pub mod server;
 mod tables;
+mod upgrade;
 mod view;
 mod visitor;
 

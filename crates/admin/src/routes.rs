@@ -3,6 +3,7 @@
 use crate::NodeView;
 use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, JOIN_TOKENS, ScrubOrder, TabletFilter};
 use crate::gate::AUTH;
+use crate::upgrade::UPGRADE;
 use axum::body::Bytes;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -21,6 +22,9 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/tables", get(|State(view): State<NodeView>| answer(view, Ask::Tables)))
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
         .route("/api/v1/restart-plan", get(restart_plan))
+        .route(UPGRADE, get(|State(view): State<NodeView>| answer(view, Ask::Upgrade)))
+        .route("/api/v1/upgrade/hold", post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::HoldUpgrade))))
+        .route("/api/v1/upgrade/finish", post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::FinishUpgrade))))
         .route("/api/v1/tables/{keyspace}/{table}", get(table))
         .route("/api/v1/tablets", get(tablets))
         .route("/api/v1/tablets/{tablet}", get(tablet))

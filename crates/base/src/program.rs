@@ -10,6 +10,7 @@
 //! ([`crate::mutation::Mutation::push`]) have no structure that could exceed a limit; the entries that split a tablet
 //! or open it again have the same check in `diorite_raft` (`ProvenPayload`).
 
+use crate::level::Level;
 use crate::limits::{self, Exceeded};
 use std::fmt;
 use thiserror::Error;
@@ -43,6 +44,14 @@ pub enum Unprovable {
     /// It is over a limit.
     #[error(transparent)]
     Exceeds(#[from] Exceeded),
+    /// The cluster is not at the level that has it: nodes may still go back to programs that could not apply it.
+    #[error("this needs level {needed}, and the cluster is at level {level} (diorite admin upgrade status)")]
+    Early {
+        /// The lowest level that has it.
+        needed: Level,
+        /// The level of the cluster.
+        level: Level,
+    },
     /// Replicas could not decode it.
     #[error("a write that replicas could not read is refused: {0}")]
     Unreadable(String),

@@ -36,4 +36,5 @@ pub mod steering;
 #[cfg(test)]
 mod testing;
 pub mod tokens;
+pub mod upgrade;
 pub mod view;

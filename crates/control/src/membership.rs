@@ -12,7 +12,7 @@ pub use admission::{Admission, Refused, Report as AdmissionReport};
 pub use contacts::{Contacts, Encounters, addresses};
 pub use gate::{
     Certified, Covers, Dialler, FIRST_NODE, NotJoining, ReplicationFactorDiffers, Shown, Welcome, admit,
-    check_replication_factor, joining, registering, returning, welcome, whereabouts,
+    check_replication_factor, joining, registering, returning, unrecorded, welcome, whereabouts,
 };
 pub use readiness::{COPY_TIMEOUT, Facts, RETRY, Readiness, Ready, STEP, Step};
 
@@ -29,6 +29,8 @@ pub enum RefusalKind {
     Unknown,
     /// It was a member and has been removed, for ever.
     Removed,
+    /// Its program does not know the level of the cluster.
+    Level,
     /// Its certificate does not cover an address that belongs to the node that it claims to be.
     Address,
 }

@@ -18,6 +18,8 @@ pub struct Planted {
     pub parked_never_woken: bool,
     /// A write with an unknown outcome is sent again.
     pub resend_unknown: bool,
+    /// The level is raised although a member is down.
+    pub raise_over_members_that_are_down: bool,
 }
 
 impl Planted {

@@ -4,7 +4,7 @@
 //! it reports, so that the cost of reports does not depend on their number. Data that only operators need is in
 //! [`Report::details`], which nothing here reads.
 
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Level, Levels, NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -32,6 +32,12 @@ pub struct Report<D = ()> {
     /// ([`crate::access`]).
     #[serde(default)]
     pub requires_login: Option<bool>,
+    /// The levels that its program knows; absent from programs that know of none.
+    #[serde(default)]
+    pub levels: Levels,
+    /// The level at which an operator holds the cluster: it is not raised by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Level>,
     /// Data for operators.
     #[serde(flatten)]
     pub details: D,

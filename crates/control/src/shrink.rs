@@ -104,6 +104,7 @@ mod tests {
                 name,
                 replication_factor: 1,
                 requires_login: None,
+                level: diorite_base::Level::FIRST,
             });
             case.apply(Command::RegisterNode { node: description(1) });
             case.apply(Command::CreateKeyspace { keyspace, if_not_exists: false });

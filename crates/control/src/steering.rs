@@ -1,5 +1,5 @@
 //! Steering of the cluster, on the node that leads the catalog: dead nodes, moves of the balancer, merges of small
-//! tablets, and whether clients have to log in as long as that is not decided.
+//! tablets, whether clients have to log in as long as that is not decided, and the level of the cluster.
 //!
 //! ```text
 //! Tick ─▶ Summarize ─▶ Propose (a node's state) … ─▶ Decide ─▶ Propose (a move, a merge) … ─▶ Rest
@@ -12,8 +12,10 @@
 
 use crate::access;
 use crate::knowledge::{Knowledge, Known};
+use crate::planted::Planted;
 use crate::report::Report;
 use crate::shrink::next_merge;
+use crate::upgrade::{Deadline, GRACE_NS, Outlook};
 use crate::view::{command_of, reason_name, view};
 use diorite_base::NodeId;
 use diorite_cluster::balance::{Action, balance};
@@ -35,11 +37,15 @@ pub struct Timing {
     pub grace_ns: u64,
     /// How often a summary of the cluster is made for operators, nanoseconds.
     pub summary_ns: u64,
+    /// How long all members have been able to go on to the next level before it is raised by itself, nanoseconds.
+    pub upgrade_ns: u64,
+    /// Bugs of tests.
+    pub planted: Planted,
 }
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { idle_ticks: 4, grace_ns: 2_000_000_000, summary_ns: 5_000_000_000 }
+        Self { idle_ticks: 4, grace_ns: 2_000_000_000, summary_ns: 5_000_000_000, upgrade_ns: GRACE_NS, planted: Planted::default() }
     }
 }
 
@@ -105,6 +111,8 @@ pub enum Because {
     Small,
     /// The catalog is of an earlier version, which did not decide it.
     Undecided,
+    /// All members have known the next level for long enough.
+    Upgraded,
 }
 
 /// The inputs of a decision.
@@ -156,6 +164,7 @@ pub struct Steering<D = ()> {
     stage: Stage,
     proposals: VecDeque<Proposal>,
     decided: BTreeMap<String, u64>,
+    deadline: Deadline,
 }
 
 impl<D> Default for Steering<D> {
@@ -177,6 +186,7 @@ impl<D> Steering<D> {
             stage: Stage::Actions,
             proposals: VecDeque::new(),
             decided: BTreeMap::new(),
+            deadline: Deadline::default(),
         }
     }
 
@@ -193,6 +203,11 @@ impl<D> Steering<D> {
     /// The number of decisions of the balancer here, by reason.
     pub fn decided(&self) -> &BTreeMap<String, u64> {
         &self.decided
+    }
+
+    /// How long until the level of the cluster is raised by itself, nanoseconds; `None`: it is not to be.
+    pub fn upgrade_left_ns(&self, now_ns: u64) -> Option<u64> {
+        self.deadline.left_ns(now_ns, self.timing.upgrade_ns)
     }
 
     /// The state of the cluster, as known now.
@@ -227,6 +242,7 @@ impl<D> Steering<D> {
             return match self.leading_since_ns.take() {
                 Some(_) => {
                     self.knowledge.forget();
+                    self.deadline = Deadline::default();
                     Task::Retire
                 }
                 None => Task::Rest,
@@ -251,8 +267,12 @@ impl<D> Steering<D> {
             return Task::Rest;
         }
         self.proposals = self.states(moment).into();
-        let decision = access::decision(moment.catalog, &self.known(moment.catalog, moment.now_ns, moment.is_up));
+        let known = self.known(moment.catalog, moment.now_ns, moment.is_up);
+        let decision = access::decision(moment.catalog, &known);
         self.proposals.extend(decision.map(|command| Proposal { command, because: Because::Undecided }));
+        let outlook = Outlook::new(moment.catalog, &known, self.timing.planted);
+        let raise = self.deadline.look(&outlook, moment.now_ns, self.timing.upgrade_ns);
+        self.proposals.extend(raise.map(|command| Proposal { command, because: Because::Upgraded }));
         self.stage = Stage::States;
         self.propose(moment)
     }

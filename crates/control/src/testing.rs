@@ -1,7 +1,7 @@
 //! Helpers that tests of several modules use.
 
 use crate::replicas::{Replicas, SplitEntry};
-use diorite_base::{NodeId, TableId, TabletId};
+use diorite_base::{Level, NodeId, TableId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome, Split};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::CqlType;
@@ -19,6 +19,7 @@ pub fn description(number: u64) -> NodeDescription {
         data_center: "east".to_owned(),
         zone: format!("zone-{}", number % 5),
         node_address: None,
+        levels: None,
     }
 }
 
@@ -57,7 +58,7 @@ pub fn cluster(nodes: u64, tablets: u32) -> Catalog {
     let name = "c".to_owned();
     apply(
         &mut catalog,
-        Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 3, requires_login: None },
+        Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 3, requires_login: None, level: Level::FIRST },
     );
     for number in 1..=nodes {
         apply(&mut catalog, Command::RegisterNode { node: description(number) });

@@ -20,9 +20,9 @@ use crate::peers::PeerWatch;
 use crate::table_options;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::Mutation;
-use diorite_base::program::{ProvenProgram, Unprovable};
+use diorite_base::program::Unprovable;
 use diorite_base::write::{KvError, Waited, WriteReply};
-use diorite_base::{Clock, NodeId, TabletId};
+use diorite_base::{Clock, Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Command, Outcome};
 use diorite_control::answering::{Answering, Progress, TIMEOUT_HERE};
 use diorite_control::follower::{
@@ -54,9 +54,10 @@ pub(crate) trait CatalogWriter: Send + Sync + 'static {
     fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>>;
 }
 
-/// The mutation that proposes a command to the catalog; an error if it could not be decoded or is over a limit.
-pub(crate) fn as_mutation(command: &Command) -> Result<Mutation, Unprovable> {
-    Ok(Mutation::evaluated(None, &ProvenProgram::new(command)?))
+/// The mutation that proposes a command to a catalog of this level; an error if the level does not have it, or if it could not be decoded or is over
+/// a limit.
+pub(crate) fn as_mutation(command: &Command, level: Level) -> Result<Mutation, Unprovable> {
+    Ok(Mutation::evaluated(None, &command.proven_at(level)?))
 }
 
 /// This node's side of the catalog.
@@ -188,7 +189,7 @@ impl CatalogFollower {
     /// Proposes a command. Returns the encoded outcome once this node serves the change, and all other nodes that are
     /// up serve it too or a timeout has passed.
     pub(crate) async fn change(&self, command: &Command) -> Result<Vec<u8>, KvError> {
-        self.change_by(as_mutation(command)?).await
+        self.change_by(as_mutation(command, self.current().level())?).await
     }
 
     /// As [`Self::change`], for a command that the caller has encoded and proven. Both take long for a large
@@ -230,7 +231,7 @@ impl CatalogFollower {
     /// Proposes a command and returns its outcome as soon as it is known, whether or not any node serves it yet.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Outcome, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
-        let reply = writer.write(as_mutation(command)?).await?;
+        let reply = writer.write(as_mutation(command, self.current().level())?).await?;
         Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))
     }
 
@@ -285,6 +286,9 @@ impl CatalogFollower {
                 }
             }
             Action::ApplySettings(catalog) => {
+                if let Err(error) = self.store.note_level(catalog.level()) {
+                    tracing::error!(event = "disk", %error, "the level of the cluster cannot be noted");
+                }
                 let settings = &catalog.identity().settings;
                 self.store.set_copy_rate(settings.copy_rate_bytes);
                 self.store.pause_disk_moves(settings.balancing_is_paused);

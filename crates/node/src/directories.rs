@@ -21,7 +21,7 @@ pub(crate) fn open(options: &StartOptions) -> Result<(Vec<DataDirectory>, Vec<St
     }
     let mut claimed = directories.iter().filter_map(|directory| Some((directory, directory.identity()?)));
     if let Some((_, Identity { cluster, host, .. })) = claimed.next()
-        && let Some((directory, found)) = claimed.find(|(_, found)| (found.cluster, found.host) != (*cluster, *host))
+        && let Some((directory, found)) = claimed.find(|(_, found)| (found.cluster, found.host) != (cluster, host))
     {
         return Err(StartError::Directories(format!(
             "data directory {} belongs to host {} of cluster {}, the first one to host {host} of cluster {cluster}",

@@ -93,7 +93,8 @@ impl Kv for NodeKv {
     }
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
-        let mutation = self.aside.compute(|| as_mutation(command)).await??;
+        let level = self.catalog.current().level();
+        let mutation = self.aside.compute(|| as_mutation(command, level)).await??;
         self.catalog.change_by(mutation).await
     }
 

@@ -35,7 +35,7 @@ use crate::{directories, http, login, machine, reload};
 use diorite_admin::NodeView;
 use diorite_base::account::Account;
 use diorite_base::random::{self, Random, SplitMix64};
-use diorite_base::{Clock, NodeId, TrustedClock};
+use diorite_base::{Clock, Levels, NodeId, TrustedClock};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_control::access::Setting;
 use diorite_control::membership::{FIRST_NODE, Ready, check_replication_factor};
@@ -318,7 +318,7 @@ async fn belong(
     clock: &dyn Clock,
 ) -> Result<Belonging, StartError> {
     let none = || StartError::Directories("no data directory was given".to_owned());
-    let known = directories.iter().find_map(|directory| directory.identity().cloned());
+    let known = directories.iter().find_map(|directory| directory.identity());
     let host = match &known {
         Some(identity) => identity.host,
         None if options.join.is_empty() => random_uuid(),
@@ -336,15 +336,15 @@ async fn belong(
         }
         _ => None,
     };
-    let (cluster, node) = match (&known, &joined) {
-        (Some(identity), _) => (identity.cluster, identity.node),
-        (None, Some(joined)) => (joined.cluster, joined.node.0),
-        (None, None) => (random_uuid(), FIRST_NODE.0),
+    let (cluster, node, level) = match (&known, &joined) {
+        (Some(identity), _) => (identity.cluster, identity.node, identity.level),
+        (None, Some(joined)) => (joined.cluster, joined.node.0, joined.level()?),
+        (None, None) => (random_uuid(), FIRST_NODE.0, Levels::OWN.greatest),
     };
     for directory in directories.iter_mut().filter(|directory| directory.identity().is_none()) {
-        directory.claim(cluster, node, host)?;
+        directory.claim(cluster, node, host, level)?;
     }
-    let identity = directories.first().and_then(|directory| directory.identity().cloned()).ok_or_else(none)?;
+    let identity = directories.first().and_then(|directory| directory.identity()).ok_or_else(none)?;
     Ok(Belonging { identity, description, applicant, joined })
 }
 
@@ -432,6 +432,7 @@ async fn start_node(
     store.liveness().set_listener(Arc::new(arrivals));
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     tokio::spawn(Arc::clone(&membership).follow());
+    tokio::spawn(Arc::clone(&membership).keep_registered());
     tokio::spawn(operations.run());
     let ready = match &joined {
         Some(joined) => membership.joined(joined).await?,

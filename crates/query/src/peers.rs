@@ -64,6 +64,7 @@ mod tests {
             name: "demo".to_owned(),
             replication_factor: 3,
             requires_login: None,
+            level: diorite_base::Level::FIRST,
         }];
         commands.extend((1..=nodes).map(|number| Command::RegisterNode {
             node: NodeDescription {
@@ -75,6 +76,7 @@ mod tests {
                 data_center: "datacenter1".to_owned(),
                 zone: "rack1".to_owned(),
                 node_address: None,
+                levels: None,
             },
         }));
         let mut catalog = commands.iter().fold(Catalog::default(), |catalog, command| catalog.apply(command).0);

@@ -22,7 +22,7 @@ use diorite_base::mutation::{
 };
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target};
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
-use diorite_base::{Clock, GroupId, Horizon, NodeId, SystemClock, TabletId};
+use diorite_base::{Clock, GroupId, Horizon, Level, NodeId, SystemClock, TabletId};
 use diorite_rpc::{NoTransport, Transport};
 use diorite_storage::{
     CompactionVerdict, DataDirectory, Shared, StorageOptions, TableOptions, UNKNOWN_GRACE_S, ValueSemantics, Values,
@@ -203,7 +203,7 @@ fn start_values(
     let directory = |home: &&Path| {
         let mut directory = DataDirectory::open(home).unwrap();
         if directory.identity().is_none() {
-            directory.claim(Uuid::from_u128(1), node, Uuid::from_u128(u128::from(node) + 1)).unwrap();
+            directory.claim(Uuid::from_u128(1), node, Uuid::from_u128(u128::from(node) + 1), Level::FIRST).unwrap();
         }
         directory
     };

@@ -13,6 +13,7 @@ mod errands;
 mod faults;
 mod follow;
 mod joins;
+mod levels;
 mod merging;
 mod operators;
 mod overlaps;
@@ -31,6 +32,7 @@ use crate::drives::Drives;
 use crate::errands::{ErrandEvent, Errands};
 use crate::guards::{EndNotice, Guards};
 use crate::joins::JoinEvent;
+use crate::levels::{LevelEvent, Upgrades};
 use crate::nemesis::{Fault, Nemesis};
 use crate::network::{Network, Parcel};
 use crate::node::Node;
@@ -89,6 +91,8 @@ pub enum Event {
     Join(JoinEvent),
     /// An operator does something.
     Operator(OperatorEvent),
+    /// Something happens in an upgrade.
+    Level(LevelEvent),
     /// A merge driver takes its next action.
     Drive(u64),
     /// The cluster is set up: clients and faults begin.
@@ -157,6 +161,8 @@ pub struct Cluster {
     pub queue: EventQueue<Event>,
     /// What operators do.
     pub operators: Operators,
+    /// The programs of nodes.
+    pub(crate) upgrades: Upgrades,
     /// The states of the nodes' guards.
     pub(crate) guards: Guards,
     /// What nodes write of their own.
@@ -216,6 +222,7 @@ impl Cluster {
             scenario.tablets.clone_from(&rows.world.tablets);
         }
         let network = Network::new(time.clone(), WITHOUT_FAULTS, Dice::new(seed, 2));
+        let upgrades = Upgrades::new(Dice::new(seed, 10), options.bug);
         let durability = scenario.sync_every_ms.map_or(Durability::Fsync, Durability::Interval);
         let setting = Setting {
             newest: Arc::default(),
@@ -228,7 +235,13 @@ impl Cluster {
             semantics: rows.as_ref().map(|_| RowWorld::semantics(options.bug == Some(Planting::CompactEarly))),
             network,
             time: time.clone(),
-            timing: Timing { idle_ticks: 2, grace_ns: 400_000_000, ..Timing::default() },
+            timing: Timing {
+                idle_ticks: 2,
+                grace_ns: 400_000_000,
+                upgrade_ns: 1_500_000_000,
+                planted: options.bug.map_or_else(Default::default, Planting::in_the_control_plane),
+                ..Timing::default()
+            },
         };
         let is_fast = options.bug == Some(Planting::FastClock);
         let rate_error_ppm = if is_fast { 400_000 } else { scenario.rate_error_ppm };
@@ -243,6 +256,7 @@ impl Cluster {
             trace: Trace::new(options.print),
             queue: EventQueue::default(),
             operators: Operators::new(&scenario, Dice::new(seed, 4)),
+            upgrades,
             guards: Guards::new(Dice::new(seed, 9), options.bug == Some(Planting::BelieveAnyEnd)),
             errands: Errands::default(),
             errand_places: BTreeMap::new(),
@@ -303,6 +317,7 @@ impl Cluster {
         self.queue.schedule(first_ns, Event::Fault(Fault::Next));
         self.queue.schedule(self.scenario.chaos_ns, Event::Fault(Fault::MendAll));
         self.begin_operating();
+        self.begin_upgrades();
         self.begin_ddl();
     }
 
@@ -354,6 +369,7 @@ impl Cluster {
             Event::Ddl(event) => self.ddl_event(event),
             Event::Join(event) => self.join_event(event),
             Event::Operator(event) => self.operator_event(event),
+            Event::Level(event) => self.level_event(event),
             Event::Drive(drive) => self.drive(drive),
             Event::Open => self.open(),
             Event::Look => self.look(),
@@ -387,6 +403,7 @@ impl Cluster {
         if self.clients_only {
             return Ok(());
         }
+        self.check_levels()?;
         let now_ns = self.now_ns();
         let mut holders: Vec<(TabletId, KeyRange, NodeId)> = Vec::new();
         for (id, node) in &self.nodes {

@@ -1,5 +1,6 @@
 //! A node's copy of the catalog: the real evaluator, on the data of the catalog's replica.
 
+use diorite_base::Levels;
 use diorite_cluster::catalog::{Catalog, CatalogEvaluator};
 use diorite_storage::{MemoryTablet, ScanRange, TabletData};
 use std::sync::Arc;
@@ -21,16 +22,16 @@ impl Changed {
 pub struct CatalogCopy(Arc<CatalogEvaluator>);
 
 impl CatalogCopy {
-    /// An empty one.
-    pub fn new(changed: &Changed) -> Self {
+    /// An empty one, of a program that knows these levels.
+    pub fn new(changed: &Changed, known: Levels) -> Self {
         let flag = changed.clone();
         let listener = move |_: &Arc<Catalog>| flag.0.store(true, Ordering::Relaxed);
-        Self(Arc::new(CatalogEvaluator::new(Catalog::default(), listener)))
+        Self(Arc::new(CatalogEvaluator::new(Catalog::default(), listener).knowing(known)))
     }
 
     /// The state recorded in this data.
-    pub fn load(data: &Arc<MemoryTablet>, changed: &Changed) -> Self {
-        let copy = Self::new(changed);
+    pub fn load(data: &Arc<MemoryTablet>, changed: &Changed, known: Levels) -> Self {
+        let copy = Self::new(changed, known);
         let mut entries = Vec::new();
         let range = ScanRange { start: &[1], end: &[0xFF], reverse: false, expected_entries: 0 };
         let scanned = data.scan(&range, &mut |key, value| {

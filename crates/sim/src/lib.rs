@@ -26,6 +26,7 @@ mod errands;
 mod faults;
 mod guards;
 mod joins;
+mod levels;
 mod life;
 mod nemesis;
 mod network;

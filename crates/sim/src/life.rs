@@ -13,7 +13,7 @@ use crate::setting::{Quirks, Setting};
 use crate::waiting::WaitingPlace;
 use diorite_base::mutation::Evaluator;
 use diorite_base::write::{Completion, WriteSink};
-use diorite_base::{Clock, NodeId, TabletId};
+use diorite_base::{Clock, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Split};
 use diorite_control::follower::{self, Follower, opening};
 use diorite_control::membership::{Admission, Readiness, Ready, Refusal};
@@ -239,7 +239,7 @@ impl Life {
             will_tick: false,
             must_tick: false,
             expires_ns: None,
-            copy: CatalogCopy::new(&copy_changed),
+            copy: CatalogCopy::new(&copy_changed, Levels::FIRST),
             copy_changed,
             control,
             has_started: false,

@@ -8,7 +8,7 @@ use crate::dice::Dice;
 use crate::disk::Disks;
 use crate::life::{Life, wanted};
 use crate::setting::{Joined, Quirks, Setting};
-use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_base::{GroupId, Level, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{CATALOG_INITIAL_VOTERS, NodeDescription};
 use diorite_control::follower::opening;
 use diorite_control::membership::Contacts;
@@ -40,6 +40,10 @@ pub struct Node {
     pub quirks: Quirks,
     /// Its disks.
     pub disks: Disks,
+    /// The highest level that its program knows.
+    pub greatest: Level,
+    /// The level of the cluster, as its disks have it.
+    pub noted: Level,
     /// Counts its lives.
     pub lives: u64,
 }
@@ -55,7 +59,14 @@ pub fn describe(number: u64) -> NodeDescription {
         data_center: "datacenter1".to_owned(),
         zone: format!("zone-{}", number % 3),
         node_address: None,
+        levels: None,
     }
+}
+
+/// The description of a node whose program knows levels up to this one.
+pub fn described(description: &NodeDescription, greatest: Level) -> NodeDescription {
+    let levels = (!greatest.is_first()).then_some(Levels { least: Level::FIRST, greatest });
+    NodeDescription { levels, ..description.clone() }
 }
 
 impl Node {
@@ -72,8 +83,20 @@ impl Node {
             pauses_in_read: None,
             quirks,
             disks,
+            greatest: Level::FIRST,
+            noted: Level::FIRST,
             lives: 0,
         }
+    }
+
+    /// The levels that its program knows.
+    pub fn levels(&self) -> Levels {
+        Levels { least: Level::FIRST, greatest: self.greatest }
+    }
+
+    /// Its description of itself. A program of the first level says nothing of levels.
+    pub fn described(&self) -> NodeDescription {
+        described(&self.description, self.greatest)
     }
 
     /// Whether the process runs and is not stopped.
@@ -97,7 +120,7 @@ impl Node {
 
     pub fn open_catalog(&self, life: &mut Life, members: Members, disk: usize) {
         let data = &self.disks.all[disk].tablets[&CATALOG_TABLET];
-        life.copy = CatalogCopy::load(data, &life.copy_changed);
+        life.copy = CatalogCopy::load(data, &life.copy_changed, self.levels());
         life.open(CATALOG_TABLET, members, data, disk);
     }
 

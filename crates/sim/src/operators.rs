@@ -7,7 +7,7 @@ use crate::dice::Dice;
 use crate::node::describe;
 use crate::scenario::Scenario;
 use crate::schema::{create_keyspace, table};
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Command, Setting};
 use std::collections::VecDeque;
 use uuid::Uuid;
@@ -55,6 +55,7 @@ impl Operators {
                 name: "sim".to_owned(),
                 replication_factor: scenario.replicas as u32,
                 requires_login: None,
+                level: Level::FIRST,
             },
             Command::RegisterNode { node: describe(1) },
             set(Setting::Balancing { is_paused: !scenario.balances }),

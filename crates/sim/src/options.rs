@@ -49,11 +49,13 @@ pub enum Planting {
     ForgetWithDisk,
     /// A router sends a write with an unknown outcome again.
     ResendUnknown,
+    /// The level is raised although a member is down.
+    RaiseOverDown,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 21] = [
+    pub const ALL: [(&'static str, Planting); 22] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -75,6 +77,7 @@ impl Planting {
         ("free-without-revoking", Planting::FreeWithoutRevoking),
         ("forget-with-disk", Planting::ForgetWithDisk),
         ("resend-unknown", Planting::ResendUnknown),
+        ("raise-over-down", Planting::RaiseOverDown),
     ];
 
     pub(crate) fn in_the_control_plane(self) -> ControlPlanted {
@@ -85,6 +88,7 @@ impl Planting {
             serve_stale_catalog: self == Planting::ServeStaleCatalog,
             keep_retired_voter: self == Planting::KeepRetiredVoter,
             resend_unknown: self == Planting::ResendUnknown,
+            raise_over_members_that_are_down: self == Planting::RaiseOverDown,
             ..ControlPlanted::default()
         }
     }

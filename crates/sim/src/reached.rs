@@ -23,6 +23,10 @@ pub struct Reached {
     pub moves_beside: u64,
     /// Steps of a split or merge while a tablet that it concerns was moved.
     pub steps_in_moves: u64,
+    /// Levels that were reached after the first one.
+    pub levels_raised: u64,
+    /// Programs that did not start, as they did not know the level of their disks.
+    pub refused_programs: u64,
 }
 
 impl AddAssign for Reached {
@@ -36,5 +40,7 @@ impl AddAssign for Reached {
         self.moves_refused += other.moves_refused;
         self.moves_beside += other.moves_beside;
         self.steps_in_moves += other.steps_in_moves;
+        self.levels_raised += other.levels_raised;
+        self.refused_programs += other.refused_programs;
     }
 }

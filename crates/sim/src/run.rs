@@ -63,7 +63,11 @@ pub fn run(seed: u64, options: &Options) -> Report {
         events: cluster.trace.events(),
         faults: cluster.nemesis.faults,
         tally: cluster.clients.tally,
-        reached: Reached { rows: u64::from(cluster.rows.is_some()), ..cluster.reached },
+        reached: Reached {
+            rows: u64::from(cluster.rows.is_some()),
+            levels_raised: u64::from(cluster.setting.newest.level().0 - 1),
+            ..cluster.reached
+        },
         recovery_ns,
         finding,
     }

@@ -8,6 +8,7 @@
 
 use crate::disks_file::{self, Companions};
 use crate::error::StorageError;
+use diorite_base::{Level, Levels};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
@@ -17,9 +18,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use uuid::Uuid;
 
-/// The format of data directories that this version writes.
-const FORMAT: u32 = 1;
 const MARKER: &str = "DIORITE";
+/// The marker while it is written.
+const FRESH_MARKER: &str = "DIORITE.new";
+/// The level at which an operator holds the cluster.
+const HELD: &str = "HELD";
 /// Locked by the process that holds the directory.
 const LOCK: &str = "LOCK";
 /// Written and removed again to check whether the disk works.
@@ -42,8 +45,10 @@ const JOINING: &str = "JOINING";
 /// The owner of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// Version of everything below the directory.
-    pub format: u32,
+    /// The highest level of the cluster that the node has learned of: nothing below the directory is of a later one. A program that does not know it
+    /// changes nothing here.
+    #[serde(rename = "format")]
+    pub level: Level,
     /// The cluster.
     pub cluster: Uuid,
     /// The node's id in the catalog.
@@ -68,7 +73,8 @@ fn make_private(path: &Path) -> std::io::Result<()> {
 #[derive(Debug)]
 pub struct DataDirectory {
     path: PathBuf,
-    identity: Option<Identity>,
+    identity: Mutex<Option<Identity>>,
+    held: Mutex<Option<Level>>,
     companions: Mutex<Option<Companions>>,
     _lock: File,
 }
@@ -92,9 +98,10 @@ impl DataDirectory {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
         let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
         let companions = Mutex::new(disks_file::read(path)?);
+        let held = fs::read_to_string(path.join(HELD)).ok().and_then(|text| text.trim().parse().ok()).map(Level);
         // Only once it is certain whose it is: nothing of somebody else's is changed.
         make_private(path).map_err(io("cannot keep others out of data directory"))?;
-        Ok(Self { path: path.to_owned(), identity, companions, _lock: lock })
+        Ok(Self { path: path.to_owned(), identity: Mutex::new(identity), held: Mutex::new(held), companions, _lock: lock })
     }
 
     /// The list of the node's directories in this directory.
@@ -108,8 +115,8 @@ impl DataDirectory {
     }
 
     /// The owner; `None` while the directory is new.
-    pub fn identity(&self) -> Option<&Identity> {
-        self.identity.as_ref()
+    pub fn identity(&self) -> Option<Identity> {
+        self.identity.lock().clone()
     }
 
     /// The host id with which this new directory asks to join a cluster: `fresh`, unless it has asked before. Durable
@@ -126,24 +133,50 @@ impl DataDirectory {
         Ok(fresh)
     }
 
-    /// Makes a new directory one of this node's. Durable when it returns.
-    pub fn claim(&mut self, cluster: Uuid, node: u64, host: Uuid) -> Result<(), StorageError> {
-        assert!(self.identity.is_none(), "a directory is claimed once");
+    /// Makes a new directory one of this node's, in a cluster of this level. Durable when it returns.
+    pub fn claim(&mut self, cluster: Uuid, node: u64, host: Uuid, level: Level) -> Result<(), StorageError> {
+        assert!(self.identity.lock().is_none(), "a directory is claimed once");
         let io =
             |source| StorageError::Io { action: "cannot write to data directory", path: self.path.clone(), source };
-        let identity = Identity { format: FORMAT, cluster, node, host, disk: Uuid::from_u128(host.as_u128() ^ 1) };
+        let identity = Identity { level, cluster, node, host, disk: Uuid::from_u128(host.as_u128() ^ 1) };
         fs::create_dir_all(self.tablets()).map_err(io)?;
-        let staged = self.path.join("DIORITE.new");
-        let mut file = File::create(&staged).map_err(io)?;
-        let text = serde_json::to_vec_pretty(&identity).map_err(|error| io(error.into()))?;
-        file.write_all(&text).and_then(|()| file.sync_all()).map_err(io)?;
-        fs::rename(&staged, self.path.join(MARKER)).map_err(io)?;
-        File::open(&self.path).and_then(|directory| directory.sync_all()).map_err(io)?;
-        self.identity = Some(identity);
+        self.write_identity(&identity).map_err(io)?;
+        *self.identity.lock() = Some(identity);
         match fs::remove_file(self.path.join(JOINING)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io(error)),
             _ => Ok(()),
         }
+    }
+
+    /// Notes the level of the cluster, unless the directory has it or a later one. Durable when it returns.
+    pub fn raise(&self, level: Level) -> Result<(), StorageError> {
+        let mut identity = self.identity.lock();
+        let Some(raised) = identity.as_ref().filter(|found| found.level < level) else { return Ok(()) };
+        let raised = Identity { level, ..raised.clone() };
+        let io =
+            |source| StorageError::Io { action: "cannot write to data directory", path: self.path.clone(), source };
+        self.write_identity(&raised).map_err(io)?;
+        *identity = Some(raised);
+        Ok(())
+    }
+
+    fn write_identity(&self, identity: &Identity) -> std::io::Result<()> {
+        let text = serde_json::to_vec_pretty(identity)?;
+        replace(&self.path, FRESH_MARKER, MARKER, &text)
+    }
+
+    /// The level at which an operator holds the cluster, as far as this directory knows.
+    pub fn held(&self) -> Option<Level> {
+        *self.held.lock()
+    }
+
+    /// Notes that an operator holds the cluster at this level. Durable when it returns.
+    pub fn hold(&self, level: Level) -> Result<(), StorageError> {
+        let path = self.path.join(HELD);
+        replace(&self.path, "HELD.new", HELD, level.to_string().as_bytes())
+            .map_err(|source| StorageError::Io { action: "cannot write", path, source })?;
+        *self.held.lock() = Some(level);
+        Ok(())
     }
 
     /// Whether files of this file system can be read with direct I/O.
@@ -325,6 +358,16 @@ pub fn machine_boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|boot| boot.trim().to_owned()).unwrap_or_default()
 }
 
+/// Puts a file into a directory, in the place of the former one. Durable when it returns; a crash leaves one of the two.
+fn replace(directory: &Path, fresh: &str, name: &str, content: &[u8]) -> std::io::Result<()> {
+    let staged = directory.join(fresh);
+    let mut file = File::create(&staged)?;
+    file.write_all(content)?;
+    file.sync_all()?;
+    fs::rename(&staged, directory.join(name))?;
+    File::open(directory)?.sync_all()
+}
+
 /// Removes the directory of a tablet, which may be open. A crash leaves all of it or nothing.
 pub(crate) fn remove_tablet(directory: &Path) -> std::io::Result<()> {
     let gone = directory.with_extension(GONE);
@@ -352,7 +395,7 @@ fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
         let name = entry.map_err(io)?.file_name();
         let ours = [
             "LOCK",
-            "DIORITE.new",
+            FRESH_MARKER,
             disks_file::FILE,
             disks_file::FRESH,
             JOINING,
@@ -384,8 +427,9 @@ fn read_identity(path: &Path, marker: &Path) -> Result<Identity, StorageError> {
     }
     let unreadable = |error: serde_json::Error| foreign(format!("its {MARKER} file is unreadable: {error}"));
     let format = serde_json::from_slice::<FormatOnly>(&text).map_err(unreadable)?.format;
-    if format > FORMAT {
-        return Err(StorageError::NewerFormat { path: path.to_owned(), found: format, supported: FORMAT });
+    let level = Level(format);
+    if !Levels::OWN.contains(level) {
+        return Err(StorageError::OtherLevel { path: path.to_owned(), found: level, known: Levels::OWN });
     }
     serde_json::from_slice(&text).map_err(unreadable)
 }

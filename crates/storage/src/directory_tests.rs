@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use diorite_base::{Clock, SystemClock};
+use diorite_base::{Clock, Level, SystemClock};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -12,7 +12,7 @@ use uuid::Uuid;
 fn copies_that_a_crash_has_left_go_at_the_start_but_for_what_may_be_finished_yet() {
     let home = tempfile::tempdir().unwrap();
     let mut directory = DataDirectory::open(home.path()).unwrap();
-    directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+    directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2), Level::FIRST).unwrap();
     for name in ["7", "7.old", "7.incoming", "8.outgoing-3", "8.gone", "9.old"] {
         std::fs::create_dir(directory.tablets().join(name)).unwrap();
     }
@@ -34,7 +34,7 @@ fn copies_that_a_crash_has_left_go_at_the_start_but_for_what_may_be_finished_yet
 fn a_directory_is_held_by_one_process_at_a_time() {
     let home = tempfile::tempdir().unwrap();
     let mut first = DataDirectory::open(home.path()).unwrap();
-    first.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+    first.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2), Level::FIRST).unwrap();
     let second = DataDirectory::open(home.path()).unwrap_err();
     assert!(matches!(second, StorageError::InUse(_)), "{second}");
     drop(first);

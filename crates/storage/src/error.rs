@@ -3,6 +3,7 @@
 use diorite_raft::{GroupError, LogReadError};
 use rust_rocksdb::ErrorKind;
 use std::path::PathBuf;
+use diorite_base::{Level, Levels};
 use thiserror::Error;
 
 /// The errors of storage.
@@ -19,15 +20,15 @@ pub enum StorageError {
         /// The reason.
         reason: String,
     },
-    /// The directory was written by a newer version.
-    #[error("data directory {path} has format {found}, this version reads up to {supported}: start a newer diorite")]
-    NewerFormat {
+    /// The program does not know the level of the directory.
+    #[error("data directory {path} is at level {found}, this program knows {known}: start {}", release_for(*.found, *.known))]
+    OtherLevel {
         /// The directory.
         path: PathBuf,
-        /// Its format.
-        found: u32,
-        /// The newest format this version reads.
-        supported: u32,
+        /// Its level.
+        found: Level,
+        /// The levels of the program.
+        known: Levels,
     },
     /// The operating system refused an action.
     #[error("{action} {path}: {source}")]
@@ -64,7 +65,7 @@ impl StorageError {
                 }
                 _ => false,
             },
-            Self::InUse(_) | Self::Foreign { .. } | Self::NewerFormat { .. } | Self::Io { .. } | Self::Log(_) => false,
+            Self::InUse(_) | Self::Foreign { .. } | Self::OtherLevel { .. } | Self::Io { .. } | Self::Log(_) => false,
         }
     }
 }
@@ -95,4 +96,9 @@ impl From<GroupError> for StorageError {
         let kind = if error.is_damage() { Self::Corrupt } else { Self::Log };
         kind(error.to_string())
     }
+}
+
+/// Which release of the program knows the level.
+fn release_for(found: Level, known: Levels) -> &'static str {
+    if found > known.greatest { "a newer diorite" } else { "the diorite of the release in between" }
 }

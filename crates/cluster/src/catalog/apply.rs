@@ -9,8 +9,8 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use super::{joining, login, merge, operations, roles, schema, split};
-use diorite_base::program::LoggedProgram;
+use diorite_base::Level;
+use super::{joining, level, login, merge, operations, roles, schema, split};
 
 impl Catalog {
     /// The snapshot after `command`, and the answer to the command, as of the beginning of time. [`Catalog::changes_since`] says
@@ -45,8 +45,8 @@ impl Catalog {
             command.check()?;
         }
         match command {
-            Command::Bootstrap { cluster_id, name, replication_factor, requires_login } => {
-                self.bootstrap(*cluster_id, name, *replication_factor, *requires_login)
+            Command::Bootstrap { cluster_id, name, replication_factor, requires_login, level } => {
+                self.bootstrap(*cluster_id, name, *replication_factor, *requires_login, *level)
             }
             Command::RequireLogin { required, if_undecided } => login::require_login(self, *required, *if_undecided),
             Command::RegisterNode { node } => operations::register_node(self, node),
@@ -73,6 +73,7 @@ impl Catalog {
             Command::AssignZone { node, zone } => operations::assign_zone(self, *node, zone.as_deref()),
             Command::SetLeading { node, leads_nothing } => operations::set_leading(self, *node, *leads_nothing),
             Command::RemoveNode { node, only_without_vote } => operations::remove_node(self, *node, *only_without_vote),
+            Command::RaiseLevel { level, members } => level::raise(self, *level, members),
             Command::Set { setting } => Ok(operations::set(self, setting)),
             Command::CreateKeyspace { keyspace, if_not_exists } => {
                 schema::create_keyspace(self, keyspace, *if_not_exists)
@@ -100,6 +101,7 @@ impl Catalog {
         name: &str,
         replication_factor: u32,
         requires_login: Option<bool>,
+        level: Level,
     ) -> Step {
         match self.identity.cluster_id {
             Some(existing) if existing == cluster_id => return Ok(Done::Nothing),
@@ -116,6 +118,7 @@ impl Catalog {
         self.identity.name = name.to_owned();
         self.identity.replication_factor = replication_factor;
         self.identity.requires_login = requires_login;
+        self.identity.level = level.max(Level::FIRST);
         Ok(Done::Changed)
     }
 }

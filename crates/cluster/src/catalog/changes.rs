@@ -99,7 +99,7 @@ pub enum Change {
         /// The tablets and nodes.
         tablets: Vec<(TabletId, NodeId)>,
     },
-    /// A setting of the whole cluster has changed.
+    /// A setting of the whole cluster has changed, or its level.
     SettingsChanged,
     /// The definition changed; the tablets stay.
     AlterTable(Arc<Table>),
@@ -128,7 +128,7 @@ impl Catalog {
         }
         changes.extend(differing(&older.nodes, &self.nodes).map(|(id, _)| Change::NodeChanged(*id)));
         changes.extend(older.nodes.keys().filter(|id| !self.nodes.contains_key(id)).map(|id| Change::NodeRemoved(*id)));
-        if self.identity.settings != older.identity.settings {
+        if self.identity.settings != older.identity.settings || self.level() != older.level() {
             changes.push(Change::SettingsChanged);
         }
         self.splits_to_forget(older, &mut changes);

@@ -9,8 +9,7 @@ use super::node::{NodeDescription, NodeState};
 use super::role::RoleCommand;
 use super::tablet::CancelledMerge;
 use diorite_base::limits::{self, Exceeded};
-use diorite_base::program::{LoggedProgram, Target};
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Level, Levels, NodeId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
 use serde::{Deserialize, Serialize};
@@ -19,7 +18,9 @@ use thiserror::Error;
 use uuid::Uuid;
 
 /// The envelope's newest format.
-const COMMAND_FORMAT: u32 = 4;
+const COMMAND_FORMAT: u32 = 5;
+/// The oldest format of moves with numbers.
+const NUMBERS_FORMAT: u32 = 4;
 /// The oldest format of commands about join tokens.
 const TOKENS_FORMAT: u32 = 3;
 /// The oldest format of commands that decide who has to log in.
@@ -116,6 +117,9 @@ pub enum Command {
         /// Whether clients have to log in; not given by earlier versions.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         requires_login: Option<bool>,
+        /// The level at which the cluster begins; not given by earlier versions.
+        #[serde(default, skip_serializing_if = "Level::is_first")]
+        level: Level,
     },
     /// Decides whether clients have to log in.
     RequireLogin {
@@ -278,6 +282,13 @@ pub enum Command {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         only_without_vote: bool,
     },
+    /// Raises the level of the cluster by one. Rejected if these are not the members any more.
+    RaiseLevel {
+        /// The new level.
+        level: Level,
+        /// All members, whose programs know it; ascending.
+        members: Vec<NodeId>,
+    },
     /// Changes a setting of the whole cluster.
     Set {
         /// The setting and its value.
@@ -388,6 +399,14 @@ pub enum EncodedCommandError {
         /// Its format.
         found: u32,
     },
+    /// It raises the level beyond what the program knows.
+    #[error("the catalog's level is raised to {found}, this program knows {known}: upgrade it")]
+    NewerLevel {
+        /// The new level.
+        found: Level,
+        /// The levels of the program.
+        known: Levels,
+    },
     /// Not a command.
     #[error("malformed catalog command: {0}")]
     Malformed(String),
@@ -422,11 +441,14 @@ impl Command {
     /// The oldest format that has the command: a program that does not know the format stops, as it would lose what it does not know.
     fn format(&self) -> u32 {
         match self {
+            _ if self.least_level() >= Level::RECORDED => COMMAND_FORMAT,
+            Command::RaiseLevel { .. } => COMMAND_FORMAT,
+            Command::Bootstrap { level, .. } if !level.is_first() => COMMAND_FORMAT,
             Command::RemoveNode { only_without_vote: true, .. } | Command::Place { is_numbered: true, .. } => {
-                COMMAND_FORMAT
+                NUMBERS_FORMAT
             }
             Command::FinishMoves { tablets } if tablets.iter().any(|finished| finished.move_number.is_some()) => {
-                COMMAND_FORMAT
+                NUMBERS_FORMAT
             }
             Command::CreateJoinToken { .. } | Command::RevokeJoinToken { .. } | Command::Join { .. } => TOKENS_FORMAT,
             Command::RequireLogin { .. } | Command::Bootstrap { requires_login: Some(_), .. } => LOGINS_FORMAT,
@@ -461,11 +483,9 @@ pub enum UnreadableCommand {
     Unknown(#[from] EncodedCommandError),
 }
 
-impl LoggedProgram for Command {
-    const TARGET: Target = Target::Catalog;
-    type Error = UnreadableCommand;
-
-    fn check(&self) -> Result<(), Exceeded> {
+impl Command {
+    /// Checks that it is within the limits; the error names the limit that it exceeds.
+    pub fn check(&self) -> Result<(), Exceeded> {
         match self {
             Command::CreateTable { table, .. } | Command::AlterTable { table } => bounds::check_table(table),
             Command::CreateType { user_type, .. } => bounds::check_type(user_type),
@@ -477,14 +497,5 @@ impl LoggedProgram for Command {
             }
             _ => Ok(()),
         }
-    }
-
-    fn encode(&self) -> Vec<u8> {
-        Command::encode(self)
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
-        limits::check(&limits::CATALOG_COMMAND_BYTES, bytes.len(), || "a change of the catalog".to_owned())?;
-        Ok(Command::decode(bytes)?)
     }
 }

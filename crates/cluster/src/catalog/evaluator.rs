@@ -6,10 +6,12 @@
 //! seen before.
 
 use super::command::{Command, EncodedCommandError};
+use super::level::check_known;
 use super::outcome::{Outcome, Rejection};
 use super::persist::LoadError;
 use super::snapshot::Catalog;
 use arc_swap::ArcSwap;
+use diorite_base::Levels;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use std::fmt;
 use std::sync::Arc;
@@ -30,6 +32,7 @@ impl<F: Fn(&Arc<Catalog>) + Send + Sync + 'static> CatalogListener for F {
 /// Evaluates catalog commands and publishes the resulting snapshots.
 pub struct CatalogEvaluator {
     published: Arc<ArcSwap<Catalog>>,
+    known: Levels,
     listener: Box<dyn CatalogListener>,
 }
 
@@ -42,7 +45,12 @@ impl fmt::Debug for CatalogEvaluator {
 impl CatalogEvaluator {
     /// An evaluator that starts from `catalog`, which must match the stored keys of the tablet.
     pub fn new(catalog: Catalog, listener: impl CatalogListener) -> Self {
-        Self { published: Arc::new(ArcSwap::from_pointee(catalog)), listener: Box::new(listener) }
+        Self { published: Arc::new(ArcSwap::from_pointee(catalog)), known: Levels::OWN, listener: Box::new(listener) }
+    }
+
+    /// The same evaluator as a program that knows these levels, for tests.
+    pub fn knowing(self, known: Levels) -> Self {
+        Self { known, ..self }
     }
 
     /// The newest snapshot.
@@ -62,6 +70,9 @@ impl CatalogEvaluator {
         entries: impl IntoIterator<Item = (K, V)>,
     ) -> Result<Arc<Catalog>, LoadError> {
         let catalog = Arc::new(Catalog::load(entries)?);
+        if !self.known.contains(catalog.level()) {
+            return Err(LoadError::OtherLevel { found: catalog.level(), known: self.known });
+        }
         self.published.store(catalog.clone());
         self.listener.changed(&catalog);
         Ok(catalog)
@@ -77,14 +88,16 @@ impl Evaluator for CatalogEvaluator {
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed> {
         let before = self.published.load_full();
-        let (command, rules) = match Command::decode_logged(program) {
+        let read = Command::decode_logged(program);
+        let read = read.and_then(|logged| check_known(&logged.0, self.known).map(|()| logged));
+        let (command, rules) = match read {
             Ok(logged) => logged,
             // Every replica of this version rejects it alike.
             Err(EncodedCommandError::Malformed(message)) => {
                 let version = before.version();
                 return Ok(Outcome::Rejected { version, rejection: Rejection::Invalid, message }.encode());
             }
-            Err(newer @ EncodedCommandError::Newer { .. }) => return Err(EvaluationFailed(newer.to_string())),
+            Err(newer @ (EncodedCommandError::Newer { .. } | EncodedCommandError::NewerLevel { .. })) => return Err(EvaluationFailed(newer.to_string())),
         };
         let (after, outcome) = before.apply_by(&command, rules, context.stamp_us);
         for (key, value) in after.puts_since(&before) {

@@ -2,7 +2,7 @@
 //!
 //! Always true: an id is assigned once.
 
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Level, NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -26,6 +26,9 @@ pub struct Identity {
     /// Whether clients have to log in; `None`: not decided yet, as in catalogs of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) requires_login: Option<bool>,
+    /// The level of the cluster. Absent from catalogs of the first one.
+    #[serde(default, skip_serializing_if = "Level::is_first")]
+    pub(super) level: Level,
     pub(super) next_node: u64,
     pub(super) next_table: u64,
     pub(super) next_tablet: u64,
@@ -96,6 +99,7 @@ impl Default for Identity {
             version: 0,
             settings: Settings::default(),
             requires_login: None,
+            level: Level::FIRST,
             next_node: 1,
             next_table: 1,
             next_tablet: FIRST_TABLET_ID,

@@ -2,7 +2,7 @@
 //!
 //! Always true: a node is recognised by its host id; its node id is never assigned to another node.
 
-use diorite_base::NodeId;
+use diorite_base::{Levels, NodeId};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, SocketAddr};
 use uuid::Uuid;
@@ -27,6 +27,9 @@ pub struct NodeDescription {
     /// The address that other nodes dial, if it is not `address` and `rpc_port`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_address: Option<SocketAddr>,
+    /// The levels that its program knows; not kept below [`diorite_base::Level::RECORDED`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub levels: Option<Levels>,
 }
 
 impl NodeDescription {

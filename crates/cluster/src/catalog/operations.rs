@@ -6,6 +6,7 @@
 //! checks of the nodes that propose it, which know which nodes are up).
 
 use super::command::{FinishedTablet, Setting};
+use super::level::admitted;
 use super::node::{Node, NodeDescription, NodeState};
 use super::outcome::Rejection;
 use super::snapshot::Catalog;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 pub(super) fn register_node(catalog: &mut Catalog, description: &NodeDescription) -> Step {
     let known = catalog.node_by_host_id(description.host_id).cloned();
+    let description = &admitted(catalog, known.as_deref(), description)?;
     let registered = match (&known, catalog.node_in_place_of(description)) {
         // A member may take the address of another one: addresses change while nodes are down. A dead node that
         // registers is alive, so its replicas are wanted again.

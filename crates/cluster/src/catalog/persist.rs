@@ -8,7 +8,7 @@
 use super::deep::made_shallow;
 use super::identity::Identity;
 use super::snapshot::{Catalog, Map};
-use diorite_base::{NodeId, TableId, TabletId};
+use diorite_base::{Level, Levels, NodeId, TableId, TabletId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -16,7 +16,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 /// The newest format of the stored catalog.
-const STORED_FORMAT: u32 = 3;
+const STORED_FORMAT: u32 = 4;
+/// The oldest format with join tokens.
+const TOKENS_FORMAT: u32 = 3;
 /// The oldest format that says who has to log in.
 const LOGINS_FORMAT: u32 = 2;
 /// The format of a catalog that every version can load.
@@ -34,6 +36,14 @@ pub enum LoadError {
     NewerFormat {
         /// Its format.
         found: u32,
+    },
+    /// Written at a level that the program does not know.
+    #[error("the stored catalog is at level {found}, this program knows {known}: it needs another release")]
+    OtherLevel {
+        /// Its level.
+        found: Level,
+        /// The levels of the program.
+        known: Levels,
     },
     /// A key or value that does not belong to a catalog.
     #[error("the stored catalog is damaged at key {key:?}: {reason}")]
@@ -74,8 +84,10 @@ impl Catalog {
     /// The oldest format that has everything in it: a program that ignored who may enter would let everybody in.
     fn stored_format(&self) -> u32 {
         let is_restricted = || self.roles.values().any(|role| role.is_restricted());
-        if !self.join_tokens.is_empty() {
+        if !self.level().is_first() {
             STORED_FORMAT
+        } else if !self.join_tokens.is_empty() {
+            TOKENS_FORMAT
         } else if self.identity.requires_login.is_some() || is_restricted() {
             LOGINS_FORMAT
         } else {

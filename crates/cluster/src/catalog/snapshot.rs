@@ -8,7 +8,7 @@ use super::join_token::{InvalidToken, JoinToken, JoinTokenId, ShownToken};
 use super::node::{Node, NodeDescription};
 use super::role::Role;
 use super::tablet::Placement;
-use diorite_base::{NodeId, TableId, TabletId};
+use diorite_base::{Level, NodeId, TableId, TabletId};
 use diorite_model::schema::{Keyspace, TableEntry};
 use diorite_model::types::UserType;
 use md5::{Digest, Md5};
@@ -74,6 +74,11 @@ impl Catalog {
     /// Whether clients have to log in, if that is decided.
     pub fn requires_login(&self) -> Option<bool> {
         self.identity.requires_login
+    }
+
+    /// The level of the cluster: nothing is written that only later levels have.
+    pub fn level(&self) -> Level {
+        self.identity.level
     }
 
     /// Grows with every change.

@@ -7,6 +7,7 @@
 
 mod evaluator;
 mod join_tokens;
+mod levels;
 mod limits;
 mod login;
 mod properties;
@@ -14,7 +15,7 @@ mod roles;
 
 use super::*;
 use diorite_base::hex::Hex;
-use diorite_base::{NodeId, TableId, TabletId};
+use diorite_base::{Level, Levels, NodeId, TableId, TabletId};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::{CqlType, Frozen, UserType};
 use md5::{Digest, Md5};
@@ -39,6 +40,7 @@ fn node_description(name: &str, data_center: &str, zone: &str) -> NodeDescriptio
         data_center: data_center.to_owned(),
         zone: zone.to_owned(),
         node_address: None,
+        levels: None,
     }
 }
 
@@ -51,8 +53,16 @@ fn described<'a>(name: &str, option: &dyn Fn(&str) -> Option<&'a str>) -> NodeDe
         address: option("at").map_or(node.address, |other| node_description(other, data_center, zone).address),
         cql_port: port("cql", node.cql_port),
         rpc_port: port("rpc", node.rpc_port),
+        levels: option("levels").map(|levels| {
+            let (least, greatest) = levels.split_once('-').unwrap();
+            Levels { least: level_of(least), greatest: level_of(greatest) }
+        }),
         ..node
     }
+}
+
+fn level_of(word: &str) -> Level {
+    Level(word.parse().unwrap())
 }
 
 /// `rf=2` → SimpleStrategy, `dcs=east:2,west:1` → NetworkTopologyStrategy.
@@ -206,8 +216,13 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
         "bootstrap" => {
             let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
             let requires_login = option("login").map(|value| value.parse().unwrap());
-            Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor, requires_login }
+            let level = option("level").map_or(Level::FIRST, level_of);
+            Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor, requires_login, level }
         }
+        "raise" => Command::RaiseLevel {
+            level: level_of(words[0]),
+            members: option("members").unwrap().split(',').map(|node| NodeId(node.parse().unwrap())).collect(),
+        },
         "register" => Command::RegisterNode { node: described(&name, &option) },
         "update" => Command::UpdateNode {
             node: NodeId(option("node").unwrap().parse().unwrap()),
@@ -335,10 +350,10 @@ fn golden_scripts() {
 fn a_newer_stored_format_is_refused_by_name() {
     let (catalog, ..) = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo"));
     let mut puts = catalog.puts_since(&Catalog::default());
-    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":4");
+    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":5");
     let error = Catalog::load([(b"cluster".as_slice(), newer.as_bytes())]).unwrap_err();
-    assert_eq!(error, LoadError::NewerFormat { found: 4 });
-    assert_eq!(error.to_string(), "the stored catalog has format 4, this program knows up to 3: upgrade it");
+    assert_eq!(error, LoadError::NewerFormat { found: 5 });
+    assert_eq!(error.to_string(), "the stored catalog has format 5, this program knows up to 4: upgrade it");
 }
 
 #[test]
@@ -458,6 +473,7 @@ fn a_catalog_with_types_that_are_too_deep_is_loaded_and_they_can_be_dropped() {
         name: "c".to_owned(),
         replication_factor: 1,
         requires_login: None,
+        level: Level::FIRST,
     });
     let mut stored: BTreeMap<Vec<u8>, Vec<u8>> =
         first.puts_since(&Catalog::default()).into_iter().map(|(key, value)| (key, value.unwrap())).collect();
@@ -489,6 +505,11 @@ fn what_an_earlier_version_would_pass_over_has_a_format_of_its_own() {
         ("finish 1000", 1),
         ("remove 1 without-vote", 4),
         ("remove 1", 1),
+        ("raise 2 members=1", 5),
+        ("bootstrap demo level=2", 5),
+        ("bootstrap demo", 1),
+        ("update m node=1 levels=1-2", 5),
+        ("update m node=1", 1),
     ] {
         let command = parse(&catalog, line);
         let encoded = String::from_utf8(command.encode()).unwrap();
@@ -501,7 +522,7 @@ fn what_an_earlier_version_would_pass_over_has_a_format_of_its_own() {
 fn commands_of_a_newer_format_are_told_apart_from_garbage() {
     let command = Command::DropKeyspace { name: "a".to_owned(), if_exists: true };
     assert_eq!(Command::decode(&command.encode()).unwrap(), command);
-    let newer = br#"{"v":5,"command":{"kind":"balance"}}"#;
-    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 5 }));
+    let newer = br#"{"v":6,"command":{"kind":"balance"}}"#;
+    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 6 }));
     assert!(matches!(Command::decode(b"rubbish"), Err(EncodedCommandError::Malformed(_))));
 }

@@ -11,7 +11,7 @@
 //! that covers both. Whoever may not join learns nothing of the members; the reason is for the log of the node that was asked.
 
 use super::{Refusal, RefusalKind};
-use diorite_base::NodeId;
+use diorite_base::{Level, NodeId};
 use diorite_cluster::catalog::{Catalog, Command, InvalidToken, Node, NodeDescription, ShownToken};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -111,6 +111,8 @@ pub struct Welcome {
     pub version: u64,
     /// The members' addresses.
     pub members: Vec<(NodeId, SocketAddr)>,
+    /// The level of the cluster.
+    pub level: Level,
 }
 
 /// Whether a node that dials is admitted, according to the newest snapshot known here. `certified`: by what else it is judged; `None` if
@@ -183,6 +185,12 @@ pub fn joining(
     if catalog.identity().cluster_id.is_none() || catalog.node(me).is_none() {
         return Err(Refusal::not_yet("the node that was asked is still starting").into());
     }
+    let (level, levels) = (catalog.level(), node.levels.unwrap_or_default());
+    if !levels.contains(level) {
+        let reason = format!("the cluster is at level {level}, and the program of this node knows {levels}");
+        return Err(Refusal::new(RefusalKind::Level, reason).into());
+    }
+    let node = node.at(level);
     let Some(known) = catalog.node_by_host_id(node.host_id) else {
         return match shown {
             Shown::Nothing => Ok(Command::RegisterNode { node }),
@@ -211,17 +219,24 @@ pub fn joining(
 /// makes itself a member, and only once: not if another node has joined, or was removed, since.
 pub fn registering(catalog: &Catalog, me: NodeId, description: &NodeDescription) -> Option<Command> {
     match catalog.node_by_host_id(description.host_id) {
-        Some(known) if known.description == *description => None,
+        Some(known) if known.description == description.at(catalog.level()) => None,
         None if me == FIRST_NODE && !catalog.identity().has_numbered_node(me) => {
-            Some(Command::RegisterNode { node: description.clone() })
+            Some(Command::RegisterNode { node: description.at(catalog.level()) })
         }
-        _ => Some(returning(me, description)),
+        _ => Some(returning(catalog, me, description)),
     }
 }
 
 /// The command by which a member that has started reports that it runs. Its reply is the catalog's version.
-pub fn returning(me: NodeId, description: &NodeDescription) -> Command {
-    Command::UpdateNode { node: me, description: description.clone() }
+pub fn returning(catalog: &Catalog, me: NodeId, description: &NodeDescription) -> Command {
+    Command::UpdateNode { node: me, description: description.at(catalog.level()) }
+}
+
+/// The command that registers the levels of a member's program, if the catalog is to have them and has not.
+pub fn unrecorded(catalog: &Catalog, me: NodeId, description: &NodeDescription) -> Option<Command> {
+    let known = catalog.node(me).filter(|known| known.description.host_id == description.host_id)?;
+    let levels = description.at(catalog.level()).levels;
+    (levels.is_some() && known.description.levels != levels).then(|| returning(catalog, me, description))
 }
 
 /// The answer to the node with this host id after it has been made a member.
@@ -251,7 +266,7 @@ pub fn whereabouts(catalog: &Catalog, cluster: Uuid, covers: Option<Covers<'_>>)
 fn members(catalog: &Catalog, node: Option<NodeId>) -> Result<Welcome, Refusal> {
     let cluster = catalog.identity().cluster_id.ok_or_else(|| Refusal::not_yet("there is no cluster yet"))?;
     let members = catalog.nodes().map(|node| (node.id, node.description.node_address())).collect();
-    Ok(Welcome { cluster, node, version: catalog.version(), members })
+    Ok(Welcome { cluster, node, version: catalog.version(), members, level: catalog.level() })
 }
 
 #[cfg(test)]
@@ -316,7 +331,7 @@ mod tests {
         assert_eq!(registering(&catalog, A, &description(9)), told(1, &description(9)), "the first node was removed");
         let founded = Some(Command::RegisterNode { node: description(1) });
         assert_eq!(registering(&Catalog::default(), A, &description(1)), founded);
-        let (_, outcome) = catalog.apply(&returning(NodeId(7), &description(7)));
+        let (_, outcome) = catalog.apply(&returning(&catalog, NodeId(7), &description(7)));
         let rejected = matches!(&outcome, Outcome::Rejected { rejection: Rejection::NoSuchNode, .. });
         assert!(rejected, "{outcome:?}");
     }

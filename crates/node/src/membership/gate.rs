@@ -127,6 +127,8 @@ fn refusal(membership::Refusal { kind, reason }: membership::Refusal) -> Refusal
         membership::RefusalKind::Duplicate => RefusalKind::Duplicate,
         membership::RefusalKind::Unknown => RefusalKind::Unknown,
         membership::RefusalKind::Removed => RefusalKind::Removed,
+        // A program that knows of no levels ends, too.
+        membership::RefusalKind::Level => RefusalKind::Version,
         membership::RefusalKind::Address => RefusalKind::Other,
     };
     Refusal::new(kind, reason)
@@ -181,6 +183,8 @@ impl Gatekeeper {
             Ok(Outcome::Rejected { rejection: Rejection::NoSuchToken, message, .. }) => {
                 return Err(self.refuse_token(&newcomer, &message));
             }
+            // The level was raised meanwhile.
+            Ok(Outcome::Rejected { rejection: Rejection::Conflict, message, .. }) => return Err(not_yet(message)),
             Ok(Outcome::Rejected { message, .. }) => return Err(Refusal::new(RefusalKind::Duplicate, message)),
             Ok(_) => {}
             Err(error) => return Err(not_yet(error)),

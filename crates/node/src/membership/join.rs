@@ -9,7 +9,7 @@ use crate::error::StartError;
 use crate::join_token::JoinToken;
 use crate::life_key::LifeKey;
 use crate::pause::pause;
-use diorite_base::{Clock, NodeId};
+use diorite_base::{Clock, Level, Levels, NodeId};
 use diorite_cluster::catalog::NodeDescription;
 use diorite_control::membership::{RETRY, Welcome};
 use diorite_rpc::hello::RefusalKind;
@@ -77,11 +77,14 @@ pub(super) struct Answer {
     pub(super) version: u64,
     /// The members' addresses.
     pub(super) members: Vec<(NodeId, SocketAddr)>,
+    /// The level of the cluster; absent from programs that know of none.
+    #[serde(default, skip_serializing_if = "Level::is_first")]
+    pub(super) level: Level,
 }
 
 impl From<Welcome> for Answer {
-    fn from(Welcome { cluster, node, version, members }: Welcome) -> Self {
-        Self { cluster, node, version, members }
+    fn from(Welcome { cluster, node, version, members, level }: Welcome) -> Self {
+        Self { cluster, node, version, members, level }
     }
 }
 
@@ -107,6 +110,18 @@ impl Joined {
     /// The version of the catalog from which on the node is a member.
     pub(super) fn version(&self) -> u64 {
         self.answer.version
+    }
+
+    /// The level of the cluster.
+    ///
+    /// # Errors
+    /// If this program does not know it.
+    pub(crate) fn level(&self) -> Result<Level, StartError> {
+        let (level, known) = (self.answer.level, Levels::OWN);
+        match known.contains(level) {
+            true => Ok(level),
+            false => Err(StartError::Join(format!("the cluster is at level {level}, and this program knows {known}"))),
+        }
     }
 
     /// The members' addresses, the new one's among them.
@@ -230,6 +245,7 @@ mod tests {
             data_center: "datacenter1".to_owned(),
             zone: "rack1".to_owned(),
             node_address: None,
+            levels: None,
         }
     }
 
@@ -245,7 +261,7 @@ mod tests {
             assert_eq!(Question::decode(&question.encode()).unwrap(), question);
         }
         let members = vec![(NodeId(1), "127.0.0.1:7100".parse().unwrap())];
-        let answer = Answer { cluster: Uuid::nil(), node: Some(NodeId(2)), version: 3, members };
+        let answer = Answer { cluster: Uuid::nil(), node: Some(NodeId(2)), version: 3, members, level: Level::RECORDED };
         assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
         assert!(Question::decode(b"{}").is_err() && Answer::decode(b"[]").is_err());
     }

@@ -36,10 +36,10 @@ use crate::route::Router;
 use ahash::AHashMap;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply};
-use diorite_base::{Clock, NodeId};
+use diorite_base::{Clock, Levels, NodeId};
 use diorite_cluster::catalog::{Command, NodeDescription, Outcome, Rejection};
 use diorite_control::membership::{
-    COPY_TIMEOUT, Contacts, Facts, RETRY, Readiness, Ready, STEP, Step, addresses, registering, returning,
+    COPY_TIMEOUT, Contacts, Facts, RETRY, Readiness, Ready, STEP, Step, addresses, registering, returning, unrecorded,
 };
 use diorite_control::planted::Planted;
 use diorite_replica::{PeerListener, Store};
@@ -83,6 +83,7 @@ pub(crate) async fn describe(options: &StartOptions, host: uuid::Uuid) -> Result
         data_center: options.data_center.clone(),
         zone: options.zone.clone(),
         node_address,
+        levels: Some(Levels::OWN),
     })
 }
 
@@ -221,6 +222,7 @@ impl Membership {
             name: name.to_owned(),
             replication_factor: replication_factor.unwrap_or(1),
             requires_login: Some(requires_login),
+            level: self.identity.level,
         };
         let writing = async {
             loop {
@@ -252,6 +254,24 @@ impl Membership {
         }
     }
 
+    /// Registers the levels that this node's program knows, whenever the catalog is to have them and has not. Runs as
+    /// long as the node.
+    pub(crate) async fn keep_registered(self: Arc<Self>) {
+        let mut versions = self.catalog.versions();
+        loop {
+            match unrecorded(&self.catalog.served(), self.node(), &self.description) {
+                Some(command) => {
+                    if let Err(error) = self.write(&command).await {
+                        tracing::info!(%error, "the levels of this node's program cannot be registered yet");
+                    }
+                    let _ = timeout(RETRY, versions.changed()).await;
+                }
+                // The sender lives as long as `self`.
+                None => drop(versions.changed().await),
+            }
+        }
+    }
+
     async fn register_until_done(&self, command: Command) -> Result<(), StartError> {
         let mut is_logged = false;
         loop {
@@ -268,7 +288,7 @@ impl Membership {
 
     /// Returns the catalog's version that includes the command. The inner error is permanent.
     async fn write(&self, command: &Command) -> Result<Result<u64, StartError>, KvError> {
-        let reply = self.router.write(CATALOG_TABLET, as_mutation(command)?).await?;
+        let reply = self.router.write(CATALOG_TABLET, as_mutation(command, self.catalog.current().level())?).await?;
         match Outcome::decode(&reply) {
             Ok(Outcome::Rejected { rejection: Rejection::NoSuchNode, .. }) => Ok(Err(StartError::Removed(self.node()))),
             Ok(Outcome::Rejected { message, .. }) => Err(KvError::Storage(message)),
@@ -296,8 +316,6 @@ impl Membership {
     }
 
     async fn get_ready(&self, mut readiness: Readiness) -> Result<Ready, StartError> {
-        // Usually changes nothing; the answer names the version that the catalog is at.
-        let command = returning(self.node(), &self.description);
         let mut versions = self.catalog.versions();
         loop {
             let (served, newest) = (self.catalog.served(), self.catalog.current());
@@ -316,6 +334,8 @@ impl Membership {
                     )));
                 }
                 Step::Ask => {
+                    // Usually changes nothing; the answer names the version that the catalog is at.
+                    let command = returning(&newest, self.node(), &self.description);
                     // Readiness waits no longer than this for the leader in any case.
                     let answer = timeout(READY_TIMEOUT, self.write(&command)).await;
                     let version = answer.ok().and_then(|written| {

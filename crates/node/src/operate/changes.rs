@@ -7,7 +7,6 @@ use crate::node_tls::Protection;
 use diorite_admin::api::{Change, Done, Failure, FailureKind, JoinTokenStatus, NewJoinToken};
 use diorite_base::NodeId;
 use diorite_base::limits::{self, SettingLimits};
-use diorite_base::program::LoggedProgram;
 use diorite_base::text::bytes;
 use diorite_base::write::KvError;
 use diorite_cluster::catalog::{self, Catalog, Command, JoinTokenId, Outcome, Rejection, Setting};
@@ -22,6 +21,11 @@ impl Operations {
     pub(super) async fn carry_out(&self, change: Change) -> Answer {
         if let Change::CreateJoinToken { lifetime_ms, nodes } = change {
             return self.make_join_token(lifetime_ms, nodes).await;
+        }
+        match change {
+            Change::FinishUpgrade => return self.finish_upgrade().await,
+            Change::HoldUpgrade => return self.hold_upgrade().await,
+            _ => {}
         }
         let catalog = self.catalog.current();
         let (command, message) = self.command_of(&catalog, change)?;
@@ -57,7 +61,7 @@ impl Operations {
     }
 
     /// Has the catalog carry out a command.
-    async fn commit(&self, command: &Command) -> Result<(), Failure> {
+    pub(super) async fn commit(&self, command: &Command) -> Result<(), Failure> {
         command.check().map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))?;
         let reply = self.catalog.change(command).await.map_err(|error| match error {
             KvError::TooLarge(told) => refused(told),

@@ -33,6 +33,7 @@ mod steer;
 mod tablets;
 #[cfg(test)]
 mod tests;
+mod upgrade;
 mod wire;
 
 use crate::catalog::{CATALOG_TABLET, CatalogFollower, LocalReplicas};
@@ -275,6 +276,8 @@ impl Operations {
             Ask::SetAside => in_json(&report::set_aside(&self.store)),
             Ask::Recovery => self.recovery_here(),
             Ask::ScrubHere(order) => self.scrub_here(order),
+            Ask::AgreeToLevelHere { level } => self.agree_to_level_here(level).await,
+            Ask::HoldUpgradeHere { level } => self.hold_upgrade_here(level).await,
             Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
@@ -289,6 +292,7 @@ impl Operations {
         match ask {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::JoinTokens => self.list_join_tokens(),
+            Ask::Upgrade => self.upgrade_status(),
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
             Ask::RestartPlan { elapsed_ms } => self.restart_plan(elapsed_ms).await,
             Ask::Scrub(order) => self.scrub_everywhere(order).await,

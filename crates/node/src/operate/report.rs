@@ -9,7 +9,7 @@ use crate::machine;
 use crate::node_tls::{Protection, Traffic};
 use crate::observe::process;
 use diorite_admin::api::Activity;
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Levels, NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_control::report::{CopyReport, DiskReport, Files, TabletReport};
 use diorite_replica::{CopyStatus, Leadership, Store};
@@ -187,6 +187,8 @@ pub(super) fn make(
         incomplete: incomplete.into_iter().collect(),
         next_tablet: Some(catalog.identity().next_tablet().0),
         requires_login: Some(options.requires_login),
+        levels: Levels::OWN,
+        held: store.held_level(),
         details: Details {
             uptime_s,
             program: env!("CARGO_PKG_VERSION").to_owned(),

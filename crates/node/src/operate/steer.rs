@@ -71,7 +71,12 @@ impl Operations {
                 ?command,
                 "the nodes' --auth becomes a property of the cluster; diorite admin auth changes it from now on"
             ),
+            Because::Upgraded => tracing::info!(event = "upgrade", ?command, "all nodes have known the next level for long enough"),
             Because::Small => tracing::info!(event = "merge", ?command, "two tablets have become small"),
+        }
+        if let Err(failure) = self.agree(command).await {
+            tracing::warn!(why = failure.message, "the level of the cluster is not raised yet");
+            return None;
         }
         match self.catalog.propose(command).await {
             Ok(outcome) => {

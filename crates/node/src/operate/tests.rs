@@ -10,7 +10,7 @@ use diorite_admin::api::{
     Activity, Ask, NodeQuestion, ReplicaDetail, TabletDetail, TabletEvent, TabletFilter, TabletPage, TabletState,
 };
 use diorite_admin::{Metrics, NodeView, Operator, router};
-use diorite_base::{NodeId, TableId, TabletId};
+use diorite_base::{Level, NodeId, TableId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, NodeState, Outcome, Placement};
 use diorite_control::report::{CopyReport, DiskReport, Files, TabletReport};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
@@ -44,6 +44,7 @@ pub(super) fn description(number: u64) -> NodeDescription {
         data_center: "east".to_owned(),
         zone: format!("zone-{}", number % 5),
         node_address: None,
+        levels: None,
     }
 }
 
@@ -81,6 +82,7 @@ fn catalog() -> Catalog {
         name,
         replication_factor: 3,
         requires_login: Some(false),
+        level: Level::FIRST,
     });
     (1..=NODES).for_each(|number| apply(Command::RegisterNode { node: description(number) }));
     apply(Command::CreateKeyspace { keyspace, if_not_exists: false });

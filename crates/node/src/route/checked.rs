@@ -4,7 +4,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::program::{ProvenProgram, Target};
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
-use diorite_cluster::catalog::Command;
+use diorite_cluster::catalog::LevelledCommand;
 use diorite_query::program::Program;
 use diorite_replica::MergeStep;
 
@@ -18,7 +18,7 @@ pub(super) fn target_of(tablet: TabletId) -> Target {
 pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvError> {
     let target = target_of(tablet);
     let prove = |program: &[u8]| match target {
-        Target::Catalog => ProvenProgram::read::<Command>(program),
+        Target::Catalog => ProvenProgram::read::<LevelledCommand>(program),
         Target::Rows => ProvenProgram::read::<MergeStep>(program).or_else(|_| ProvenProgram::read::<Program>(program)),
     };
     let mutation = Mutation::decode(bytes.to_vec(), prove)?;
@@ -30,7 +30,8 @@ pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvErro
 mod tests {
     use super::*;
     use diorite_base::limits::MAX_COLUMNS;
-    use diorite_base::{NodeId, TableId};
+    use diorite_base::{Level, NodeId, TableId};
+    use diorite_cluster::catalog::Command;
     use diorite_model::schema::{Column, ColumnKind, Table};
     use diorite_model::types::CqlType;
     use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ mod tests {
         // A program that only the catalog evaluates.
         let catalog = TabletId(GroupId::CATALOG.0);
         let command = Command::RemoveNode { node: NodeId(1), only_without_vote: false };
-        let command = Mutation::evaluated(None, &ProvenProgram::new(&command).expect("a small command"));
+        let command = Mutation::evaluated(None, &command.proven_at(Level::FIRST).expect("a small command"));
         assert!(checked(catalog, command.as_bytes()).is_ok() && !taken(&command));
         assert!(checked(catalog, begin.as_bytes()).is_err());
         assert!(checked(catalog, Mutation::blind(None).as_bytes()).is_err());
@@ -63,8 +64,8 @@ mod tests {
     #[test]
     fn what_can_be_read_and_is_over_a_limit_is_not_taken_from_a_node_that_has_another() {
         let catalog = TabletId(GroupId::CATALOG.0);
-        let command = ProvenProgram::new(&Command::RemoveNode { node: NodeId(1), only_without_vote: false })
-            .expect("a small command");
+        let command = Command::RemoveNode { node: NodeId(1), only_without_vote: false };
+        let command = command.proven_at(Level::FIRST).expect("a small command");
         let command = Mutation::evaluated(None, &command);
         let header = &command.as_bytes()[..9];
         let column = Column { id: 1, name: "v".to_owned(), data_type: CqlType::Int, kind: ColumnKind::Regular };

@@ -14,7 +14,7 @@ use crate::semantics::RowSemantics;
 use arc_swap::ArcSwap;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
-use diorite_base::{Clock, NodeId, SystemClock, TableId, TabletId};
+use diorite_base::{Clock, Level, NodeId, SystemClock, TableId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::CqlType;
@@ -119,12 +119,13 @@ fn node(number: u64) -> NodeDescription {
         data_center: "datacenter1".to_owned(),
         zone: "rack1".to_owned(),
         node_address: None,
+        levels: None,
     }
 }
 
 fn catalog(nodes: u64, replication_factor: u32, tablets: u32) -> Catalog {
     let (cluster_id, name) = (Uuid::from_u128(9), "test".to_owned());
-    let mut commands = vec![Command::Bootstrap { cluster_id, name, replication_factor, requires_login: None }];
+    let mut commands = vec![Command::Bootstrap { cluster_id, name, replication_factor, requires_login: None, level: Level::FIRST }];
     commands.extend((1..=nodes).map(|number| Command::RegisterNode { node: node(number) }));
     let text = |text: &str| text.to_owned();
     let replication = BTreeMap::from([
@@ -155,7 +156,7 @@ fn start_store(home: &std::path::Path, node: u64, transport: Arc<dyn Transport>)
     let storage = StorageOptions::for_memory(64 << 20, 2);
     let shared = Shared::new(storage, Arc::new(RowSemantics)).unwrap();
     let mut directory = DataDirectory::open(home).unwrap();
-    directory.claim(Uuid::from_u128(9), node, Uuid::from_u128(u128::from(node))).unwrap();
+    directory.claim(Uuid::from_u128(9), node, Uuid::from_u128(u128::from(node)), Level::FIRST).unwrap();
     let options = StoreOptions {
         incarnation: clock.wall_us().unsigned_abs(),
         node,

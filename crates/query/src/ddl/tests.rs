@@ -11,7 +11,7 @@ use crate::error::invalid;
 use crate::kv::{Fetch, Fetched, Kv, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
 use diorite_base::program::ProvenProgram;
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
 use diorite_cql::language::ast::{Statement, TypeName};
 use diorite_cql::language::{ParseErrorKind, parse};
@@ -30,6 +30,7 @@ fn founded(replication_factor: u32, data_centers: &[&str]) -> Catalog {
         name: "test".to_owned(),
         replication_factor,
         requires_login: None,
+        level: Level::FIRST,
     };
     let (mut catalog, ..) = Catalog::default().apply(&bootstrap);
     for (number, data_center) in (1u8..).zip(data_centers) {
@@ -42,6 +43,7 @@ fn founded(replication_factor: u32, data_centers: &[&str]) -> Catalog {
             data_center: (*data_center).to_owned(),
             zone: "rack1".to_owned(),
             node_address: None,
+            levels: None,
         };
         catalog = catalog.apply(&Command::RegisterNode { node }).0;
     }

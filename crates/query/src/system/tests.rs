@@ -5,7 +5,7 @@
 use super::*;
 use crate::budget::Budget;
 use crate::kv::NodeInfo;
-use diorite_base::NodeId;
+use diorite_base::{Level, NodeId};
 use diorite_cluster::catalog::{Catalog, Command};
 use diorite_model::schema::{ColumnKind, Table};
 use diorite_model::types::CqlType;
@@ -38,6 +38,7 @@ fn source() -> Source {
         data_center: "datacenter1".to_owned(),
         zone: format!("rack{number}"),
         node_address: None,
+        levels: None,
     };
     let mut commands = vec![
         Command::Bootstrap {
@@ -45,6 +46,7 @@ fn source() -> Source {
             name: "demo".to_owned(),
             replication_factor: 1,
             requires_login: None,
+            level: Level::FIRST,
         },
         Command::RegisterNode { node: node_of(1) },
         Command::RegisterNode { node: node_of(2) },

@@ -16,7 +16,7 @@ use diorite_base::mutation::{
     TabletView,
 };
 use diorite_base::program::ProvenProgram;
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::entry;
 use parking_lot::Mutex;
@@ -108,12 +108,14 @@ impl MemoryKv {
             data_center: "datacenter1".to_owned(),
             zone: "rack1".to_owned(),
             node_address: None,
+            levels: None,
         };
         let bootstrap = Command::Bootstrap {
             cluster_id: Uuid::from_u128(2),
             name: "test".to_owned(),
             replication_factor: 1,
             requires_login: None,
+            level: Level::FIRST,
         };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });

@@ -140,6 +140,7 @@ fn a_driver_that_asked_is_told_who_leads_a_tablet_elsewhere() {
         data_center: "datacenter1".to_owned(),
         zone: "rack1".to_owned(),
         node_address: None,
+        levels: None,
     };
     database.kv.command(&Command::RegisterNode { node });
     let insert = database.prepare("INSERT INTO t (k, c, v) VALUES (?, ?, 7)").unwrap();

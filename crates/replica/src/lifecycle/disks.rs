@@ -261,7 +261,7 @@ mod tests {
             let home = tempfile::tempdir().unwrap();
             let open = |name: &str| {
                 let mut directory = DataDirectory::open(&home.path().join(name)).unwrap();
-                directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2)).unwrap();
+                directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2), diorite_base::Level::FIRST).unwrap();
                 Disk::open(directory, 1 << 30, 0).unwrap()
             };
             let disks = Disks::new(vec![open("a"), open("b")]);

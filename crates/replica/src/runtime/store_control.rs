@@ -17,7 +17,7 @@ use crate::runtime::compaction::CompactionStatus;
 use crate::runtime::queue::Queue;
 use crate::runtime::scrub::ScrubStatus;
 use crate::runtime::store::Store;
-use diorite_base::{GroupId, NodeId, TabletId};
+use diorite_base::{GroupId, Level, NodeId, TabletId};
 use diorite_raft::Recovered;
 use diorite_storage::{LogBatch, LogRecords, StorageError, TableOptions};
 use std::collections::BTreeSet;
@@ -62,6 +62,22 @@ impl Store {
     /// from now on, also to copies under way.
     pub fn set_copy_rate(&self, bytes_per_second: u64) {
         self.copies.set_rate(bytes_per_second);
+    }
+
+    /// Notes the level of the cluster on each disk that has not failed. Durable when it returns: from then on no program starts there that does not know
+    /// the level.
+    pub fn note_level(&self, level: Level) -> Result<(), StorageError> {
+        self.replicas.disks.working().try_for_each(|disk| disk.directory.raise(level))
+    }
+
+    /// The level at which an operator holds the cluster, as far as this node's disks know.
+    pub fn held_level(&self) -> Option<Level> {
+        self.replicas.disks.working().filter_map(|disk| disk.directory.held()).max()
+    }
+
+    /// Notes on each disk that has not failed that an operator holds the cluster at this level.
+    pub fn hold_level(&self, level: Level) -> Result<(), StorageError> {
+        self.replicas.disks.working().try_for_each(|disk| disk.directory.hold(level))
     }
 
     /// Sets whether replicas stay on their disks even if some disks are fuller than others.

@@ -7,11 +7,11 @@ use crate::step::{Command as CoreCommand, Duty, Step};
 use diorite_base::{Clock, NodeId};
 use diorite_cluster::catalog::Outcome;
 use diorite_control::follower::forgettable;
-use diorite_control::membership::{Facts, Step as ReadyStep, registering, returning};
+use diorite_control::membership::{Facts, Step as ReadyStep, registering, returning, unrecorded};
 use diorite_control::replicas::{CATALOG_TABLET, Replicas};
 use diorite_control::report::{DiskReport, Files, Report, TabletReport};
 use diorite_control::splitting::{SplitStep, serve_split};
-use diorite_control::steering::{Event as SteeringEvent, Moment, Task};
+use diorite_control::steering::{Because, Event as SteeringEvent, Moment, Proposal, Task};
 use diorite_replica::{Leadership, Split, SplitMark};
 use diorite_storage::TabletData;
 
@@ -55,6 +55,7 @@ impl Cluster {
 
     /// A node reports to the one that leads the catalog.
     fn report(&mut self, id: NodeId) {
+        let (levels, description) = (self.nodes[&id].levels(), self.nodes[&id].described());
         let Some(life) = self.life(id) else { return };
         let tablets = life.handles.iter().filter(|(tablet, _)| **tablet != CATALOG_TABLET);
         let tablets = tablets.map(|(tablet, handle)| TabletReport {
@@ -69,8 +70,10 @@ impl Cluster {
             disks: vec![disk],
             tablets: tablets.collect(),
             next_tablet: Some(life.served().identity().next_tablet().0),
+            levels,
             ..Report::default()
         };
+        let unrecorded = unrecorded(&life.newest(), id, &description);
         let leader = match life.handles.get(&CATALOG_TABLET).map(|handle| handle.leadership()) {
             Some(Leadership::Here) => id,
             Some(Leadership::Elsewhere(leader)) => leader,
@@ -78,6 +81,9 @@ impl Cluster {
         };
         let after_ns = self.dice.range(20_000, 3 * MS);
         self.later(after_ns, Event::Report(id, leader, Box::new(report)));
+        if let Some(command) = unrecorded {
+            self.propose(id, &command, Purpose::Nothing);
+        }
     }
 
     /// A report has come to a node.
@@ -108,6 +114,7 @@ impl Cluster {
                 Task::Rest | Task::Retire => return,
                 Task::Summarize => SteeringEvent::Summarized,
                 Task::Decide(deciding) => SteeringEvent::Decided(deciding.decide()),
+                Task::Propose(Proposal { command, because: Because::Upgraded }) => return self.raise(id, command, true),
                 Task::Propose(proposal) => return self.propose(id, &proposal.command, Purpose::Steering),
             };
         }
@@ -186,7 +193,7 @@ impl Cluster {
 
     /// A node looks whether it is ready. Returns whether it has to look again.
     fn get_ready(&mut self, id: NodeId) -> bool {
-        let description = self.nodes[&id].description.clone();
+        let description = self.nodes[&id].described();
         let Some(life) = self.life(id) else { return false };
         let (served, newest) = (std::sync::Arc::clone(life.served()), life.newest());
         let voters = life.core().describe(CATALOG_TABLET).map(|state| state.voters).unwrap_or_default();
@@ -197,7 +204,7 @@ impl Cluster {
             ReadyStep::Wait => true,
             ReadyStep::Ask => {
                 let command = registering(&newest, id, &description);
-                self.propose(id, &command.unwrap_or_else(|| returning(id, &description)), Purpose::Ask);
+                self.propose(id, &command.unwrap_or_else(|| returning(&newest, id, &description)), Purpose::Ask);
                 true
             }
             // In production the process ends, and an operator starts it again; here it waits on.

@@ -7,7 +7,6 @@ use crate::joins::JoinEvent;
 use crate::routing::{ANSWERS, REQUESTS};
 use crate::schema::DdlEvent;
 use diorite_base::mutation::Mutation;
-use diorite_base::program::ProvenProgram;
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Command, Outcome, Rejection};
@@ -22,7 +21,8 @@ impl Cluster {
     pub fn propose(&mut self, node: NodeId, command: &Command, purpose: Purpose) {
         let now_ns = self.now_ns();
         self.trace.event(now_ns, node.0, "propose", &[], || format!("{command:?}"));
-        let proven = ProvenProgram::new(command).expect("commands here are within the limits");
+        let Some(level) = self.life(node).map(|life| life.newest().level()) else { return };
+        let proven = command.proven_at(level).expect("commands here are within the limits, and of the level");
         self.begin_errand(node, CATALOG_TABLET, Mutation::evaluated(None, &proven), purpose);
     }
 

@@ -145,7 +145,12 @@ impl Cluster {
             }
             Action::ForgetDropped => self.forget_dropped(id),
             Action::Stop => self.retire(id),
-            Action::ApplySettings(_) | Action::Notify(_) => {}
+            Action::ApplySettings(catalog) => {
+                if let Some(node) = self.nodes.get_mut(&id) {
+                    node.noted = node.noted.max(catalog.level());
+                }
+            }
+            Action::Notify(_) => {}
         }
     }
 

@@ -4,12 +4,12 @@ use crate::cluster::{Cluster, Event};
 use crate::disk::{Disk, Disks};
 use crate::errands::Purpose;
 use crate::joins::JoinEvent;
-use crate::node::{Node, describe};
+use crate::node::{Node, describe, described};
 use crate::options::Planting;
 use crate::setting::{Joined, Quirks};
 use diorite_base::NodeId;
 use diorite_cluster::catalog::Outcome;
-use diorite_control::membership::{Shown, addresses, joining, welcome};
+use diorite_control::membership::{NotJoining, Refusal, RefusalKind, Shown, addresses, joining, welcome};
 
 impl Cluster {
     /// Something happens to a node that is not a member yet.
@@ -35,10 +35,16 @@ impl Cluster {
             return self.ask_again(host);
         }
         let member = *self.dice.pick(&members);
+        let program = self.upgrades.program_of(host);
         let Some(life) = self.running(member) else { return };
         let liveness = life.liveness().clone();
-        match joining(&life.newest(), member, describe(host), Shown::Nothing, |node| liveness.is_up(node)) {
+        let description = described(&describe(host), program);
+        match joining(&life.newest(), member, description, Shown::Nothing, |node| liveness.is_up(node)) {
             Ok(command) => self.propose(member, &command, Purpose::Join(host)),
+            Err(NotJoining::Refused(Refusal { kind: RefusalKind::Level, .. })) => {
+                self.upgrades.refused(host);
+                self.ask_again(host);
+            }
             Err(_) => self.ask_again(host),
         }
     }
@@ -63,6 +69,9 @@ impl Cluster {
         let Some(id) = welcome.node else { return };
         let joined = Joined { version: Some(welcome.version), members: welcome.members.into_iter().collect() };
         self.add_node(id, host, joined);
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.noted = welcome.level;
+        }
         self.start(id);
     }
 
@@ -83,7 +92,9 @@ impl Cluster {
             begins_as_wanted: self.setting.planting == Some(Planting::BeginAsWanted),
             forgets_with_disk: self.setting.planting == Some(Planting::ForgetWithDisk),
         };
-        self.nodes.insert(id, Node::new(id, describe(host), joined, quirks, disks));
+        let mut node = Node::new(id, describe(host), joined, quirks, disks);
+        node.greatest = self.upgrades.program_of(host);
+        self.nodes.insert(id, node);
     }
 
     /// Whether every member that runs exchanges heartbeats with all others that do, and no node runs that is no member.

@@ -27,7 +27,11 @@ impl Cluster {
     /// Starts a node's process, unless it runs.
     pub fn start(&mut self, id: NodeId) {
         let (now_ns, told) = (self.now_ns(), self.schema.told());
-        let Some(node) = self.nodes.get_mut(&id).filter(|node| node.life.is_none() && !node.is_gone) else { return };
+        let is_down = self.nodes.get(&id).is_some_and(|node| node.life.is_none() && !node.is_gone);
+        if !is_down || !self.may_start(id) {
+            return;
+        }
+        let Some(node) = self.nodes.get_mut(&id) else { return };
         node.start(&self.setting, &mut self.dice);
         if let Some(life) = &mut node.life {
             life.told_before = told;

@@ -5,8 +5,7 @@
 
 use crate::clock::TrueTime;
 use diorite_base::mutation::Mutation;
-use diorite_base::program::ProvenProgram;
-use diorite_base::{Clock, NodeId, TabletId};
+use diorite_base::{Clock, Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_query::exec::source::scan_entries;
 use diorite_query::kv::{
@@ -71,12 +70,14 @@ impl SimKv {
             data_center: "datacenter1".to_owned(),
             zone: "rack1".to_owned(),
             node_address: None,
+            levels: None,
         };
         let bootstrap = Command::Bootstrap {
             cluster_id: Uuid::from_u128(2),
             name: "sim".to_owned(),
             replication_factor: 1,
             requires_login: None,
+            level: Level::FIRST,
         };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
@@ -164,7 +165,7 @@ impl Kv for SimKv {
     }
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
-        ProvenProgram::new(command)?;
+        command.proven_at(self.catalog.lock().level())?;
         self.definitions.lock().push(command.clone());
         let mut catalog = self.catalog.lock();
         let (changed, outcome) = catalog.apply(command);

@@ -38,6 +38,14 @@ impl TabletChanges for Tablet {
     fn raise_stamps(&mut self, _: i64, _: i64) {}
 }
 
+/// What a program that knows these levels does with a command.
+pub(super) fn evaluated(catalog: &Catalog, known: Levels, command: &Command) -> Result<Outcome, EvaluationFailed> {
+    let evaluator = CatalogEvaluator::new(catalog.clone(), |_: &Arc<Catalog>| {}).knowing(known);
+    let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
+    let reply = evaluator.evaluate(&command.encode(), context, &Tablet::default(), &mut Tablet::default())?;
+    Ok(Outcome::decode(&reply).unwrap())
+}
+
 #[test]
 fn the_evaluator_stores_publishes_tells_and_replies() {
     let notified = Arc::new(Mutex::new(Vec::new()));

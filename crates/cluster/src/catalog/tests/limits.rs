@@ -2,7 +2,7 @@
 //! setting leaves a cluster that works.
 
 use super::*;
-use diorite_base::limits;
+use diorite_base::{Level, limits};
 
 fn nested(levels: usize) -> UserType {
     (1..levels).fold(type_of("ks", "t1", &["f"]), |inner, level| {
@@ -24,7 +24,7 @@ fn with_types(types: impl IntoIterator<Item = UserType>) -> Catalog {
 }
 
 /// The stored catalog, as a starting node loads it.
-fn reloaded(catalog: &Catalog) -> Result<Catalog, LoadError> {
+pub(super) fn reloaded(catalog: &Catalog) -> Result<Catalog, LoadError> {
     let stored = catalog.puts_since(&Catalog::default());
     Catalog::load(stored.into_iter().map(|(key, value)| (key, value.unwrap())))
 }
@@ -68,8 +68,7 @@ fn what_was_logged_before_there_were_limits_is_applied_as_it_was_then() {
 
 #[test]
 fn a_command_over_a_limit_cannot_be_proposed() {
-    use diorite_base::program::ProvenProgram;
-    let proposed = |user_type| ProvenProgram::new(&Command::CreateType { user_type, if_not_exists: false });
+    let proposed = |user_type| (Command::CreateType { user_type, if_not_exists: false }).proven_at(Level::FIRST);
     assert!(proposed(nested(20)).is_ok());
     assert!(proposed(nested(40)).unwrap_err().to_string().contains("TYPE_DEPTH"));
     // Within the limit of a type, but too deep for the JSON of a command.
@@ -79,13 +78,12 @@ fn a_command_over_a_limit_cannot_be_proposed() {
     let mut wide = table_of("ks", "t", CqlType::Int);
     wide.columns = vec![wide.columns[1].clone(); limits::MAX_COLUMNS + 1];
     let command = Command::CreateTable { table: wide, tablets: 1, if_not_exists: false };
-    assert!(ProvenProgram::new(&command).unwrap_err().to_string().contains("COLUMNS"));
+    assert!(command.proven_at(Level::FIRST).unwrap_err().to_string().contains("COLUMNS"));
 }
 
 /// A setting with which the cluster would not work is refused when it is proposed and when it is applied.
 #[test]
 fn a_setting_beyond_its_limits_is_neither_proposed_nor_applied() {
-    use diorite_base::program::ProvenProgram;
     let set = |setting| Command::Set { setting };
     let zone = |bytes: usize| Command::AssignZone { node: NodeId(1), zone: Some("z".repeat(bytes)) };
     let beyond = [
@@ -103,7 +101,7 @@ fn a_setting_beyond_its_limits_is_neither_proposed_nor_applied() {
     ];
     let catalog = with_types([]);
     for (command, limit) in beyond {
-        let refused = ProvenProgram::new(&command).unwrap_err().to_string();
+        let refused = command.proven_at(Level::FIRST).unwrap_err().to_string();
         assert!(refused.contains(limit), "{command:?}: {refused}");
         let (after, outcome) = catalog.apply(&command);
         let Outcome::Rejected { rejection: Rejection::Invalid, message, .. } = outcome else { panic!("{outcome:?}") };

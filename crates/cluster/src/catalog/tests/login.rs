@@ -9,7 +9,7 @@ fn require(required: bool, if_undecided: bool) -> Command {
 
 fn founded(requires_login: Option<bool>) -> Catalog {
     let name = "demo".to_owned();
-    let command = Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor: 1, requires_login };
+    let command = Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor: 1, requires_login, level: Level::FIRST };
     Catalog::default().apply(&Command::decode(&command.encode()).unwrap()).0
 }
 
@@ -46,6 +46,7 @@ fn it_is_decided_when_the_cluster_is_created() {
         name: "demo".to_owned(),
         replication_factor: 1,
         requires_login: Some(false),
+        level: Level::FIRST,
     };
     assert_eq!(after(&founded(Some(true)), &again).requires_login(), Some(true), "once");
 }

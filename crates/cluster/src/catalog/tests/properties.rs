@@ -50,6 +50,8 @@ fn any_line() -> impl Strategy<Value = String> {
         1 => prop::sample::select(vec!["revoke t", "revoke u"]).prop_map(str::to_owned),
         3 => (prop::sample::select(vec!["m", "n", "o", "p"]), prop::sample::select(vec!["t", "u"]), any::<bool>())
             .prop_map(|(node, token, moves)| format!("join {node} token={token} zone={node}{}", if moves { " at=x" } else { "" })),
+        2 => (2..4u32, prop::sample::select(vec!["1", "1,2", "1,2,3"])).prop_map(|(level, members)| format!("raise {level} members={members}")),
+        2 => (prop::sample::select(vec!["m", "n", "o"]), 1..4u32).prop_map(|(node, level)| format!("register {node} zone={node} levels=1-{level}")),
         1 => prop::sample::select(vec!["login on", "login off", "login on if-undecided", "login off if-undecided"])
             .prop_map(str::to_owned),
     ]

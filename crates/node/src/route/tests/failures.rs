@@ -3,7 +3,7 @@
 use super::*;
 use crate::route::options::RouteLimits;
 use crate::route::wire;
-use diorite_base::program::ProvenProgram;
+use diorite_base::Level;
 use diorite_base::write::Waited;
 use diorite_control::routing::Timeouts;
 use proptest::prelude::*;
@@ -256,7 +256,7 @@ async fn answers_to_a_former_run_of_the_process_are_not_taken_for_new_ones() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() {
     let (cluster, tablet) = two(impatient()).await;
-    let command = ProvenProgram::new(&Command::RemoveNode { node: NodeId(9), only_without_vote: false }).unwrap();
+    let command = Command::RemoveNode { node: NodeId(9), only_without_vote: false }.proven_at(Level::FIRST).unwrap();
     // The tablet's leader is another node, then this one: each refuses programs that the tablet's replicas do not
     // evaluate.
     for node in [2, 1] {

@@ -1,0 +1,238 @@
+//! Raising the level of the cluster ([`diorite_base::level`]), on the node that leads the catalog.
+//!
+//! Always true: the level is raised only if every member, in whatever state, is up, has reported lately that its program
+//! knows the next level, and, from [`Level::RECORDED`] on, is registered with that. A member that is down may come back
+//! with the program of the release before, so it blocks the upgrade until it is back, or is removed. The command
+//! names the members that were looked at, so that one that joins meanwhile makes it fail.
+//!
+//! The level is raised by itself once all members have been able to go on for [`GRACE_NS`] by the monotonic clock of
+//! the node that leads the catalog; another leader counts anew. It is not while any member reports that an operator
+//! holds the cluster at its level.
+
+use crate::knowledge::Known;
+use crate::planted::Planted;
+use diorite_base::{Level, Levels, NodeId};
+use diorite_cluster::catalog::{Catalog, Command};
+use std::fmt;
+
+/// How long all members have been able to go on before the level is raised by itself: an hour, in which an operator
+/// sees how the new programs work, nanoseconds.
+pub const GRACE_NS: u64 = 3_600 * 1_000_000_000;
+
+/// Why the level cannot be raised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocker {
+    /// The member is down, so its program is not known.
+    Down(NodeId),
+    /// The member has not reported since another node began to lead the catalog.
+    Silent(NodeId),
+    /// The program of the member does not know the next level.
+    Below(NodeId, Levels),
+    /// The catalog does not have the levels of the member's program yet.
+    Unrecorded(NodeId),
+}
+
+impl fmt::Display for Blocker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Down(node) => write!(f, "node {} is down, and its program is not known", node.0),
+            Self::Silent(node) => write!(f, "node {} has not reported yet", node.0),
+            Self::Below(node, levels) => write!(f, "the program of node {} knows {levels}", node.0),
+            Self::Unrecorded(node) => write!(f, "node {} has not registered its levels yet", node.0),
+        }
+    }
+}
+
+/// What is between a cluster and its next level.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outlook {
+    /// The level of the cluster.
+    pub level: Level,
+    /// Why it cannot be raised; empty: it can.
+    pub blockers: Vec<Blocker>,
+    /// Whether an operator holds the cluster at its level.
+    pub is_held: bool,
+    /// All members; ascending.
+    members: Vec<NodeId>,
+}
+
+impl Outlook {
+    /// As known to the node that leads the catalog.
+    pub fn new<D>(catalog: &Catalog, known: &Known<D>, planted: Planted) -> Self {
+        let (level, planted) = (catalog.level(), planted.allowed());
+        let next = level.next();
+        let blocker = |node: NodeId| {
+            let recorded = catalog.node(node).and_then(|node| node.description.levels);
+            let is_up = known.up.get(&node).copied().unwrap_or(false);
+            match known.reports.get(&node) {
+                _ if !is_up && planted.raise_over_members_that_are_down => None,
+                _ if !is_up => Some(Blocker::Down(node)),
+                None => Some(Blocker::Silent(node)),
+                Some(report) if !report.levels.contains(next) => Some(Blocker::Below(node, report.levels)),
+                Some(_) if level >= Level::RECORDED && !recorded.is_some_and(|levels| levels.contains(next)) => {
+                    Some(Blocker::Unrecorded(node))
+                }
+                Some(_) => None,
+            }
+        };
+        let members: Vec<NodeId> = catalog.nodes().map(|node| node.id).collect();
+        Self {
+            level,
+            blockers: members.iter().copied().filter_map(blocker).collect(),
+            is_held: known.reports.values().any(|report| report.held.is_some_and(|held| held >= level)),
+            members,
+        }
+    }
+
+    /// The command that raises the level, if nothing is in the way. `known`: the levels of the program that asks.
+    pub fn command(&self) -> Option<Command> {
+        let can = self.blockers.is_empty() && !self.members.is_empty();
+        can.then(|| Command::RaiseLevel { level: self.level.next(), members: self.members.clone() })
+    }
+
+    /// Whether all members have the same program as far as levels go, which knows no level beyond the cluster's.
+    pub fn is_finished<D>(&self, known: &Known<D>) -> bool {
+        known.reports.values().all(|report| report.levels.greatest <= self.level)
+    }
+}
+
+/// The time for which all members have been able to go on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deadline {
+    able_since: Option<(Level, u64)>,
+}
+
+impl Deadline {
+    /// Looks at the members; returns the command to propose, once the time is over.
+    pub fn look(&mut self, outlook: &Outlook, now_ns: u64, grace_ns: u64) -> Option<Command> {
+        let command = outlook.command().filter(|_| !outlook.is_held);
+        let since_ns = match (self.able_since, &command) {
+            (_, None) => {
+                self.able_since = None;
+                return None;
+            }
+            (Some((level, since_ns)), _) if level == outlook.level => since_ns,
+            _ => now_ns,
+        };
+        self.able_since = Some((outlook.level, since_ns));
+        command.filter(|_| now_ns.saturating_sub(since_ns) >= grace_ns)
+    }
+
+    /// How long until the level is raised by itself, nanoseconds; `None`: it is not to be.
+    pub fn left_ns(&self, now_ns: u64, grace_ns: u64) -> Option<u64> {
+        let (_, since_ns) = self.able_since?;
+        Some((since_ns + grace_ns).saturating_sub(now_ns))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+    use crate::report::Report;
+    use crate::testing::{apply, cluster, description};
+    use diorite_cluster::catalog::NodeState;
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    const OLD: Levels = Levels::FIRST;
+    const NEW: Levels = Levels { least: Level(1), greatest: Level(2) };
+
+    /// What nodes 1, 2, … have reported; none: they are down.
+    fn known(levels: &[Option<Levels>]) -> Known {
+        let reports = levels.iter().zip(1..).filter_map(|(levels, node)| {
+            let report = Report { levels: (*levels)?, ..Report::default() };
+            Some((NodeId(node), Arc::new(report)))
+        });
+        let up = levels.iter().zip(1..).map(|(levels, node)| (NodeId(node), levels.is_some()));
+        Known { reports: reports.collect(), up: up.collect() }
+    }
+
+    fn outlook(catalog: &Catalog, levels: &[Option<Levels>]) -> Outlook {
+        Outlook::new(catalog, &known(levels), Planted::default())
+    }
+
+    fn raise(level: u32, members: u64) -> Option<Command> {
+        Some(Command::RaiseLevel { level: Level(level), members: (1..=members).map(NodeId).collect() })
+    }
+
+    #[test]
+    fn every_member_has_to_know_the_next_level() {
+        let catalog = cluster(3, 1);
+        assert_eq!(outlook(&catalog, &[Some(NEW); 3]).command(), raise(2, 3));
+        let with_an_old_one = outlook(&catalog, &[Some(NEW), Some(OLD), Some(NEW)]);
+        assert_eq!(with_an_old_one.blockers, [Blocker::Below(NodeId(2), OLD)]);
+        assert_eq!(with_an_old_one.command(), None);
+        assert_eq!(with_an_old_one.blockers[0].to_string(), "the program of node 2 knows level 1");
+    }
+
+    /// A node that is down may come back with the program of the release before, even if it was given up.
+    #[test]
+    fn a_member_that_is_down_blocks_until_it_is_removed() {
+        let mut catalog = cluster(4, 1);
+        let idle = catalog.nodes().map(|node| node.id).find(|node| catalog.tablets_on(*node).count() == 0).unwrap();
+        let mut levels = [Some(NEW); 4];
+        levels[idle.0 as usize - 1] = None;
+        assert_eq!(outlook(&catalog, &levels).blockers, [Blocker::Down(idle)]);
+        apply(&mut catalog, Command::SetNodeState { node: idle, state: NodeState::Dead });
+        assert_eq!(outlook(&catalog, &levels).command(), None);
+        apply(&mut catalog, Command::RemoveNode { node: idle, only_without_vote: false });
+        assert!(outlook(&catalog, &levels).command().is_some());
+    }
+
+    /// Its last report is from before it went back to the release before: heartbeats arrive, and no report yet.
+    #[test]
+    fn a_report_that_is_too_old_does_not_count() {
+        let mut known = known(&[Some(NEW); 2]);
+        known.reports.remove(&NodeId(2));
+        let outlook = Outlook::new(&cluster(2, 1), &known, Planted::default());
+        assert_eq!(outlook.blockers, [Blocker::Silent(NodeId(2))]);
+    }
+
+    #[test]
+    fn from_the_second_level_on_the_record_has_to_say_it_too() {
+        let mut catalog = cluster(2, 1);
+        apply(&mut catalog, raise(2, 2).unwrap());
+        let knows = Levels { least: Level(2), greatest: Level(3) };
+        let reported = [Some(knows); 2];
+        assert_eq!(outlook(&catalog, &reported).blockers, [1, 2].map(|node| Blocker::Unrecorded(NodeId(node))));
+        for node in [1, 2] {
+            let description = diorite_cluster::catalog::NodeDescription { levels: Some(knows), ..description(node) };
+            apply(&mut catalog, Command::UpdateNode { node: NodeId(node), description });
+        }
+        assert_eq!(outlook(&catalog, &reported).command(), raise(3, 2));
+    }
+
+    #[test]
+    fn the_level_is_raised_by_itself_after_the_grace_unless_it_is_held() {
+        let catalog = cluster(2, 1);
+        let (can, cannot) = (outlook(&catalog, &[Some(NEW); 2]), outlook(&catalog, &[Some(NEW), Some(OLD)]));
+        let mut deadline = Deadline::default();
+        assert_eq!((deadline.look(&can, 5, 10), deadline.left_ns(7, 10)), (None, Some(8)));
+        assert_eq!((deadline.look(&cannot, 8, 10), deadline.left_ns(8, 10)), (None, None));
+        assert_eq!(deadline.look(&can, 9, 10), None, "the time counts anew");
+        assert_eq!(deadline.look(&can, 18, 10), None);
+        assert_eq!(deadline.look(&can, 19, 10), raise(2, 2));
+        let mut held = known(&[Some(NEW); 2]);
+        Arc::make_mut(held.reports.get_mut(&NodeId(2)).unwrap()).held = Some(Level(1));
+        let held = Outlook::new(&catalog, &held, Planted::default());
+        assert!(held.is_held && deadline.look(&held, 20, 10).is_none() && held.command().is_some());
+    }
+
+    #[test]
+    fn a_hold_is_for_one_level() {
+        let mut catalog = cluster(1, 1);
+        apply(&mut catalog, raise(2, 1).unwrap());
+        let mut known = known(&[Some(NEW)]);
+        Arc::make_mut(known.reports.get_mut(&NodeId(1)).unwrap()).held = Some(Level(1));
+        let outlook = Outlook::new(&catalog, &known, Planted::default());
+        assert!(!outlook.is_held && outlook.is_finished(&known));
+    }
+
+    #[test]
+    fn a_cluster_without_members_stays_as_it_is() {
+        let nobody = Known::<()> { reports: BTreeMap::new(), up: BTreeMap::new() };
+        assert_eq!(Outlook::new(&Catalog::default(), &nobody, Planted::default()).command(), None);
+    }
+}
