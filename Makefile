@@ -15,6 +15,8 @@ FUZZ_SECONDS ?= 600
 FUZZING := $(patsubst %,diorite-%/fuzzing,admin cluster cql model node query replica rpc)
 # How long `make torture` goes on.
 MINUTES ?= 30
+# How often `make test-upgrade` goes back.
+ROUNDS ?= 3
 # Further arguments of the client tests, for example PYTEST_ARGS='-k gocql'.
 PYTEST_ARGS ?=
 
@@ -43,6 +45,11 @@ test: ## run every test: the crates' own, then real drivers and cqlsh against a 
 torture: ## kill, pause and partition clusters of real processes for MINUTES (30), and judge what clients saw
 	@scripts/setup test
 	@. scripts/env; DIORITE_TORTURE_MINUTES=$(MINUTES) cargo test --release --locked --package diorite --test torture -- --nocapture long:: rows:: power::
+
+.PHONY: test-upgrade
+test-upgrade: ## upgrade clusters of real processes from the release before, ROUNDS (3) times back and forth, under load
+	@scripts/setup test
+	@. scripts/env; before=$$(scripts/release-before); DIORITE_BEFORE=$$before DIORITE_UPGRADE_ROUNDS=$(ROUNDS) cargo test --release --locked --package diorite --test torture -- --nocapture upgrade::
 
 .PHONY: lint
 lint: ## formatting, clippy, documentation, dependency rules

@@ -101,6 +101,19 @@ pub enum Ask {
     Change(Change),
 }
 
+impl Ask {
+    /// The lowest level of a connection on which it may be asked: programs of earlier levels do not know it.
+    pub fn least_level(&self) -> Level {
+        match self {
+            Self::Upgrade
+            | Self::AgreeToLevelHere { .. }
+            | Self::HoldUpgradeHere { .. }
+            | Self::Change(Change::FinishUpgrade | Change::HoldUpgrade) => Level::RECORDED,
+            _ => Level::FIRST,
+        }
+    }
+}
+
 /// The orders about scrubs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]

@@ -23,8 +23,14 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
         .route("/api/v1/restart-plan", get(restart_plan))
         .route(UPGRADE, get(|State(view): State<NodeView>| answer(view, Ask::Upgrade)))
-        .route("/api/v1/upgrade/hold", post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::HoldUpgrade))))
-        .route("/api/v1/upgrade/finish", post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::FinishUpgrade))))
+        .route(
+            "/api/v1/upgrade/hold",
+            post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::HoldUpgrade))),
+        )
+        .route(
+            "/api/v1/upgrade/finish",
+            post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::FinishUpgrade))),
+        )
         .route("/api/v1/tables/{keyspace}/{table}", get(table))
         .route("/api/v1/tablets", get(tablets))
         .route("/api/v1/tablets/{tablet}", get(tablet))

@@ -50,7 +50,8 @@ fn answer(answer: &impl Serialize, text: String) -> Result<Answer, AdminError> {
 
 fn shown(status: &UpgradeStatus) -> String {
     let rows = status.nodes.iter().map(|node| {
-        let levels = node.levels.map_or_else(|| "-".to_owned(), |Levels { least, greatest }| format!("{least}-{greatest}"));
+        let levels =
+            node.levels.map_or_else(|| "-".to_owned(), |Levels { least, greatest }| format!("{least}-{greatest}"));
         let program = node.program.clone().unwrap_or_else(|| "-".to_owned());
         let state = if node.is_up { "up" } else { "down" };
         [node.node.0.to_string(), node.address.clone(), state.to_owned(), program, levels]
@@ -59,7 +60,9 @@ fn shown(status: &UpgradeStatus) -> String {
     let outlook = match (status.state, status.finishes_in_s) {
         (UpgradeState::Finished, _) => "no upgrade is under way".to_owned(),
         (UpgradeState::UnderWay, _) => "an upgrade is under way; any node may go back to the release before".to_owned(),
-        (UpgradeState::Held, _) => format!("held: level {next} is for `upgrade finish`; any node may go back until then"),
+        (UpgradeState::Held, _) => {
+            format!("held: level {next} is for `upgrade finish`; any node may go back until then")
+        }
         (UpgradeState::Ready, Some(left_s)) => {
             format!("level {next} follows in {}; any node may go back until then", duration(left_s))
         }

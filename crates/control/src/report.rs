@@ -126,3 +126,19 @@ pub struct CopyReport {
     /// Bytes per second at the moment.
     pub rate_bytes: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reports of each level are read for ever; those of the newest level are written as before.
+    #[test]
+    fn reports_of_every_level_are_read() {
+        let read = |text: &str| serde_json::from_str::<Report>(text).expect("a report");
+        let (first, second) =
+            (include_str!("../testdata/level-1/report.json"), include_str!("../testdata/level-2/report.json"));
+        let written = serde_json::to_string(&read(second)).expect("reports have string keys");
+        assert_eq!(written, second.trim_end());
+        assert_eq!(read(first), Report { levels: Levels::FIRST, held: None, ..read(second) });
+    }
+}

@@ -45,7 +45,13 @@ pub struct Timing {
 
 impl Default for Timing {
     fn default() -> Self {
-        Self { idle_ticks: 4, grace_ns: 2_000_000_000, summary_ns: 5_000_000_000, upgrade_ns: GRACE_NS, planted: Planted::default() }
+        Self {
+            idle_ticks: 4,
+            grace_ns: 2_000_000_000,
+            summary_ns: 5_000_000_000,
+            upgrade_ns: GRACE_NS,
+            planted: Planted::default(),
+        }
     }
 }
 

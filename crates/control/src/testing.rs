@@ -58,7 +58,13 @@ pub fn cluster(nodes: u64, tablets: u32) -> Catalog {
     let name = "c".to_owned();
     apply(
         &mut catalog,
-        Command::Bootstrap { cluster_id: Uuid::from_u128(1), name, replication_factor: 3, requires_login: None, level: Level::FIRST },
+        Command::Bootstrap {
+            cluster_id: Uuid::from_u128(1),
+            name,
+            replication_factor: 3,
+            requires_login: None,
+            level: Level::FIRST,
+        },
     );
     for number in 1..=nodes {
         apply(&mut catalog, Command::RegisterNode { node: description(number) });

@@ -302,7 +302,13 @@ mod tests {
     impl Changing {
         fn new(requires_login: Option<bool>) -> Arc<Self> {
             let (cluster_id, name) = (Uuid::from_u128(1), "c".to_owned());
-            let command = Command::Bootstrap { cluster_id, name, replication_factor: 1, requires_login, level: diorite_base::Level::FIRST };
+            let command = Command::Bootstrap {
+                cluster_id,
+                name,
+                replication_factor: 1,
+                requires_login,
+                level: diorite_base::Level::FIRST,
+            };
             Arc::new(Self(Mutex::new(Arc::new(Catalog::default().apply(&command).0))))
         }
 

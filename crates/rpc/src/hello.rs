@@ -5,8 +5,8 @@
 //! Left out: the content of a question, which the node defines.
 
 use crate::Lane;
-use diorite_base::NodeId;
 use diorite_base::bytes::{Malformed, Reader};
+use diorite_base::{Level, NodeId};
 use std::fmt;
 use std::net::SocketAddr;
 use thiserror::Error;
@@ -202,6 +202,16 @@ pub(crate) fn encode_answer(answer: &Result<Vec<u8>, Refusal>) -> Vec<u8> {
     }
 }
 
+/// The content of an accepted answer to a lane: the highest level that the listener's program knows.
+pub(crate) fn encode_level(level: Level) -> Vec<u8> {
+    level.0.to_le_bytes().to_vec()
+}
+
+/// Reads the level. Programs that know of no levels answer nothing; later ones may add to it.
+pub(crate) fn decode_level(answer: &[u8]) -> Level {
+    Reader::new(answer).u32().map_or(Level::FIRST, Level)
+}
+
 /// Reads an answer.
 pub(crate) fn decode_answer(body: &[u8]) -> Result<Result<Vec<u8>, Refusal>, Malformed> {
     match body {
@@ -216,6 +226,40 @@ pub(crate) fn decode_answer(body: &[u8]) -> Result<Result<Vec<u8>, Refusal>, Mal
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The bytes of each level, which later programs read and write as they are.
+    #[test]
+    fn the_handshake_of_every_level_has_its_bytes() {
+        let levels = [
+            (Level(1), include_str!("../testdata/level-1/handshake.txt")),
+            (Level(2), include_str!("../testdata/level-2/handshake.txt")),
+        ];
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let hello = Hello {
+            cluster: Uuid::from_u128(1),
+            from: NodeId(2),
+            host: Uuid::from_u128(3),
+            to: NodeId(4),
+            incarnation: 5,
+            lane: Lane::Requests,
+            address: "[::1]:7100".parse().unwrap(),
+        };
+        for (level, golden) in levels {
+            // Programs of the first level do not say so.
+            let said = if level.is_first() { Vec::new() } else { encode_level(level) };
+            let written = [
+                ("preamble", preamble().to_vec()),
+                ("lane", Opening::Lane(hello.clone()).encode(-7)),
+                ("question", Opening::Question(b"may I?".to_vec()).encode(-7)),
+                ("refused", encode_answer(&Err(Refusal::new(RefusalKind::Unknown, "no")))),
+                ("answered", encode_answer(&Ok(vec![9]))),
+                ("accepted", encode_answer(&Ok(said.clone()))),
+            ];
+            let lines = written.iter().map(|(name, bytes)| format!("{name} {}\n", hex(bytes)));
+            assert_eq!(lines.collect::<String>(), golden, "level {level}");
+            assert_eq!(decode_level(&said), level);
+        }
+    }
 
     #[test]
     fn hellos_and_answers_are_read_as_written() {
@@ -238,6 +282,9 @@ mod tests {
             assert_eq!(decode_answer(&encode_answer(&refused)), Ok(refused));
         }
         assert_eq!(decode_answer(&encode_answer(&Ok(vec![9]))), Ok(Ok(vec![9])));
+        assert_eq!(decode_level(&encode_level(Level(7))), Level(7));
+        assert_eq!(decode_level(&[encode_level(Level(7)), vec![1]].concat()), Level(7));
+        assert_eq!(decode_level(&[]), Level::FIRST);
         assert_eq!(version_of(preamble()), Some(PROTOCOL_VERSION));
         assert_eq!(version_of(*b"GET / HTTP/1"), None);
     }

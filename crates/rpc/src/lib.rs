@@ -18,7 +18,7 @@ pub mod tcp;
 
 pub use frame::MAX_FRAME_BYTES;
 
-use diorite_base::NodeId;
+use diorite_base::{Level, Levels, NodeId};
 use thiserror::Error;
 
 /// A lane: which connection between two nodes a frame travels on.
@@ -84,6 +84,11 @@ pub trait Transport: Send + Sync + 'static {
         self.send(to, lane, first)?;
         let _ = rest.iter().try_for_each(|frame| self.send(to, lane, frame));
         Ok(())
+    }
+
+    /// The level of what may be said to `to` on `lane` now: the highest that the programs on both ends know. By default, both are this program.
+    fn level(&self, _to: NodeId, _lane: Lane) -> Level {
+        Levels::OWN.greatest
     }
 }
 

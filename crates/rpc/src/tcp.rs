@@ -25,7 +25,7 @@ pub use options::{Asker, Credentials, Gate, LaneStatistics, Observer, TcpOptions
 
 use crate::{Lane, MAX_FRAME_BYTES, Receiver, SendError, Transport};
 use ahash::AHashMap;
-use diorite_base::NodeId;
+use diorite_base::{Level, Levels, NodeId};
 pub use peers::Incarnations;
 use peers::{Peers, ReceivedMap};
 use std::fmt;
@@ -137,5 +137,12 @@ impl Transport for TcpTransport {
         let peers = self.peers.map.load();
         let peer = peers.get(&to).ok_or(SendError::Down)?;
         peer.pipes[lane.index()].send(frames)
+    }
+
+    /// Without a connection nothing is said, so that this node's own level does no harm.
+    fn level(&self, to: NodeId, lane: Lane) -> Level {
+        let peers = self.peers.map.load();
+        let pipe = peers.get(&to).map(|peer| &peer.pipes[lane.index()]).filter(|pipe| pipe.is_connected());
+        pipe.map_or(Levels::OWN.greatest, |pipe| pipe.level().min(Levels::OWN.greatest))
     }
 }

@@ -101,7 +101,13 @@ impl DataDirectory {
         let held = fs::read_to_string(path.join(HELD)).ok().and_then(|text| text.trim().parse().ok()).map(Level);
         // Only once it is certain whose it is: nothing of somebody else's is changed.
         make_private(path).map_err(io("cannot keep others out of data directory"))?;
-        Ok(Self { path: path.to_owned(), identity: Mutex::new(identity), held: Mutex::new(held), companions, _lock: lock })
+        Ok(Self {
+            path: path.to_owned(),
+            identity: Mutex::new(identity),
+            held: Mutex::new(held),
+            companions,
+            _lock: lock,
+        })
     }
 
     /// The list of the node's directories in this directory.
@@ -173,8 +179,11 @@ impl DataDirectory {
     /// Notes that an operator holds the cluster at this level. Durable when it returns.
     pub fn hold(&self, level: Level) -> Result<(), StorageError> {
         let path = self.path.join(HELD);
-        replace(&self.path, "HELD.new", HELD, level.to_string().as_bytes())
-            .map_err(|source| StorageError::Io { action: "cannot write", path, source })?;
+        replace(&self.path, "HELD.new", HELD, level.to_string().as_bytes()).map_err(|source| StorageError::Io {
+            action: "cannot write",
+            path,
+            source,
+        })?;
         *self.held.lock() = Some(level);
         Ok(())
     }
@@ -393,17 +402,8 @@ fn refuse_foreign(path: &Path) -> Result<(), StorageError> {
     let io = |source| StorageError::Io { action: "cannot list data directory", path: path.to_owned(), source };
     for entry in fs::read_dir(path).map_err(io)? {
         let name = entry.map_err(io)?.file_name();
-        let ours = [
-            "LOCK",
-            FRESH_MARKER,
-            disks_file::FILE,
-            disks_file::FRESH,
-            JOINING,
-            "tablets",
-            "log",
-            PROBE,
-            "lost+found",
-        ];
+        let ours =
+            ["LOCK", FRESH_MARKER, disks_file::FILE, disks_file::FRESH, JOINING, "tablets", "log", PROBE, "lost+found"];
         if !ours.iter().any(|own| name == *own) {
             return Err(StorageError::Foreign {
                 path: path.to_owned(),

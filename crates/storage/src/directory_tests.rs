@@ -53,9 +53,43 @@ fn foreign_and_newer_directories_are_refused_by_name_and_left_alone() {
     let newer = tempfile::tempdir().unwrap();
     std::fs::write(newer.path().join("DIORITE"), r#"{"format": 99, "anything": true}"#).unwrap();
     let refused = DataDirectory::open(newer.path()).unwrap_err().to_string();
-    assert!(refused.contains("format 99"), "{refused}");
+    assert!(refused.contains("is at level 99") && refused.contains("start a newer diorite"), "{refused}");
     std::fs::write(newer.path().join("DIORITE"), "not json").unwrap();
     assert!(DataDirectory::open(newer.path()).unwrap_err().to_string().contains("unreadable"));
+}
+
+/// The marker of each level, as it was written first; raising a level changes nothing else.
+#[test]
+fn markers_of_every_level_are_read_and_written_as_before() {
+    let markers = [include_str!("../testdata/level-1/DIORITE"), include_str!("../testdata/level-2/DIORITE")];
+    let home = tempfile::tempdir().unwrap();
+    let marker = home.path().join("DIORITE");
+    fs::write(&marker, markers[0]).unwrap();
+    fs::create_dir(home.path().join("tablets")).unwrap();
+    let directory = DataDirectory::open(home.path()).unwrap();
+    assert_eq!(directory.identity().unwrap().level, Level(1));
+    directory.raise(Level(1)).unwrap();
+    assert_eq!(fs::read_to_string(&marker).unwrap(), markers[0]);
+    directory.raise(Level(2)).unwrap();
+    directory.raise(Level(1)).unwrap();
+    assert_eq!(
+        (fs::read_to_string(&marker).unwrap().as_str(), directory.identity().unwrap().level),
+        (markers[1], Level(2))
+    );
+    drop(directory);
+    assert_eq!(DataDirectory::open(home.path()).unwrap().identity().unwrap().level, Level(2));
+}
+
+#[test]
+fn a_hold_survives_the_process() {
+    let home = tempfile::tempdir().unwrap();
+    let mut directory = DataDirectory::open(home.path()).unwrap();
+    directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2), Level::FIRST).unwrap();
+    assert_eq!(directory.held(), None);
+    directory.hold(Level(1)).unwrap();
+    assert_eq!(directory.held(), Some(Level(1)));
+    drop(directory);
+    assert_eq!(DataDirectory::open(home.path()).unwrap().held(), Some(Level(1)));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Storage errors, sorted by what the operator or the caller can do.
 
+use diorite_base::{Level, Levels};
 use diorite_raft::{GroupError, LogReadError};
 use rust_rocksdb::ErrorKind;
 use std::path::PathBuf;
-use diorite_base::{Level, Levels};
 use thiserror::Error;
 
 /// The errors of storage.

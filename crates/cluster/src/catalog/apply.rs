@@ -9,8 +9,8 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use diorite_base::Level;
 use super::{joining, level, login, merge, operations, roles, schema, split};
+use diorite_base::Level;
 
 impl Catalog {
     /// The snapshot after `command`, and the answer to the command, as of the beginning of time. [`Catalog::changes_since`] says

@@ -9,7 +9,7 @@ use super::node::{NodeDescription, NodeState};
 use super::role::RoleCommand;
 use super::tablet::CancelledMerge;
 use diorite_base::limits::{self, Exceeded};
-use diorite_base::{Level, Levels, NodeId, TabletId};
+use diorite_base::{Level, NodeId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
 use serde::{Deserialize, Serialize};
@@ -399,14 +399,6 @@ pub enum EncodedCommandError {
         /// Its format.
         found: u32,
     },
-    /// It raises the level beyond what the program knows.
-    #[error("the catalog's level is raised to {found}, this program knows {known}: upgrade it")]
-    NewerLevel {
-        /// The new level.
-        found: Level,
-        /// The levels of the program.
-        known: Levels,
-    },
     /// Not a command.
     #[error("malformed catalog command: {0}")]
     Malformed(String),
@@ -441,8 +433,9 @@ impl Command {
     /// The oldest format that has the command: a program that does not know the format stops, as it would lose what it does not know.
     fn format(&self) -> u32 {
         match self {
+            // Programs that do not know it reject it, as all others do when they meet it: see `super::level`.
+            Command::RaiseLevel { .. } => FIRST_FORMAT,
             _ if self.least_level() >= Level::RECORDED => COMMAND_FORMAT,
-            Command::RaiseLevel { .. } => COMMAND_FORMAT,
             Command::Bootstrap { level, .. } if !level.is_first() => COMMAND_FORMAT,
             Command::RemoveNode { only_without_vote: true, .. } | Command::Place { is_numbered: true, .. } => {
                 NUMBERS_FORMAT

@@ -6,7 +6,6 @@
 //! seen before.
 
 use super::command::{Command, EncodedCommandError};
-use super::level::check_known;
 use super::outcome::{Outcome, Rejection};
 use super::persist::LoadError;
 use super::snapshot::Catalog;
@@ -88,18 +87,20 @@ impl Evaluator for CatalogEvaluator {
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed> {
         let before = self.published.load_full();
-        let read = Command::decode_logged(program);
-        let read = read.and_then(|logged| check_known(&logged.0, self.known).map(|()| logged));
-        let (command, rules) = match read {
+        let (command, rules) = match Command::decode_logged(program) {
             Ok(logged) => logged,
             // Every replica of this version rejects it alike.
             Err(EncodedCommandError::Malformed(message)) => {
                 let version = before.version();
                 return Ok(Outcome::Rejected { version, rejection: Rejection::Invalid, message }.encode());
             }
-            Err(newer @ (EncodedCommandError::Newer { .. } | EncodedCommandError::NewerLevel { .. })) => return Err(EvaluationFailed(newer.to_string())),
+            Err(newer @ EncodedCommandError::Newer { .. }) => return Err(EvaluationFailed(newer.to_string())),
         };
         let (after, outcome) = before.apply_by(&command, rules, context.stamp_us);
+        if after.level() > self.known.greatest {
+            let error = LoadError::OtherLevel { found: after.level(), known: self.known };
+            return Err(EvaluationFailed(error.to_string()));
+        }
         for (key, value) in after.puts_since(&before) {
             match value {
                 Some(value) => changes.put(&key, &value),

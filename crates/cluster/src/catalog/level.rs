@@ -5,17 +5,22 @@
 //! only with the members for which the proposing node has found out that they know the next one: a node that joins
 //! meanwhile, of which nothing is known, makes the command fail.
 //!
+//! Programs of the first level do not know the command that raises it: they reject it, as text that is no command. So
+//! does every replica if it is rejected, which is the only case in which one of them meets it: it is applied only when
+//! all members have agreed to the level, and none of them starts with such a program any more. All other commands of
+//! a later level have a format at which earlier programs stop.
+//!
 //! Left out: finding that out (`diorite_control::upgrade`). A catalog of [`Level::FIRST`] has no record of the members'
 //! levels, as members of that level would not keep it; from [`Level::RECORDED`] on it has one, and it is checked too.
 
-use super::command::{Command, EncodedCommandError, UnreadableCommand};
+use super::command::{Command, UnreadableCommand};
 use super::node::{Node, NodeDescription};
 use super::outcome::Rejection;
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
-use diorite_base::{Level, Levels, NodeId};
+use diorite_base::{Level, NodeId};
 
 /// A command that may be proposed, as the cluster's level has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +32,9 @@ impl Command {
         match self {
             // The door itself: the last command of a level.
             Command::RaiseLevel { level, .. } => level.previous(),
-            Command::RegisterNode { node } | Command::Join { node, .. } | Command::UpdateNode { description: node, .. }
+            Command::RegisterNode { node }
+            | Command::Join { node, .. }
+            | Command::UpdateNode { description: node, .. }
                 if node.levels.is_some() =>
             {
                 Level::RECORDED
@@ -79,16 +86,6 @@ impl NodeDescription {
     /// The description as a cluster of this level keeps it.
     pub fn at(&self, level: Level) -> Self {
         Self { levels: self.levels.filter(|_| level >= Level::RECORDED), ..self.clone() }
-    }
-}
-
-/// Refuses a command that raises the level beyond what this program knows.
-pub(super) fn check_known(command: &Command, known: Levels) -> Result<(), EncodedCommandError> {
-    match command {
-        Command::RaiseLevel { level, .. } | Command::Bootstrap { level, .. } if *level > known.greatest => {
-            Err(EncodedCommandError::NewerLevel { found: *level, known })
-        }
-        _ => Ok(()),
     }
 }
 

@@ -38,7 +38,7 @@ pub enum LoadError {
         found: u32,
     },
     /// Written at a level that the program does not know.
-    #[error("the stored catalog is at level {found}, this program knows {known}: it needs another release")]
+    #[error("the catalog is at level {found}, this program knows {known}: it needs another release")]
     OtherLevel {
         /// Its level.
         found: Level,

@@ -505,7 +505,7 @@ fn what_an_earlier_version_would_pass_over_has_a_format_of_its_own() {
         ("finish 1000", 1),
         ("remove 1 without-vote", 4),
         ("remove 1", 1),
-        ("raise 2 members=1", 5),
+        ("raise 2 members=1", 1),
         ("bootstrap demo level=2", 5),
         ("bootstrap demo", 1),
         ("update m node=1 levels=1-2", 5),

@@ -40,9 +40,17 @@ pub struct Server {
     process: Child,
 }
 
+/// The program under test.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_diorite");
+
 /// `diorite start`
 pub fn command(address: &str, data: &Path, more: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diorite"));
+    command_of(Path::new(PROGRAM), address, data, more)
+}
+
+/// The same of another program.
+pub fn command_of(program: &Path, address: &str, data: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(program);
     // However full the machine's disk is.
     command.args(["start", "--listen", address, "--move-reserve", "0", "--data-dir"]).arg(data).args(more);
     if !more.contains(&"--log-level") {

@@ -34,9 +34,9 @@ fn a_directory_that_is_not_ours_or_of_a_newer_format() {
     assert_eq!(fs::read_dir(home.path()).unwrap().count(), 1);
 
     let newer = tempfile::tempdir().unwrap();
-    fs::write(newer.path().join("DIORITE"), r#"{"format": 2}"#).unwrap();
+    fs::write(newer.path().join("DIORITE"), r#"{"format": 3}"#).unwrap();
     let said = refusal(&fresh_address(), newer.path(), &[]);
-    assert!(said.contains("format 2"), "{said}");
+    assert!(said.contains("is at level 3"), "{said}");
 }
 
 #[test]

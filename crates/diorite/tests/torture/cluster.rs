@@ -5,11 +5,11 @@
 
 use crate::client::Client;
 use crate::network::{NODE_PORT, Network};
-use crate::server::{command, fresh_addresses, get_within};
+use crate::server::{PROGRAM, command_of, fresh_addresses, get_within};
 use diorite_cql::protocol::client::ClientResponse;
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -46,6 +46,8 @@ pub struct Cluster {
     home: tempfile::TempDir,
     replicas: usize,
     options: Vec<String>,
+    /// The programs that nodes are started with.
+    programs: Vec<Mutex<PathBuf>>,
 }
 
 impl Cluster {
@@ -54,6 +56,13 @@ impl Cluster {
         let home = tempfile::tempdir().unwrap();
         let data = (0..nodes).map(|node| home.path().join(format!("node-{node}"))).collect();
         Self::start_in(home, data, REPLICAS, options)
+    }
+
+    /// The same with another program.
+    pub fn start_as(program: &Path, nodes: usize, options: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let data = (0..nodes).map(|node| home.path().join(format!("node-{node}"))).collect();
+        Self::start_program_in(program, home, data, REPLICAS, options)
     }
 
     /// The same with one replica of each tablet, so that what a node holds is nowhere else.
@@ -69,13 +78,24 @@ impl Cluster {
     }
 
     fn start_in(home: tempfile::TempDir, data: Vec<PathBuf>, replicas: usize, options: &[&str]) -> Self {
+        Self::start_program_in(Path::new(PROGRAM), home, data, replicas, options)
+    }
+
+    fn start_program_in(
+        program: &Path,
+        home: tempfile::TempDir,
+        data: Vec<PathBuf>,
+        replicas: usize,
+        options: &[&str],
+    ) -> Self {
         let nodes = data.len();
         let mut addresses = fresh_addresses(2 * nodes);
         let relays = addresses.split_off(nodes);
         let network = Network::new(&addresses, &relays).unwrap();
         let processes = (0..nodes).map(|_| Mutex::new(Process { child: None, state: State::Down })).collect();
         let options = options.iter().map(|option| (*option).to_owned()).collect();
-        let cluster = Self { addresses, network, relays, processes, data, home, replicas, options };
+        let programs = (0..nodes).map(|_| Mutex::new(program.to_owned())).collect();
+        let cluster = Self { addresses, network, relays, processes, data, home, replicas, options, programs };
         for node in 0..nodes {
             cluster.start_node(node);
             cluster.await_ready(node);
@@ -99,16 +119,35 @@ impl Cluster {
         let mut process = self.processes[node].lock().unwrap();
         assert_eq!(process.state, State::Down);
         let log = File::options().create(true).append(true).open(self.log_path(node)).unwrap();
+        process.child = Some(self.command(node).stderr(log).spawn().unwrap());
+        process.state = State::Running;
+    }
+
+    /// The program with which a node is started from now on.
+    pub fn set_program(&self, node: usize, program: &Path) {
+        program.clone_into(&mut self.programs[node].lock().unwrap());
+    }
+
+    /// What a node says that must refuse to start.
+    pub fn refusal(&self, node: usize) -> String {
+        assert_eq!(self.state(node), State::Down);
+        let done = self.command(node).output().unwrap();
+        assert!(!done.status.success(), "it must fail{}", self.logs());
+        String::from_utf8_lossy(&done.stderr).into_owned()
+    }
+
+    fn command(&self, node: usize) -> Command {
         let advertised = format!("{}:{NODE_PORT}", self.relays[node]);
-        let mut command = command(&self.addresses[node], &self.data[node], &["--advertise-node-address", &advertised]);
+        let more = ["--advertise-node-address", &advertised];
+        let mut command =
+            command_of(&self.programs[node].lock().unwrap(), &self.addresses[node], &self.data[node], &more);
         if node == 0 {
             command.args(["--rf", &self.replicas.to_string()]);
         } else {
             command.args(["--join", &format!("{}:{NODE_PORT}", self.relays[0])]);
         }
         command.args(&self.options);
-        process.child = Some(command.stderr(log).spawn().unwrap());
-        process.state = State::Running;
+        command
     }
 
     fn await_ready(&self, node: usize) {

@@ -29,6 +29,7 @@ mod schema;
 mod server;
 mod session;
 mod stale;
+mod upgrade;
 
 use diorite_base::random::{Random, SplitMix64};
 use std::sync::{Condvar, Mutex, PoisonError};

@@ -261,7 +261,8 @@ mod tests {
             assert_eq!(Question::decode(&question.encode()).unwrap(), question);
         }
         let members = vec![(NodeId(1), "127.0.0.1:7100".parse().unwrap())];
-        let answer = Answer { cluster: Uuid::nil(), node: Some(NodeId(2)), version: 3, members, level: Level::RECORDED };
+        let answer =
+            Answer { cluster: Uuid::nil(), node: Some(NodeId(2)), version: 3, members, level: Level::RECORDED };
         assert_eq!(Answer::decode(&answer.encode()).unwrap(), answer);
         assert!(Question::decode(b"{}").is_err() && Answer::decode(b"[]").is_err());
     }

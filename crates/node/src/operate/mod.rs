@@ -356,6 +356,9 @@ impl Operations {
     }
 
     async fn ask_node(&self, node: NodeId, ask: &Ask, timeout: Duration) -> Answer {
+        if ask.least_level() > self.transport.level(node, Lane::Operations) {
+            return Err(Failure::new(FailureKind::Refused, too_early(node)));
+        }
         let id = self.next_question.fetch_add(1, Ordering::Relaxed);
         let question = serde_json::to_vec(ask).expect("questions have string keys");
         let frame = Frame::Ask { incarnation: self.incarnation, id, question: &question }.encode();
@@ -374,6 +377,11 @@ impl Operations {
             _ => Err(unavailable(format!("node {node} does not answer"))),
         }
     }
+}
+
+/// A node that is asked is not connected, or runs a program that does not know the question.
+fn too_early(node: NodeId) -> String {
+    format!("the program of node {} does not know of upgrades yet: upgrade that node first", node.0)
 }
 
 fn may_be_asked_again(ask: &Ask, failed: FailureKind) -> bool {

@@ -71,7 +71,9 @@ impl Operations {
                 ?command,
                 "the nodes' --auth becomes a property of the cluster; diorite admin auth changes it from now on"
             ),
-            Because::Upgraded => tracing::info!(event = "upgrade", ?command, "all nodes have known the next level for long enough"),
+            Because::Upgraded => {
+                tracing::info!(event = "upgrade", ?command, "all nodes have known the next level for long enough")
+            }
             Because::Small => tracing::info!(event = "merge", ?command, "two tablets have become small"),
         }
         if let Err(failure) = self.agree(command).await {

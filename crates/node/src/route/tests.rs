@@ -125,7 +125,8 @@ fn node(number: u64) -> NodeDescription {
 
 fn catalog(nodes: u64, replication_factor: u32, tablets: u32) -> Catalog {
     let (cluster_id, name) = (Uuid::from_u128(9), "test".to_owned());
-    let mut commands = vec![Command::Bootstrap { cluster_id, name, replication_factor, requires_login: None, level: Level::FIRST }];
+    let mut commands =
+        vec![Command::Bootstrap { cluster_id, name, replication_factor, requires_login: None, level: Level::FIRST }];
     commands.extend((1..=nodes).map(|number| Command::RegisterNode { node: node(number) }));
     let text = |text: &str| text.to_owned();
     let replication = BTreeMap::from([

@@ -14,7 +14,7 @@ use crate::hello::{
 };
 use crate::{Lane, MAX_FRAME_BYTES, Receiver};
 use ahash::AHashMap;
-use diorite_base::NodeId;
+use diorite_base::{Levels, NodeId};
 use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
@@ -276,7 +276,7 @@ async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Inco
         listening.incarnations.set(hello.from, hello.incarnation);
     }
     inbound.close(hello.lane).await;
-    answer(&mut stream, &Ok(Vec::new())).await?;
+    answer(&mut stream, &Ok(hello::encode_level(Levels::OWN.greatest))).await?;
     listening.peers.dialled_by(&hello);
     let reader = Reader {
         from: hello.from,

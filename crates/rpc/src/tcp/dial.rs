@@ -169,7 +169,8 @@ impl Dialler {
                 },
             };
             match dialled {
-                Ok(stream) => {
+                Ok((stream, answer)) => {
+                    self.pipe.set_level(hello::decode_level(&answer));
                     let since_ns = self.options.clock.monotonic_ns();
                     let removed = self.serve(stream, &mut addresses).await;
                     if removed {
@@ -197,7 +198,7 @@ impl Dialler {
         Duration::from_micros(half_us + self.random.below(half_us + 1))
     }
 
-    async fn connect(&self, address: SocketAddr) -> Result<Dialled, DialError> {
+    async fn connect(&self, address: SocketAddr) -> Result<(Dialled, Vec<u8>), DialError> {
         let options = &self.options;
         let hello = Hello {
             cluster: options.cluster,
@@ -218,7 +219,7 @@ impl Dialler {
         };
         let opening = open(address, caller, Opening::Lane(hello));
         match timeout(HANDSHAKE_TIMEOUT, opening).await {
-            Ok(opened) => opened.map(|(stream, _)| stream),
+            Ok(opened) => opened,
             Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()),
         }
     }

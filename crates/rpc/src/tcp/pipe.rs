@@ -9,11 +9,12 @@ use super::options::LaneStatistics;
 use crate::SendError;
 use crate::frame::{HEADER_BYTES, KEPT_BYTES, put_frame};
 use bytes::{Buf, BytesMut};
+use diorite_base::Level;
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use tokio::sync::Notify;
 
 /// The most bytes of one system call while the lock is held.
@@ -47,6 +48,8 @@ struct Counters {
 pub(crate) struct Pipe<S = Dialled> {
     state: Mutex<State<S>>,
     connected: AtomicBool,
+    /// The highest level that the program at the other end of the last connection knows.
+    level: AtomicU32,
     limit_bytes: usize,
     counters: Counters,
     /// Notified when bytes wait, or the socket has failed.
@@ -61,11 +64,22 @@ impl<S: TryWrite> Pipe<S> {
         Self {
             state: Mutex::default(),
             connected: AtomicBool::new(false),
+            level: AtomicU32::new(Level::FIRST.0),
             limit_bytes,
             counters: Counters::default(),
             attention: Notify::new(),
             dial_now: Notify::new(),
         }
+    }
+
+    /// The highest level that the program at the other end of the last connection knows.
+    pub(crate) fn level(&self) -> Level {
+        Level(self.level.load(Ordering::Acquire))
+    }
+
+    /// Notes the level of the connection that is attached next.
+    pub(crate) fn set_level(&self, level: Level) {
+        self.level.store(level.0, Ordering::Release);
     }
 
     pub(crate) fn is_connected(&self) -> bool {

@@ -6,7 +6,7 @@ use super::*;
 use crate::Receiver;
 use crate::frame::put_frame;
 use crate::hello::{Hello, MAX_OPENING_BYTES, Opening, PROTOCOL_VERSION, Refusal, RefusalKind, preamble};
-use diorite_base::{Clock, SystemClock};
+use diorite_base::{Clock, Levels, SystemClock};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -144,6 +144,7 @@ impl Node {
 
     async fn connected(&self, to: u64) {
         until(|| Lane::ALL.iter().all(|lane| self.transport.is_connected(NodeId(to), *lane))).await;
+        assert_eq!(self.transport.level(NodeId(to), Lane::Raft), Levels::OWN.greatest);
     }
 
     fn numbers(&self) -> Vec<u64> {

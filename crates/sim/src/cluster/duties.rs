@@ -114,7 +114,9 @@ impl Cluster {
                 Task::Rest | Task::Retire => return,
                 Task::Summarize => SteeringEvent::Summarized,
                 Task::Decide(deciding) => SteeringEvent::Decided(deciding.decide()),
-                Task::Propose(Proposal { command, because: Because::Upgraded }) => return self.raise(id, command, true),
+                Task::Propose(Proposal { command, because: Because::Upgraded }) => {
+                    return self.raise(id, command, true);
+                }
                 Task::Propose(proposal) => return self.propose(id, &proposal.command, Purpose::Steering),
             };
         }

@@ -27,11 +27,11 @@ impl Cluster {
             LevelEvent::Next if self.phase != Phase::Chaos => {}
             LevelEvent::Next => {
                 match self.upgrades.dice.range(0, 10) {
-                    0..=5 => self.change_program(true),
-                    6 => self.change_program(false),
+                    0..=6 => self.change_program(true),
+                    7 => self.change_program(false),
                     _ => self.ask_to_finish(),
                 }
-                let after_ns = self.upgrades.dice.milliseconds(20, 500);
+                let after_ns = self.upgrades.dice.milliseconds(10, 300);
                 self.later(after_ns, Event::Level(LevelEvent::Next));
             }
             LevelEvent::Replace(id) => {
@@ -47,7 +47,12 @@ impl Cluster {
     /// A node is stopped and gets the program of the next release, or of the one before.
     fn change_program(&mut self, is_upgrade: bool) {
         let present = self.present();
-        let id = *self.upgrades.dice.pick(&present);
+        let mut id = *self.upgrades.dice.pick(&present);
+        if is_upgrade && self.upgrades.dice.chance(700) {
+            // Those that are behind come first.
+            let least = present.iter().filter_map(|id| self.nodes.get(id)).min_by_key(|node| (node.greatest, node.id));
+            id = least.map_or(id, |node| node.id);
+        }
         let newest = self.setting.newest.level();
         let Some(node) = self.nodes.get(&id).filter(|node| node.is_running()) else { return };
         let program = if is_upgrade { node.greatest.next() } else { node.greatest.previous() };
@@ -61,7 +66,7 @@ impl Cluster {
         if let Some(node) = self.nodes.get_mut(&id) {
             node.greatest = program;
         }
-        let after_ns = self.upgrades.dice.milliseconds(1, 800);
+        let after_ns = self.upgrades.dice.milliseconds(1, 500);
         self.queue.schedule(now_ns + after_ns, Event::Fault(Fault::Start(id)));
     }
 

@@ -9,7 +9,13 @@ fn require(required: bool, if_undecided: bool) -> Command {
 
 fn founded(requires_login: Option<bool>) -> Catalog {
     let name = "demo".to_owned();
-    let command = Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor: 1, requires_login, level: Level::FIRST };
+    let command = Command::Bootstrap {
+        cluster_id: uuid_of(&name),
+        name,
+        replication_factor: 1,
+        requires_login,
+        level: Level::FIRST,
+    };
     Catalog::default().apply(&Command::decode(&command.encode()).unwrap()).0
 }
 
