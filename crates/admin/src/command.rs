@@ -345,10 +345,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
         }
         AdminCommand::RestartPlan(arguments) => return restart_plan(&client, json, arguments),
-        AdminCommand::Upgrade(command) => {
-            let upgrade::Answer { json: answer, text } = upgrade::carry_out(&client, *command)?;
-            show(json, &answer, |_| text)?;
-        }
+        AdminCommand::Upgrade(command) => upgrade(&client, json, *command)?,
         AdminCommand::Drain { node, wait } => {
             operate(*node, "drain")?;
             wait_until(*wait, || is_drained(&client, *node))?;
@@ -394,6 +391,11 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::Resume { what } => pause(&client, json, *what, false)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn upgrade(client: &Client, json: bool, command: UpgradeCommand) -> Result<(), AdminError> {
+    let upgrade::Answer { json: answer, text } = upgrade::carry_out(client, command)?;
+    show(json, &answer, |_| text)
 }
 
 /// Shows whether clients have to log in, or decides it.

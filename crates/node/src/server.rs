@@ -431,8 +431,7 @@ async fn start_node(
     let arrivals = Arrivals { router: Arc::clone(&router), catalog: Arc::clone(&catalog) };
     store.liveness().set_listener(Arc::new(arrivals));
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
-    tokio::spawn(Arc::clone(&membership).follow());
-    tokio::spawn(Arc::clone(&membership).keep_registered());
+    membership.keep_up();
     tokio::spawn(operations.run());
     let ready = match &joined {
         Some(joined) => membership.joined(joined).await?,

@@ -209,6 +209,16 @@ pub struct Cluster {
     pub reached: Reached,
 }
 
+fn timing(options: &Options) -> Timing {
+    Timing {
+        idle_ticks: 2,
+        grace_ns: 400_000_000,
+        upgrade_ns: 1_500_000_000,
+        planted: options.bug.map_or_else(Default::default, Planting::in_the_control_plane),
+        ..Timing::default()
+    }
+}
+
 impl Cluster {
     /// A cluster whose nodes start now.
     pub fn new(seed: u64, options: &Options) -> Self {
@@ -222,7 +232,6 @@ impl Cluster {
             scenario.tablets.clone_from(&rows.world.tablets);
         }
         let network = Network::new(time.clone(), WITHOUT_FAULTS, Dice::new(seed, 2));
-        let upgrades = Upgrades::new(Dice::new(seed, 10), options.bug);
         let durability = scenario.sync_every_ms.map_or(Durability::Fsync, Durability::Interval);
         let setting = Setting {
             newest: Arc::default(),
@@ -235,16 +244,9 @@ impl Cluster {
             semantics: rows.as_ref().map(|_| RowWorld::semantics(options.bug == Some(Planting::CompactEarly))),
             network,
             time: time.clone(),
-            timing: Timing {
-                idle_ticks: 2,
-                grace_ns: 400_000_000,
-                upgrade_ns: 1_500_000_000,
-                planted: options.bug.map_or_else(Default::default, Planting::in_the_control_plane),
-                ..Timing::default()
-            },
+            timing: timing(options),
         };
-        let is_fast = options.bug == Some(Planting::FastClock);
-        let rate_error_ppm = if is_fast { 400_000 } else { scenario.rate_error_ppm };
+        let rate_error_ppm = if options.bug == Some(Planting::FastClock) { 400_000 } else { scenario.rate_error_ppm };
         let clients = Clients::new(scenario.clients + scenario.tablets.len() as u32, time);
         let visible = rows.as_ref().map(|rows| rows.world.visible());
         let replicas = Replicas::new(scenario.sync_every_ms.is_some(), visible);
@@ -256,7 +258,7 @@ impl Cluster {
             trace: Trace::new(options.print),
             queue: EventQueue::default(),
             operators: Operators::new(&scenario, Dice::new(seed, 4)),
-            upgrades,
+            upgrades: Upgrades::new(Dice::new(seed, 10), options.bug),
             guards: Guards::new(Dice::new(seed, 9), options.bug == Some(Planting::BelieveAnyEnd)),
             errands: Errands::default(),
             errand_places: BTreeMap::new(),

@@ -202,6 +202,18 @@ fn about_tokens(verb: &str, words: &[&str]) -> Command {
     }
 }
 
+fn bootstrap_of<'a>(name: String, option: &dyn Fn(&str) -> Option<&'a str>) -> Command {
+    let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
+    let requires_login = option("login").map(|value| value.parse().unwrap());
+    let level = option("level").map_or(Level::FIRST, level_of);
+    Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor, requires_login, level }
+}
+
+fn raise_of(level: &str, members: &str) -> Command {
+    let members = members.split(',').map(|node| NodeId(node.parse().unwrap())).collect();
+    Command::RaiseLevel { level: level_of(level), members }
+}
+
 /// Turns a script line into a command; reads the catalog as the `query` crate would.
 fn parse(catalog: &Catalog, line: &str) -> Command {
     let mut words = line.split_whitespace();
@@ -213,16 +225,8 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
     let (keyspace, object) = words[0].split_once('.').unwrap_or((words[0], ""));
     let (keyspace, object) = (keyspace.to_owned(), object.to_owned());
     match verb {
-        "bootstrap" => {
-            let replication_factor = option("rf").map_or(1, |value| value.parse().unwrap());
-            let requires_login = option("login").map(|value| value.parse().unwrap());
-            let level = option("level").map_or(Level::FIRST, level_of);
-            Command::Bootstrap { cluster_id: uuid_of(&name), name, replication_factor, requires_login, level }
-        }
-        "raise" => Command::RaiseLevel {
-            level: level_of(words[0]),
-            members: option("members").unwrap().split(',').map(|node| NodeId(node.parse().unwrap())).collect(),
-        },
+        "bootstrap" => bootstrap_of(name, &option),
+        "raise" => raise_of(words[0], option("members").unwrap()),
         "register" => Command::RegisterNode { node: described(&name, &option) },
         "update" => Command::UpdateNode {
             node: NodeId(option("node").unwrap().parse().unwrap()),

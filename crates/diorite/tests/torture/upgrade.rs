@@ -66,7 +66,7 @@ fn replace(cluster: &Cluster, random: &mut SplitMix64, node: usize, program: &Pa
 }
 
 /// Something that operators and clients do meanwhile. What is refused at the moment does no harm.
-fn disturb(cluster: &Cluster, random: &mut SplitMix64, number: u64) {
+fn go_on_beside(cluster: &Cluster, random: &mut SplitMix64, number: u64) {
     let node = random.below(NODES as u64) as usize;
     match random.below(4) {
         0 => {
@@ -101,13 +101,13 @@ fn upgrade(cluster: &Cluster, random: &mut SplitMix64, before: &Path) {
     for round in 0..rounds {
         for node in 0..NODES {
             replace(cluster, random, node, &after());
-            disturb(cluster, random, round * 10 + node as u64);
+            go_on_beside(cluster, random, round * 10 + node as u64);
         }
         // All can go on; each may still go back.
         let back = random.below(NODES as u64) as usize;
         replace(cluster, random, back, before);
         expect_unfinished(cluster, (back + 1) % NODES, &format!("the program of node {} knows level 1", back + 1));
-        disturb(cluster, random, round * 10 + 5);
+        go_on_beside(cluster, random, round * 10 + 5);
         replace(cluster, random, back, &after());
     }
     let down = random.below(NODES as u64) as usize;
@@ -134,7 +134,7 @@ fn upgrade(cluster: &Cluster, random: &mut SplitMix64, before: &Path) {
     assert!(said.contains("has format 2") && said.contains("start a newer diorite"), "{said}");
     cluster.set_program(refused, &after());
     cluster.start_node(refused);
-    disturb(cluster, random, 99);
+    go_on_beside(cluster, random, 99);
 }
 
 #[test]

@@ -254,9 +254,15 @@ impl Membership {
         }
     }
 
+    /// Follows the members, and keeps the record of this node up to date, from now on. To be called on the runtime.
+    pub(crate) fn keep_up(self: &Arc<Self>) {
+        tokio::spawn(Arc::clone(self).follow());
+        tokio::spawn(Arc::clone(self).keep_registered());
+    }
+
     /// Registers the levels that this node's program knows, whenever the catalog is to have them and has not. Runs as
     /// long as the node.
-    pub(crate) async fn keep_registered(self: Arc<Self>) {
+    async fn keep_registered(self: Arc<Self>) {
         let mut versions = self.catalog.versions();
         loop {
             match unrecorded(&self.catalog.served(), self.node(), &self.description) {

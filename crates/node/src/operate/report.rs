@@ -12,7 +12,7 @@ use diorite_admin::api::Activity;
 use diorite_base::{Levels, NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_control::report::{CopyReport, DiskReport, Files, TabletReport};
-use diorite_replica::{CopyStatus, Leadership, Store};
+use diorite_replica::{CopyStatus, DiskState, Leadership, Store};
 use diorite_storage::TabletFiles;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -136,6 +136,18 @@ pub(super) fn set_aside(store: &Store) -> SetAside {
     store.set_aside().into_iter().map(|aside| (aside.tablet, aside.reason)).collect()
 }
 
+fn disk_report(disk: DiskState, move_reserve_percent: u64) -> DiskReport {
+    DiskReport {
+        path: disk.path,
+        total_bytes: disk.total_bytes,
+        free_bytes: disk.free_bytes,
+        log_bytes: disk.log_bytes,
+        reserve_bytes: disk.total_bytes / 100 * move_reserve_percent,
+        is_full: disk.is_full,
+        has_failed: disk.has_failed,
+    }
+}
+
 /// The report of this node, whose id is `node`.
 pub(super) fn make(
     node: NodeId,
@@ -163,15 +175,7 @@ pub(super) fn make(
         })
         .collect();
     tablets.sort_unstable_by_key(|report| report.tablet);
-    let disks = store.disks().into_iter().map(|disk| DiskReport {
-        path: disk.path,
-        total_bytes: disk.total_bytes,
-        free_bytes: disk.free_bytes,
-        log_bytes: disk.log_bytes,
-        reserve_bytes: disk.total_bytes / 100 * options.move_reserve_percent,
-        is_full: disk.is_full,
-        has_failed: disk.has_failed,
-    });
+    let disks = store.disks().into_iter().map(|disk| disk_report(disk, options.move_reserve_percent));
     let copies: Vec<_> =
         store.copies().into_iter().filter(|copy| copy.incoming).map(|copy| copy_report(&copy)).collect();
     let recovering = handles.values().filter(|handle| handle.is_recovering()).map(|handle| handle.id());
