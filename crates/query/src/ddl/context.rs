@@ -31,6 +31,7 @@ pub struct Context<'a> {
 
 /// The actions for a statement.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "one is made for each change of the schema")]
 pub enum Plan {
     /// Nothing but to answer.
     Answer(Response),

@@ -10,7 +10,6 @@ use crate::budget::Budget;
 use crate::error::invalid;
 use crate::kv::{Fetch, Fetched, Kv, KvError, NodeInfo, Now, WriteReply, WriteSink};
 use diorite_base::mutation::Mutation;
-use diorite_base::program::ProvenProgram;
 use diorite_base::{Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
 use diorite_cql::language::ast::{Statement, TypeName};
@@ -366,7 +365,7 @@ impl Kv for Contended {
             };
             assert!(matches!(self.apply(&command), Outcome::Applied { .. }));
         }
-        ProvenProgram::new(command)?;
+        command.proven_at(self.catalog().level())?;
         Ok(self.apply(command).encode())
     }
 

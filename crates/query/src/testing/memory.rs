@@ -15,7 +15,6 @@ use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, MutationRef, OperationKind, TabletChanges,
     TabletView,
 };
-use diorite_base::program::ProvenProgram;
 use diorite_base::{Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::entry;
@@ -480,7 +479,7 @@ impl Kv for MemoryKv {
                 None => return Err(error.clone()),
             }
         }
-        let proven = ProvenProgram::new(command)?;
+        let proven = command.proven_at(self.catalog.load().level())?;
         let (catalog, outcome) = self.catalog.load().apply(&Command::decode(proven.as_bytes()).unwrap());
         self.catalog.store(Arc::new(catalog));
         Ok(outcome.encode())
