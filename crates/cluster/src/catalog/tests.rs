@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+mod cidr_groups;
 mod evaluator;
 mod join_tokens;
 mod limits;
@@ -168,12 +169,12 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             };
             Command::Set { setting }
         }
-        other => about_tokens(other, words),
+        other => about_access(other, words),
     }
 }
 
-/// A command about join tokens.
-fn about_tokens(verb: &str, words: &[&str]) -> Command {
+/// A command about join tokens, roles and groups of networks.
+fn about_access(verb: &str, words: &[&str]) -> Command {
     let option = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     match verb {
         "token" => {
@@ -182,6 +183,17 @@ fn about_tokens(verb: &str, words: &[&str]) -> Command {
             let token = JoinToken { digest: shown(words[0]).digest, expires_ms, nodes };
             Command::CreateJoinToken { id: shown(words[0]).id, token }
         }
+        "cidrs" => {
+            let cidrs = words[1..].iter().map(|cidr| cidr.parse().unwrap()).collect();
+            Command::SetCidrGroup { name: words[0].to_owned(), cidrs }
+        }
+        "drop-cidrs" => Command::DropCidrGroup { name: words[0].to_owned() },
+        "role" => {
+            let cidrs = option("from").map(|all| Permitted::Only(all.split(',').map(str::to_owned).collect()));
+            let role = Role { name: words[0].to_owned(), cidrs: cidrs.unwrap_or_default(), ..Role::default() };
+            Command::Roles { change: RoleCommand::Create { role, if_not_exists: false } }
+        }
+        "drop-role" => Command::Roles { change: RoleCommand::Drop { name: words[0].to_owned(), if_exists: false } },
         "revoke" => Command::RevokeJoinToken { id: shown(words[0]).id },
         "join" => {
             let digest = shown(option("secret").or(option("token")).unwrap()).digest;
@@ -335,10 +347,10 @@ fn golden_scripts() {
 fn a_newer_stored_format_is_refused_by_name() {
     let (catalog, ..) = Catalog::default().apply(&parse(&Catalog::default(), "bootstrap demo"));
     let mut puts = catalog.puts_since(&Catalog::default());
-    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":4");
+    let newer = String::from_utf8(puts[0].1.take().unwrap()).unwrap().replace("\"format\":1", "\"format\":5");
     let error = Catalog::load([(b"cluster".as_slice(), newer.as_bytes())]).unwrap_err();
-    assert_eq!(error, LoadError::NewerFormat { found: 4 });
-    assert_eq!(error.to_string(), "the stored catalog has format 4, this program knows up to 3: upgrade it");
+    assert_eq!(error, LoadError::NewerFormat { found: 5 });
+    assert_eq!(error.to_string(), "the stored catalog has format 5, this program knows up to 4: upgrade it");
 }
 
 #[test]
@@ -489,6 +501,11 @@ fn what_an_earlier_version_would_pass_over_has_a_format_of_its_own() {
         ("finish 1000", 1),
         ("remove 1 without-vote", 4),
         ("remove 1", 1),
+        ("cidrs office 10.0.0.0/8", 5),
+        ("drop-cidrs office", 5),
+        ("role ann from=office,192.168.0.0/16", 5),
+        ("role ann from=192.168.0.0/16", 2),
+        ("role ann", 1),
     ] {
         let command = parse(&catalog, line);
         let encoded = String::from_utf8(command.encode()).unwrap();
@@ -501,7 +518,7 @@ fn what_an_earlier_version_would_pass_over_has_a_format_of_its_own() {
 fn commands_of_a_newer_format_are_told_apart_from_garbage() {
     let command = Command::DropKeyspace { name: "a".to_owned(), if_exists: true };
     assert_eq!(Command::decode(&command.encode()).unwrap(), command);
-    let newer = br#"{"v":5,"command":{"kind":"balance"}}"#;
-    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 5 }));
+    let newer = br#"{"v":6,"command":{"kind":"balance"}}"#;
+    assert_eq!(Command::decode(newer), Err(EncodedCommandError::Newer { found: 6 }));
     assert!(matches!(Command::decode(b"rubbish"), Err(EncodedCommandError::Malformed(_))));
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test drives another process and waits for it")]
 
 mod certs;
+mod cidr_groups;
 #[path = "../common/client.rs"]
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod client;
