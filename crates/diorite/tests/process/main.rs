@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::disallowed_methods, reason = "a test drives another process and waits for it")]
 
+mod audit;
 mod certs;
 mod cidr_groups;
 #[path = "../common/client.rs"]
