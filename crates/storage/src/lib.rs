@@ -31,6 +31,7 @@ mod measured;
 mod memory;
 mod options;
 mod precedence;
+mod purging;
 mod raft_log;
 mod rate_limiter;
 mod recorded;
@@ -40,6 +41,7 @@ mod semantics;
 mod shared;
 mod table_options;
 mod tablet;
+mod ttls;
 mod windows;
 
 pub use applied::{AppliedState, UNKNOWN_GRACE_S};
@@ -71,3 +73,5 @@ mod log_tests;
 mod table_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod window_tests;

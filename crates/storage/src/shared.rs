@@ -8,6 +8,7 @@ use crate::expiry::{Expiry, ExpiryFilterFactory};
 use crate::listener::{Listener, TabletEvents};
 use crate::measured;
 use crate::options::StorageOptions;
+use crate::purging::purged;
 use crate::rate_limiter::RateLimiter;
 use crate::semantics::{ValueSemantics, Values};
 use crate::table_options::{self, LEVELS, TableOptions};
@@ -76,6 +77,11 @@ impl Shared {
         }
     }
 
+    /// The latest second that compactions may use.
+    pub(crate) fn latest_s(&self) -> u32 {
+        self.present_s.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn semantics(&self) -> &dyn ValueSemantics {
         self.semantics.as_ref()
     }
@@ -135,7 +141,7 @@ impl Shared {
         }
         let (full, apart) = (Arc::clone(&self.semantics), Arc::clone(&self.semantics));
         let events = Arc::clone(events);
-        let merge = move |_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
+        let merge = move |key: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
             if !brief::admits(existing, operands.iter()) {
                 return None;
             }
@@ -144,7 +150,7 @@ impl Shared {
                 return None;
             }
             events.refolding.note(operands.len(), operands.iter());
-            fold()
+            fold().map(|merged| purged(full.as_ref(), key, merged))
         };
         let partial = move |_: &[u8], _: Option<&[u8]>, operands: &MergeOperands| {
             or_none(|| apart.fold_apart(&operands.iter().collect::<Vec<_>>()))

@@ -15,7 +15,7 @@ use crate::dead_rows::DeadRows;
 use crate::directory::remove_tablet;
 use crate::engine::{ScanRange, TabletBatch, TabletData};
 use crate::error::StorageError;
-use crate::expiry::{Expiry, Trials};
+use crate::expiry::Expiry;
 use crate::files::FilesKept;
 use crate::gaps::Gaps;
 use crate::hang::Hang;
@@ -24,12 +24,14 @@ use crate::listener::{BeforeFlush, TabletEvents};
 use crate::measured::{Measure, measured};
 use crate::semantics::{ValueSemantics, Values};
 use crate::shared::Shared;
-use crate::table_options::TableOptions;
+use crate::table_options::{CompactionStyle, TableOptions};
+use crate::ttls::WrittenTtls;
+use crate::windows::Windows;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
-    CompactionOptions, DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, LiveFile, ReadOptions, ReadTier,
-    Snapshot, WriteBatch, WriteBatchIteratorCf,
+    DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, Snapshot, WriteBatch,
+    WriteBatchIteratorCf,
 };
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -107,7 +109,8 @@ pub struct Tablet {
     /// The ranges without live rows, for scans.
     pub(crate) gaps: Gaps,
     pub(crate) dead_rows: DeadRows,
-    pub(crate) trials: Mutex<Trials>,
+    /// What is known of its time windows, if its table has some.
+    pub(crate) windows: Option<Windows>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
     /// For tests: whether reads hang, and whether writes hang.
@@ -127,6 +130,7 @@ impl Tablet {
         options: impl Into<TableOptions>,
     ) -> Result<Self, StorageError> {
         let options = options.into();
+        let windows = Windows::of(options.compaction, directory);
         let events = Arc::new(TabletEvents::default());
         let expiry = Arc::<Expiry>::default();
         let db = DB::open(&shared.tablet_options(values, &options, &events, &expiry), directory)?;
@@ -139,7 +143,7 @@ impl Tablet {
             options,
             gaps: Gaps::default(),
             dead_rows: DeadRows::default(),
-            trials: Mutex::default(),
+            windows,
             files: Mutex::default(),
             doomed: AtomicBool::new(false),
             hangs: Default::default(),
@@ -148,6 +152,7 @@ impl Tablet {
         };
         // RocksDB has no write-ahead log, so the state that it opens with has reached the disk.
         tablet.expiry.note_durable(tablet.applied_state()?);
+        tablet.allow_present_runs()?;
         Ok(tablet)
     }
 
@@ -180,6 +185,9 @@ impl Tablet {
     /// Writes `batch` and the state that it leads to, atomically.
     pub fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
         batch.inner.put(META_KEY, state.encode());
+        if let Some(windows) = self.windows.as_ref().filter(|_| !batch.deletes_ranges) {
+            batch.inner.iterate_cf(&mut WrittenTtls { ttls: &windows.ttls, semantics: self.semantics() });
+        }
         let keys = |see: &mut dyn FnMut(&[u8])| batch.inner.iterate_cf(&mut WrittenKeys(see));
         self.gaps.writing((!batch.deletes_ranges).then_some(keys));
         let written = self.db.write_opt(&batch.inner, &self.shared.write_options);
@@ -198,6 +206,19 @@ impl Tablet {
     /// Whether the last compactions have kept values that a later horizon alone would let them remove.
     pub fn awaits_time(&self) -> bool {
         self.expiry.awaits_time()
+    }
+
+    /// Whether time windows have expired, but not at the time that is in the tablet's log.
+    pub fn windows_await_time(&self) -> bool {
+        self.windows.as_ref().is_some_and(Windows::await_time)
+    }
+
+    /// The length of its time windows, seconds, if its table has some.
+    pub fn window_s(&self) -> Option<u32> {
+        match self.options.compaction {
+            CompactionStyle::TimeWindow { window_s } => Some(window_s),
+            _ => None,
+        }
     }
 
     /// A view of the tablet as it is now, for several reads.
@@ -331,6 +352,7 @@ impl Tablet {
     /// change. Flushes first.
     pub fn checkpoint(&self, directory: &Path) -> Result<(), StorageError> {
         Checkpoint::new(&self.db)?.create_checkpoint(directory)?;
+        self.windows.iter().for_each(|windows| windows.ttls.remember_copy(directory));
         Ok(())
     }
 
@@ -339,6 +361,7 @@ impl Tablet {
     pub fn checkpoint_of_flushed(&self, directory: &Path) -> Result<(), StorageError> {
         // A checkpoint flushes only if RocksDB's own write-ahead log, which is not used, has at least this many bytes.
         Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(directory, u64::MAX)?;
+        self.windows.iter().for_each(|windows| windows.ttls.remember_copy(directory));
         Ok(())
     }
 
@@ -375,35 +398,6 @@ impl Tablet {
         if self.events.before_flush.set(before_flush).is_err() {
             tracing::error!("the function before flushes is already set");
         }
-    }
-
-    /// The longest TTL that compactions have met since the tablet was opened, seconds; 0: none.
-    pub(crate) fn longest_ttl_s(&self) -> u32 {
-        self.expiry.longest_ttl_s()
-    }
-
-    pub(crate) fn live_files(&self) -> Result<Vec<LiveFile>, StorageError> {
-        Ok(self.db.live_files()?)
-    }
-
-    /// Merges these files, by RocksDB's names, into files of this level; returns the paths of the new files.
-    pub(crate) fn compact_files<'n>(
-        &self,
-        names: impl Iterator<Item = &'n String>,
-        level: i32,
-    ) -> Result<Vec<PathBuf>, StorageError> {
-        // RocksDB's listeners are not called for files that are compacted by name, and they are merged on this thread.
-        crate::precedence::run_at_lower_priority();
-        let counters = self.shared.counters();
-        self.events.compactions.fetch_add(1, Ordering::Release);
-        counters.compactions_running_low.fetch_add(1, Ordering::Relaxed);
-        let merged = self.db.compact_files(&CompactionOptions::default(), names.map(String::as_str), level);
-        counters.compactions_running_low.fetch_sub(1, Ordering::Relaxed);
-        counters.compactions.fetch_add(1, Ordering::Relaxed);
-        self.events.compactions.fetch_add(1, Ordering::Release);
-        let merged = merged?;
-        let name = |path: &String| Path::new(path).file_name().map(|name| self.directory.join(name));
-        Ok(merged.output_files.iter().filter_map(name).collect())
     }
 
     /// Lets the tablet's files be removed when its last user drops it.
