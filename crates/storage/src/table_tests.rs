@@ -213,7 +213,7 @@ fn a_window_that_is_over_becomes_one_file() {
         for file in 0..3 {
             let at = base + 60 * window + 10 * file;
             let from = u64::from(window * 3 + file) * 1_000;
-            write_file(&mut written, at, from..from + 1_000, at + TTL_S);
+            write_file(&mut written, at, from..from + 1_000, u32::MAX);
         }
     }
     let due = |written: &Written| (0..10).for_each(|_| written.tablet.compact_due().unwrap());

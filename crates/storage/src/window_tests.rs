@@ -362,6 +362,18 @@ fn a_table_gets_windows_and_loses_them_again_and_keeps_its_rows() {
     assert!(left < 25_000_000, "half of 45 MB have expired: {left}");
 }
 
+#[test]
+fn what_was_written_before_there_were_windows_goes_too() {
+    let home = tempfile::tempdir().unwrap();
+    let mut series = Series::open(&home.path().join("1"), CompactionStyle::SizeTiered);
+    series.write_windows(Form::Operand, 3, 0, |_| TTL_S);
+    series.reopen(WINDOWS);
+    let before = series.compacted_bytes();
+    series.pass_in_log(BEGIN_S + 1_000);
+    series.compact();
+    series.expect_nothing(before, 200_000);
+}
+
 /// Random writes, flushes, compactions, restarts and passing time: readers find exactly what a map holds.
 #[test]
 fn windows_agree_with_a_map_whatever_happens() {

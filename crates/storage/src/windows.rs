@@ -10,8 +10,9 @@
 //! so that no older value reappears. Left out: choosing files by keys; dropping files unread, which RocksDB offers for
 //! whole levels only.
 
+use crate::engine::ScanRange;
 use crate::error::StorageError;
-use crate::keys::is_about_the_tablet;
+use crate::keys::{AFTER_ALL_KEYS, is_about_the_tablet};
 use crate::purging::purging;
 use crate::table_options::{CompactionStyle, SLOWDOWN_RUNS};
 use crate::tablet::Tablet;
@@ -42,6 +43,9 @@ const AGAIN_S: u64 = 86_400;
 /// The longest time between two looks at the files, seconds.
 const LONGEST_REST_S: u32 = 30;
 
+/// The rows that are looked at if no time to live is known.
+const SAMPLED_ROWS: usize = 5_000;
+
 /// What is known of the windows of an open tablet.
 #[derive(Debug)]
 pub(crate) struct Windows {
@@ -64,6 +68,8 @@ struct Looks {
     wait_s: u64,
     /// The time to live that was last noted.
     noted_s: u32,
+    /// Whether stored rows were looked at for times to live.
+    has_sampled: bool,
 }
 
 impl Windows {
@@ -238,6 +244,9 @@ impl Tablet {
             return Ok(());
         }
         self.flush_at_end_of_window(present_s / window_s.max(1), window_s, &mut looks)?;
+        if windows.ttls.usual_s() == 0 && !std::mem::replace(&mut looks.has_sampled, true) {
+            self.sample_ttls(&windows.ttls)?;
+        }
         windows.ttls.age();
         let ttl_s = windows.ttls.usual_s();
         if ttl_s != looks.noted_s {
@@ -246,33 +255,24 @@ impl Tablet {
         }
         let mut runs = runs_of(self.dated_files()?);
         let actual_s = set_windows(&mut runs, window_s);
-        if let Some(chosen) = choose(&runs, u64::from(present_s) / actual_s) {
-            return self.merge_runs(&runs[chosen]);
-        }
         let (durable, applied) = (self.flushed_state()?, self.applied_state()?);
         let has_explicit = applied.newest_explicit_us != i64::MIN;
         let expired_at = |horizon| expired(&runs, before_s(horizon, ttl_s), has_explicit);
         let latest_s = self.latest_s();
         let at_present = passed_to(applied.horizon, present_s);
         windows.await_time.store(expired_at(at_present).is_some(), Ordering::Relaxed);
-        if expired_at(durable.horizon.no_later_than(latest_s)).is_none()
-            && expired_at(applied.horizon.no_later_than(latest_s)).is_some()
-        {
-            return self.flush(true);
-        }
-        let is_again = looks.again_s > 0 && u64::from(present_s) >= looks.again_s;
-        match expired_at(durable.horizon.no_later_than(latest_s)) {
-            Some(chosen) => {
-                let awaits_time = self.purge_runs(&runs[chosen], has_explicit)?;
-                looks.note_tried(present_s, awaits_time, false);
-            }
-            None if is_again => {
-                let oldest = runs.last().filter(|run| run.is_tried());
-                let awaits_time =
-                    oldest.map_or(Ok(false), |oldest| self.purge_runs(std::slice::from_ref(oldest), false));
-                looks.note_tried(present_s, awaits_time?, true);
-            }
-            None => {}
+        // What has expired is not merged before it goes.
+        if let Some(chosen) = expired_at(durable.horizon.no_later_than(latest_s)) {
+            let awaits_time = self.purge_runs(&runs[chosen], has_explicit)?;
+            looks.note_tried(present_s, awaits_time, false);
+        } else if expired_at(applied.horizon.no_later_than(latest_s)).is_some() {
+            self.flush(true)?;
+        } else if let Some(chosen) = choose(&runs, u64::from(present_s) / actual_s) {
+            self.merge_runs(&runs[chosen])?;
+        } else if looks.again_s > 0 && u64::from(present_s) >= looks.again_s {
+            let oldest = runs.last().filter(|run| run.is_tried());
+            let awaits_time = oldest.map_or(Ok(false), |oldest| self.purge_runs(std::slice::from_ref(oldest), false));
+            looks.note_tried(present_s, awaits_time?, true);
         }
         Ok(())
     }
@@ -289,6 +289,18 @@ impl Tablet {
         }
         looks.looked_in = window;
         Ok(())
+    }
+
+    /// Counts the times to live of some rows: those of a table that had no windows are not known.
+    fn sample_ttls(&self, ttls: &Ttls) -> Result<(), StorageError> {
+        let range = ScanRange { start: &[], end: AFTER_ALL_KEYS, reverse: false, expected_entries: SAMPLED_ROWS };
+        let mut left = SAMPLED_ROWS;
+        let mut see = |_: &[u8], value: &[u8]| {
+            ttls.note(self.semantics().longest_ttl_s(value), value.len() as u64);
+            left -= 1;
+            left > 0
+        };
+        self.scan(&range, &mut see).map(|_| ())
     }
 
     fn dated_files(&self) -> Result<Vec<(LiveFile, u64)>, StorageError> {

@@ -105,7 +105,7 @@ impl Tablet {
     pub(super) fn allow_present_runs(&self) -> Result<(), StorageError> {
         let count = self.db.property_value(properties::num_files_at_level(0)).ok().flatten();
         let count = count.and_then(|count| count.parse().ok()).unwrap_or(0);
-        if self.windows.is_none() && count >= SLOWDOWN_RUNS / 2 {
+        if self.windows.is_none() && count >= SLOWDOWN_RUNS {
             let (slow, stop) = ((count + SLOWDOWN_RUNS).to_string(), (count + 2 * SLOWDOWN_RUNS).to_string());
             self.db.set_options(&[("level0_slowdown_writes_trigger", &slow), ("level0_stop_writes_trigger", &stop)])?;
         }
