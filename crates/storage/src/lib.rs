@@ -6,6 +6,7 @@
 //! opaque; [`ValueSemantics`] gives the meaning of merging and expiry. Nothing here knows CQL. Left out: replication,
 //! and deciding when to flush.
 
+mod ages;
 mod applied;
 mod brief;
 pub mod companions;
@@ -27,6 +28,7 @@ mod log_damage;
 mod log_files;
 mod log_freed;
 mod log_queue;
+mod looks;
 mod measured;
 mod memory;
 mod options;

@@ -21,12 +21,12 @@ use crate::gaps::Gaps;
 use crate::hang::Hang;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::listener::{BeforeFlush, TabletEvents};
+use crate::looks::Windows;
 use crate::measured::{Measure, measured};
 use crate::semantics::{ValueSemantics, Values};
 use crate::shared::Shared;
 use crate::table_options::{CompactionStyle, TableOptions};
 use crate::ttls::WrittenTtls;
-use crate::windows::Windows;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{

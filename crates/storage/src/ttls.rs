@@ -6,9 +6,9 @@
 //! The note (`WINDOWS`) is text: `ttl <seconds>`, and in copies of a tablet `file <name> <seconds>` for each file: the
 //! time of its newest data, which is otherwise the file's modification time, and which copying changes.
 
+use crate::ages::{set_written_s, written_s};
 use crate::keys::is_about_the_tablet;
 use crate::semantics::ValueSemantics;
-use crate::windows::{set_written_s, written_s};
 use rust_rocksdb::WriteBatchIteratorCf;
 use std::fs;
 use std::io;

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::windows::{path_of, set_written_s, written_s};
+use crate::ages::{path_of, set_written_s, written_s};
 use diorite_base::Horizon;
 use diorite_base::random::{Random, SplitMix64};
 use std::collections::{BTreeMap, BTreeSet};

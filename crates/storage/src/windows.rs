@@ -10,21 +10,19 @@
 //! so that no older value reappears. Left out: choosing files by keys; dropping files unread, which RocksDB offers for
 //! whole levels only.
 
+use crate::ages::{path_of, set_written_s, written_s};
 use crate::engine::ScanRange;
 use crate::error::StorageError;
 use crate::keys::{AFTER_ALL_KEYS, is_about_the_tablet};
+use crate::looks::{Looks, Windows};
 use crate::purging::purging;
-use crate::table_options::{CompactionStyle, SLOWDOWN_RUNS};
+use crate::table_options::SLOWDOWN_RUNS;
 use crate::tablet::Tablet;
 use crate::ttls::Ttls;
 use diorite_base::Horizon;
-use parking_lot::Mutex;
 use rust_rocksdb::LiveFile;
-use std::fs::{self, File};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::Ordering;
 
 /// The smallest number of files of the current window that are merged.
 const LEAST: usize = 4;
@@ -38,76 +36,9 @@ const MOST_WINDOWS: usize = 128;
 const CLOCKS_DIFFER_S: u64 = 2;
 /// The modification time of a file that holds what was left of windows that have expired, seconds since 1970.
 const TRIED_S: u64 = 1;
-/// The wait after which such a file is read again if something in it may expire, seconds; it doubles each time.
-const AGAIN_S: u64 = 86_400;
-/// The longest time between two looks at the files, seconds.
-const LONGEST_REST_S: u32 = 30;
 
 /// The rows that are looked at if no time to live is known.
 const SAMPLED_ROWS: usize = 5_000;
-
-/// What is known of the windows of an open tablet.
-#[derive(Debug)]
-pub(crate) struct Windows {
-    pub(crate) ttls: Ttls,
-    looks: Mutex<Looks>,
-    /// Whether windows have expired at the present time, which the log may not have yet.
-    await_time: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Looks {
-    /// The tablet's background work before the last look.
-    work: Option<u64>,
-    /// When the next look is due, if there is no work before.
-    next_s: u32,
-    /// The window in which the memtable was last looked at.
-    looked_in: u32,
-    /// When the tried file is to be read again; 0: never.
-    again_s: u64,
-    wait_s: u64,
-    /// The time to live that was last noted.
-    noted_s: u32,
-    /// Whether stored rows were looked at for times to live.
-    has_sampled: bool,
-}
-
-impl Windows {
-    /// For a tablet that is about to be opened.
-    pub(crate) fn of(style: CompactionStyle, directory: &Path) -> Option<Self> {
-        let CompactionStyle::TimeWindow { .. } = style else { return None };
-        let ttls = Ttls::recall(directory);
-        let noted_s = ttls.usual_s();
-        let looks = Mutex::new(Looks { noted_s, ..Looks::default() });
-        Some(Self { ttls, looks, await_time: AtomicBool::new(false) })
-    }
-
-    /// Whether windows will go once the tablet's log has the present time.
-    pub(crate) fn await_time(&self) -> bool {
-        self.await_time.load(Ordering::Relaxed)
-    }
-}
-
-impl Looks {
-    /// Whether a look is due after so much background work.
-    fn take_due(&mut self, work: u64, present_s: u32, window_s: u32) -> bool {
-        let rest_s = (window_s / 20).clamp(1, LONGEST_REST_S);
-        // The clock may have been set back.
-        let is_due =
-            self.work != Some(work) || present_s >= self.next_s || self.next_s - present_s > 2 * LONGEST_REST_S;
-        if is_due {
-            self.work = Some(work);
-            self.next_s = present_s.saturating_add(rest_s);
-        }
-        is_due
-    }
-
-    /// Notes that what was left of expired windows is one file now, and whether something in it may expire.
-    fn note_tried(&mut self, present_s: u32, awaits_time: bool, was_alone: bool) {
-        self.wait_s = if was_alone { self.wait_s.saturating_mul(2) } else { AGAIN_S };
-        self.again_s = if awaits_time { u64::from(present_s).saturating_add(self.wait_s) } else { 0 };
-    }
-}
 
 /// Files that are adjacent in age: one of level 0, or all of another level.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -347,25 +278,6 @@ impl Tablet {
 
 fn level_of(runs: &[Run]) -> i32 {
     runs.iter().map(|run| run.level).max().unwrap_or(0)
-}
-
-pub(crate) fn path_of(file: &LiveFile) -> PathBuf {
-    PathBuf::from(&file.directory).join(file.name.trim_start_matches('/'))
-}
-
-/// When the newest data in a file was written, seconds since 1970; 0 if unknown.
-pub(crate) fn written_s(path: &Path) -> u64 {
-    let modified = fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    modified.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok()).map_or(0, |since| since.as_secs())
-}
-
-/// Sets the age of a merged file to that of its data. If that fails, the file counts as newer than it is, and is
-/// removed later.
-pub(crate) fn set_written_s(path: &Path, seconds: u64) {
-    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-    if let Err(error) = File::open(path).and_then(|file| file.set_modified(at)) {
-        tracing::warn!(path = %path.display(), %error, "a merged file cannot be marked with the age of its data");
-    }
 }
 
 #[cfg(test)]

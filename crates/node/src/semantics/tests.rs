@@ -115,7 +115,7 @@ impl Worked for OnDisk {
     /// With time windows, most compactions are those that are due.
     fn compact(&self, every: u8) {
         self.date_files();
-        if self.data().window_s().is_some() && every % 3 != 0 {
+        if self.data().window_s().is_some() && !every.is_multiple_of(3) {
             self.data().compact_due().unwrap();
         } else {
             self.data().compact();

@@ -15,7 +15,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
 
 use super::counters::Counted;
-use super::windows::{self, WindowSizes};
+use super::windows::{self, WindowSizes, failed};
 use crate::WorkloadError;
 use crate::arguments::ConnectionArguments;
 use crate::report::Figure;
@@ -101,10 +101,6 @@ struct Queue<'s> {
     insert: PreparedStatement,
     delete: PreparedStatement,
     first: PreparedStatement,
-}
-
-pub(super) fn failed(error: impl std::fmt::Display) -> WorkloadError {
-    WorkloadError::Server(error.to_string())
 }
 
 impl<'s> Queue<'s> {

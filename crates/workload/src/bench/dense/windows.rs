@@ -2,7 +2,7 @@
 //! windows, and should go without being written again.
 //!
 //! Always true: rows without a time to live, written beside the others, are all there in the end. Left out: how long
-//! reads take meanwhile (see [`super::queue`]).
+//! reads take meanwhile.
 
 use std::time::Duration;
 
@@ -13,7 +13,6 @@ use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 
 use super::counters::{Counted, Counters};
-use super::queue::failed;
 use crate::WorkloadError;
 use crate::report::Figure;
 use crate::session::{execute_schema, prepare};
@@ -56,6 +55,10 @@ const IN_FLIGHT: usize = 64;
 const LASTING: i64 = 10;
 /// The time between two looks at the counters.
 const LOOK: Duration = Duration::from_secs(5);
+
+pub(super) fn failed(error: impl std::fmt::Display) -> WorkloadError {
+    WorkloadError::Server(error.to_string())
+}
 
 /// Runs the phase.
 pub async fn run(
