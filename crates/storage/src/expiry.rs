@@ -9,6 +9,7 @@
 //! Left out: the meaning of values ([`ValueSemantics`]).
 
 use crate::applied::AppliedState;
+use crate::distinct_keys::DistinctKeys;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::semantics::{CompactionVerdict, ValueSemantics};
 use crate::table_options::CompactionStyle;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The tablet's state that its compaction filter uses; the tablet keeps it current.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Expiry {
     /// An applied state that has reached the disk, not necessarily the newest.
     durable: Mutex<AppliedState>,
@@ -30,6 +31,8 @@ pub(crate) struct Expiry {
     awaits_time: AtomicBool,
     /// The longest TTL that compactions have met since the tablet was opened, seconds.
     longest_ttl_s: AtomicU32,
+    /// The keys that the tablet stores.
+    pub(crate) keys: DistinctKeys,
 }
 
 impl Expiry {
@@ -74,6 +77,7 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
     fn create(&mut self, context: CompactionFilterContext) -> ExpiryFilter {
         if context.is_full_compaction {
             self.expiry.awaits_time.store(false, Ordering::Relaxed);
+            self.expiry.keys.begin_rebuilding();
         }
         let durable = *self.expiry.durable.lock();
         // If all timestamps are stamps, later writes have later ones. If clients gave some, a write with an older
@@ -87,6 +91,7 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
             expiry: Arc::clone(&self.expiry),
             // With levels, the files of each key range have their own history: no state among the files covers all of
             // it, unless all files are merged.
+            is_full: context.is_full_compaction,
             merges_whole_runs: self.style.merges_whole_runs() || context.is_full_compaction,
             horizon: Horizon { rows_s, ..known },
             present_s,
@@ -104,6 +109,8 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
 pub(crate) struct ExpiryFilter {
     semantics: Arc<dyn ValueSemantics>,
     expiry: Arc<Expiry>,
+    /// Whether everything is compacted.
+    is_full: bool,
     merges_whole_runs: bool,
     horizon: Horizon,
     present_s: u32,
@@ -120,6 +127,14 @@ impl ExpiryFilter {
             && self.merges_whole_runs
         {
             self.horizon = self.horizon.max(state.horizon.no_later_than(self.present_s));
+        }
+    }
+}
+
+impl Drop for ExpiryFilter {
+    fn drop(&mut self) {
+        if self.is_full {
+            self.expiry.keys.end_rebuilding();
         }
     }
 }
@@ -147,6 +162,7 @@ impl ExpiryFilter {
             }
             return Decision::Keep;
         }
+        self.expiry.keys.meet(key);
         if self.notes_ttl {
             self.expiry.longest_ttl_s.fetch_max(self.semantics.longest_ttl_s(value), Ordering::Relaxed);
         }

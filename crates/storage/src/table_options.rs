@@ -3,6 +3,7 @@
 //! Always true: the options apply to files written from now on; every file records how it is read. Options change how
 //! data is stored and what reads cost, never the result of a read.
 
+use crate::merging;
 use crate::options::StorageOptions;
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DataBlockIndexType, Options,
@@ -13,7 +14,7 @@ use rust_rocksdb::{
 pub(crate) const LEVELS: i32 = 7;
 
 /// A compaction begins at this many sorted runs.
-const RUNS: i32 = 6;
+pub(crate) const RUNS: i32 = 6;
 
 /// At this many sorted runs writes slow down; at twice as many they stop.
 pub(crate) const SLOWDOWN_RUNS: i32 = 4 * RUNS;
@@ -184,7 +185,7 @@ pub(crate) fn runs(base: &mut Options, options: &StorageOptions) {
     base.set_num_levels(LEVELS);
     let mut universal = UniversalCompactOptions::default();
     universal.set_size_ratio(20);
-    universal.set_min_merge_width(4);
+    universal.set_min_merge_width(merging::width_at_open());
     universal.set_max_size_amplification_percent(options.space_amplification_percent);
     base.set_universal_compaction_options(&universal);
     base.set_level_zero_file_num_compaction_trigger(RUNS);

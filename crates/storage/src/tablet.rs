@@ -13,6 +13,7 @@ use crate::applied::AppliedState;
 use crate::brief::briefly;
 use crate::dead_rows::DeadRows;
 use crate::directory::remove_tablet;
+use crate::distinct_keys::hash_of;
 use crate::engine::{ScanRange, TabletBatch, TabletData};
 use crate::error::StorageError;
 use crate::expiry::{Expiry, Trials};
@@ -22,6 +23,7 @@ use crate::hang::Hang;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::listener::{BeforeFlush, TabletEvents};
 use crate::measured::{Measure, measured};
+use crate::merging::Merging;
 use crate::semantics::{ValueSemantics, Values};
 use crate::shared::Shared;
 use crate::table_options::TableOptions;
@@ -55,14 +57,32 @@ pub struct Batch {
     inner: WriteBatch,
     /// Whether ranges are deleted: RocksDB does not list the keys of such a batch.
     deletes_ranges: bool,
+    /// The hash of each key.
+    keys: Vec<u64>,
+    /// The value of the first row.
+    sample: Vec<u8>,
+}
+
+impl Batch {
+    fn note(&mut self, key: &[u8], value: &[u8]) {
+        if is_about_the_tablet(key) {
+            return;
+        }
+        if self.keys.is_empty() {
+            self.sample.extend_from_slice(value);
+        }
+        self.keys.push(hash_of(key));
+    }
 }
 
 impl TabletBatch for Batch {
     fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.note(key, value);
         self.inner.put(key, value);
     }
 
     fn merge(&mut self, key: &[u8], operand: &[u8]) {
+        self.note(key, operand);
         self.inner.merge(key, operand);
     }
 
@@ -78,6 +98,8 @@ impl TabletBatch for Batch {
     fn clear(&mut self) {
         self.inner.clear();
         self.deletes_ranges = false;
+        self.keys.clear();
+        self.sample.clear();
     }
 }
 
@@ -108,6 +130,7 @@ pub struct Tablet {
     pub(crate) gaps: Gaps,
     pub(crate) dead_rows: DeadRows,
     pub(crate) trials: Mutex<Trials>,
+    merging: Mutex<Merging>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
     /// For tests: whether reads hang, and whether writes hang.
@@ -140,6 +163,7 @@ impl Tablet {
             gaps: Gaps::default(),
             dead_rows: DeadRows::default(),
             trials: Mutex::default(),
+            merging: Mutex::default(),
             files: Mutex::default(),
             doomed: AtomicBool::new(false),
             hangs: Default::default(),
@@ -147,7 +171,11 @@ impl Tablet {
             open: Arc::new(()),
         };
         // RocksDB has no write-ahead log, so the state that it opens with has reached the disk.
-        tablet.expiry.note_durable(tablet.applied_state()?);
+        let state = tablet.applied_state()?;
+        tablet.expiry.note_durable(state);
+        if state == AppliedState::default() && tablet.live_files()?.is_empty() {
+            tablet.expiry.keys.start_empty();
+        }
         Ok(tablet)
     }
 
@@ -184,7 +212,19 @@ impl Tablet {
         self.gaps.writing((!batch.deletes_ranges).then_some(keys));
         let written = self.db.write_opt(&batch.inner, &self.shared.write_options);
         self.gaps.written();
+        self.note_keys(batch);
         Ok(written?)
+    }
+
+    /// Counts the keys of a batch. One value of each batch tells whether the tablet has values that go without a write:
+    /// those who are too few to be met are too little to be worth a compaction.
+    fn note_keys(&self, batch: &Batch) {
+        let semantics = self.shared.semantics();
+        if batch.deletes_ranges || (!batch.sample.is_empty() && semantics.awaits_time(&batch.sample)) {
+            self.expiry.keys.forget();
+        } else {
+            self.expiry.keys.write(&batch.keys);
+        }
     }
 
     /// For tests: lets a replica's reads or writes for applying an entry wait from now on, until this is called with

@@ -3,8 +3,12 @@
 use super::{SMALL_BYTES, Tablet, TabletStatistics};
 use crate::error::StorageError;
 use crate::files::{FileContents, FilesKept, TabletFiles};
+use crate::merging::{Eagerness, has_garbage};
 use crate::table_options::CompactionStyle;
+#[cfg(test)]
+use rust_rocksdb::WaitForCompactOptions;
 use rust_rocksdb::{DBRawIterator, ReadOptions, properties};
+use std::sync::atomic::Ordering;
 
 impl Tablet {
     /// Reads the stored data of keys from `start` on, past the block cache, until about `most_bytes` are read. Returns
@@ -50,6 +54,9 @@ impl Tablet {
         if let CompactionStyle::TimeWindow { window_s } = style {
             return self.compact_windows(window_s);
         }
+        if style == CompactionStyle::SizeTiered {
+            self.choose_eagerness()?;
+        }
         if let Some((start, end)) = self.dead_rows.take_due() {
             self.flush(true)?;
             self.flushed_state()?;
@@ -62,6 +69,41 @@ impl Tablet {
             }
         }
         Ok(())
+    }
+
+    /// Tells RocksDB how eagerly to merge, if that changes.
+    fn choose_eagerness(&self) -> Result<(), StorageError> {
+        let space_percent = self.shared.options().space_amplification_percent;
+        let mut merging = self.merging.lock();
+        let work = self.events.background_work();
+        let is_loading =
+            merging.is_loading(self.events.flushes.load(Ordering::Acquire), u64::from(self.shared.present_s()));
+        let mut frees_space = merging.chosen.frees_space;
+        if merging.files_of != Some(work) {
+            let entries = self.live_files()?.iter().map(|file| file.num_entries).sum();
+            frees_space = self.expiry.awaits_time() || has_garbage(entries, self.expiry.keys.count(), space_percent);
+            merging.files_of = Some(work);
+        }
+        let chosen = Eagerness { is_loading, frees_space };
+        if chosen == merging.chosen {
+            return Ok(());
+        }
+        let options = chosen.options(space_percent);
+        self.db.set_options(&options.each_ref().map(|(name, value)| (*name, value.as_str())))?;
+        merging.chosen = chosen;
+        Ok(())
+    }
+
+    /// For tests: the choices of the last [`Tablet::compact_due`].
+    #[cfg(test)]
+    pub(crate) fn eagerness(&self) -> Eagerness {
+        self.merging.lock().chosen
+    }
+
+    /// For tests: waits for the compactions that are due.
+    #[cfg(test)]
+    pub(crate) fn settle(&self) {
+        self.db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     }
 
     /// Sizes, for metrics. Sizes that only a flush or a compaction changes are read only after one.
