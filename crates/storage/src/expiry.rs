@@ -9,6 +9,7 @@
 //! Left out: the meaning of values ([`ValueSemantics`]).
 
 use crate::applied::AppliedState;
+use crate::distinct_keys::DistinctKeys;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::semantics::{CompactionVerdict, ValueSemantics};
 use crate::table_options::CompactionStyle;
@@ -22,12 +23,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The tablet's state that its compaction filter uses; the tablet keeps it current.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Expiry {
     /// An applied state that has reached the disk, not necessarily the newest.
     durable: Mutex<AppliedState>,
     /// Whether the last compactions have kept values that a later horizon alone would let them remove.
     awaits_time: AtomicBool,
+    /// The keys that the tablet stores.
+    pub(crate) keys: DistinctKeys,
 }
 
 impl Expiry {
@@ -76,6 +79,7 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
     fn create(&mut self, context: CompactionFilterContext) -> ExpiryFilter {
         if context.is_full_compaction {
             self.expiry.forget_waiting();
+            self.expiry.keys.begin_rebuilding();
         }
         let present_s = self.present_s.load(Ordering::Relaxed);
         ExpiryFilter {
@@ -83,6 +87,7 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
             expiry: Arc::clone(&self.expiry),
             // With levels, the files of each key range have their own history: no state among the files covers all of
             // it, unless all files are merged.
+            is_full: context.is_full_compaction,
             merges_whole_runs: self.style.merges_whole_runs() || context.is_full_compaction,
             horizon: self.expiry.horizon(present_s),
             present_s,
@@ -99,6 +104,8 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
 pub(crate) struct ExpiryFilter {
     semantics: Arc<dyn ValueSemantics>,
     expiry: Arc<Expiry>,
+    /// Whether everything is compacted.
+    is_full: bool,
     merges_whole_runs: bool,
     horizon: Horizon,
     present_s: u32,
@@ -113,6 +120,14 @@ impl ExpiryFilter {
             && self.merges_whole_runs
         {
             self.horizon = self.horizon.max(state.horizon.no_later_than(self.present_s));
+        }
+    }
+}
+
+impl Drop for ExpiryFilter {
+    fn drop(&mut self) {
+        if self.is_full {
+            self.expiry.keys.end_rebuilding();
         }
     }
 }
@@ -140,6 +155,7 @@ impl ExpiryFilter {
             }
             return Decision::Keep;
         }
+        self.expiry.keys.meet(key);
         let verdict = self.semantics.compact(key, value, &self.horizon);
         if verdict != CompactionVerdict::Remove && self.semantics.awaits_time(value) {
             self.expiry.awaits_time.store(true, Ordering::Relaxed);

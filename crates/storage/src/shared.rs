@@ -140,7 +140,7 @@ impl Shared {
             return options;
         }
         let (full, apart) = (Arc::clone(&self.semantics), Arc::clone(&self.semantics));
-        let events = Arc::clone(events);
+        let (events, keys) = (Arc::clone(events), Arc::clone(expiry));
         let merge = move |key: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
             if !brief::admits(existing, operands.iter()) {
                 return None;
@@ -150,6 +150,8 @@ impl Shared {
                 return None;
             }
             events.refolding.note(operands.len(), operands.iter());
+            // The compaction filter does not see keys whose values are merged now.
+            keys.keys.meet(key);
             fold().map(|merged| purged(full.as_ref(), key, merged))
         };
         let partial = move |_: &[u8], _: Option<&[u8]>, operands: &MergeOperands| {

@@ -4,16 +4,18 @@
 //! the [`AppliedState`] that it leads to. Keys of the data are at least eight bytes long (they start with a token), so
 //! none of them equals the one-byte [`META_KEY`].
 
+mod batch;
 mod maintenance;
 mod statistics;
 
+pub use batch::Batch;
 pub use statistics::TabletStatistics;
 
 use crate::applied::AppliedState;
 use crate::brief::briefly;
 use crate::dead_rows::DeadRows;
 use crate::directory::remove_tablet;
-use crate::engine::{ScanRange, TabletBatch, TabletData};
+use crate::engine::{ScanRange, TabletData};
 use crate::error::StorageError;
 use crate::expiry::Expiry;
 use crate::files::FilesKept;
@@ -23,6 +25,7 @@ use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::listener::{BeforeFlush, TabletEvents};
 use crate::looks::Windows;
 use crate::measured::{Measure, measured};
+use crate::merging::Merging;
 use crate::semantics::{ValueSemantics, Values};
 use crate::shared::Shared;
 use crate::table_options::{CompactionStyle, TableOptions};
@@ -30,8 +33,7 @@ use crate::ttls::WrittenTtls;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
-    DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, Snapshot, WriteBatch,
-    WriteBatchIteratorCf,
+    DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, Snapshot, WriteBatchIteratorCf,
 };
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -50,38 +52,6 @@ const SCAN_FILL_ENTRIES: usize = 1_000;
 
 /// A brief scan passes at most this many removed entries one after another: about a tenth of a millisecond.
 const REMOVED_PASSED: u64 = 1_000;
-
-/// Changes to be written atomically.
-#[derive(Default)]
-pub struct Batch {
-    inner: WriteBatch,
-    /// Whether ranges are deleted: RocksDB does not list the keys of such a batch.
-    deletes_ranges: bool,
-}
-
-impl TabletBatch for Batch {
-    fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.inner.put(key, value);
-    }
-
-    fn merge(&mut self, key: &[u8], operand: &[u8]) {
-        self.inner.merge(key, operand);
-    }
-
-    fn delete(&mut self, key: &[u8]) {
-        self.inner.delete(key);
-    }
-
-    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-        self.inner.delete_range(start, end);
-        self.deletes_ranges = true;
-    }
-
-    fn clear(&mut self) {
-        self.inner.clear();
-        self.deletes_ranges = false;
-    }
-}
 
 /// A value that stays in place (in the memtable's copy or the block cache) while this is held.
 pub struct PinnedValue {
@@ -111,6 +81,7 @@ pub struct Tablet {
     pub(crate) dead_rows: DeadRows,
     /// What is known of its time windows, if its table has some.
     pub(crate) windows: Option<Windows>,
+    merging: Mutex<Merging>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
     /// For tests: whether reads hang, and whether writes hang.
@@ -144,6 +115,7 @@ impl Tablet {
             gaps: Gaps::default(),
             dead_rows: DeadRows::default(),
             windows,
+            merging: Mutex::default(),
             files: Mutex::default(),
             doomed: AtomicBool::new(false),
             hangs: Default::default(),
@@ -151,7 +123,11 @@ impl Tablet {
             open: Arc::new(()),
         };
         // RocksDB has no write-ahead log, so the state that it opens with has reached the disk.
-        tablet.expiry.note_durable(tablet.applied_state()?);
+        let state = tablet.applied_state()?;
+        tablet.expiry.note_durable(state);
+        if state == AppliedState::default() && tablet.live_files()?.is_empty() {
+            tablet.expiry.keys.start_empty();
+        }
         tablet.allow_present_runs()?;
         Ok(tablet)
     }
@@ -192,7 +168,19 @@ impl Tablet {
         self.gaps.writing((!batch.deletes_ranges).then_some(keys));
         let written = self.db.write_opt(&batch.inner, &self.shared.write_options);
         self.gaps.written();
+        self.note_keys(batch);
         Ok(written?)
+    }
+
+    /// Counts the keys of a batch. One value of each batch tells whether the tablet has values that go without a write:
+    /// those who are too few to be met are too little to be worth a compaction.
+    fn note_keys(&self, batch: &Batch) {
+        let semantics = self.shared.semantics();
+        if batch.deletes_ranges || (!batch.sample.is_empty() && semantics.awaits_time(&batch.sample)) {
+            self.expiry.keys.forget();
+        } else {
+            self.expiry.keys.write(&batch.keys);
+        }
     }
 
     /// For tests: lets a replica's reads or writes for applying an entry wait from now on, until this is called with

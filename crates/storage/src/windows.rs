@@ -16,7 +16,6 @@ use crate::error::StorageError;
 use crate::keys::{AFTER_ALL_KEYS, is_about_the_tablet};
 use crate::looks::{Looks, Windows};
 use crate::purging::purging;
-use crate::table_options::SLOWDOWN_RUNS;
 use crate::tablet::Tablet;
 use crate::ttls::Ttls;
 use diorite_base::Horizon;
@@ -27,7 +26,7 @@ use std::sync::atomic::Ordering;
 /// The smallest number of files of the current window that are merged.
 const LEAST: usize = 4;
 /// The most of them that stay unmerged, whatever their sizes.
-const MOST: usize = SLOWDOWN_RUNS as usize / 2;
+const MOST: usize = 12;
 /// A file is merged with newer ones if its size is at most this share of their sum, percent.
 const LARGER_PERCENT: u64 = 120;
 /// If there are more windows, they are taken to be twice as long: a read may have to look into each file.

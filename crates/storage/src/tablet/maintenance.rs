@@ -4,8 +4,11 @@ use super::{SMALL_BYTES, Tablet, TabletStatistics};
 use crate::error::StorageError;
 use crate::expiry::Expiry;
 use crate::files::{FileContents, FilesKept, TabletFiles};
-use crate::table_options::SLOWDOWN_RUNS;
+use crate::merging::{Eagerness, has_garbage};
+use crate::table_options::{CompactionStyle, SLOWDOWN_RUNS};
 use diorite_base::Horizon;
+#[cfg(test)]
+use rust_rocksdb::WaitForCompactOptions;
 use rust_rocksdb::{CompactionOptions, DBRawIterator, LiveFile, ReadOptions, properties};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -120,6 +123,9 @@ impl Tablet {
         if let Some((window_s, windows)) = self.window_s().zip(self.windows.as_ref()) {
             return self.compact_windows(window_s, windows);
         }
+        if self.options.compaction == CompactionStyle::SizeTiered {
+            self.choose_eagerness()?;
+        }
         if let Some((start, end)) = self.dead_rows.take_due() {
             self.flush(true)?;
             self.flushed_state()?;
@@ -132,6 +138,41 @@ impl Tablet {
             }
         }
         Ok(())
+    }
+
+    /// Tells RocksDB how eagerly to merge, if that changes.
+    fn choose_eagerness(&self) -> Result<(), StorageError> {
+        let space_percent = self.shared.options().space_amplification_percent;
+        let mut merging = self.merging.lock();
+        let work = self.events.background_work();
+        let is_loading =
+            merging.is_loading(self.events.flushes.load(Ordering::Acquire), u64::from(self.shared.present_s()));
+        let mut frees_space = merging.chosen.frees_space;
+        if merging.files_of != Some(work) {
+            let entries = self.live_files()?.iter().map(|file| file.num_entries).sum();
+            frees_space = self.expiry.awaits_time() || has_garbage(entries, self.expiry.keys.count(), space_percent);
+            merging.files_of = Some(work);
+        }
+        let chosen = Eagerness { is_loading, frees_space };
+        if chosen == merging.chosen {
+            return Ok(());
+        }
+        let options = chosen.options(space_percent);
+        self.db.set_options(&options.each_ref().map(|(name, value)| (*name, value.as_str())))?;
+        merging.chosen = chosen;
+        Ok(())
+    }
+
+    /// For tests: the choices of the last [`Tablet::compact_due`].
+    #[cfg(test)]
+    pub(crate) fn eagerness(&self) -> Eagerness {
+        self.merging.lock().chosen
+    }
+
+    /// For tests: waits for the compactions that are due.
+    #[cfg(test)]
+    pub(crate) fn settle(&self) {
+        self.db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     }
 
     /// Sizes, for metrics. Sizes that only a flush or a compaction changes are read only after one.
