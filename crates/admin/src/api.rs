@@ -4,12 +4,14 @@
 //! Always true: every answer is about the whole cluster, whichever node was asked. Sizes are in bytes; the names of
 //! times end in their unit.
 
+mod cidr_group;
 mod detail;
 mod join_token;
 mod restart;
 mod status;
 mod upgrade;
 
+pub use cidr_group::{CIDR_GROUPS, CidrGroupStatus};
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
 pub use join_token::{JOIN_TOKENS, JoinTokenStatus, NewJoinToken};
 pub use restart::{NodeTurn, RestartPlan};
@@ -97,6 +99,8 @@ pub enum Ask {
     },
     /// The valid join tokens: a list of [`JoinTokenStatus`].
     JoinTokens,
+    /// The groups of networks: a list of [`CidrGroupStatus`].
+    CidrGroups,
     /// A change: [`Done`], or [`NewJoinToken`].
     Change(Change),
 }
@@ -452,6 +456,18 @@ pub enum Change {
     RevokeJoinToken {
         /// Its id.
         id: String,
+    },
+    /// Makes a group of networks, or replaces the networks of one.
+    SetCidrGroup {
+        /// Its name.
+        name: String,
+        /// Its networks.
+        cidrs: Vec<String>,
+    },
+    /// Drops a group of networks that no role names.
+    DropCidrGroup {
+        /// Its name.
+        name: String,
     },
     /// Decides whether clients have to log in.
     RequireLogin {

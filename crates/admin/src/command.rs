@@ -8,6 +8,7 @@ use crate::api::{
     ClusterStatus, Done, Failure, FailureKind, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus,
     RestartPlan, TableStatus, TabletFilter, TabletPage,
 };
+use crate::cidr_groups::{self, CidrGroupsCommand};
 pub use crate::client::AdminError;
 use crate::client::Client;
 use crate::gate::AUTH;
@@ -218,6 +219,13 @@ pub enum AdminCommand {
     /// Make a join token, with which a node becomes a member of a cluster whose nodes have certificates, and print it: it is shown only
     /// once. The node reads it from a file (`diorite start --join-token-file`) or from DIORITE_START_JOIN_TOKEN.
     JoinToken(JoinTokenArguments),
+    /// List and change the groups of networks that ACCESS FROM CIDRS of a role names. A change needs a superuser, where clients have to
+    /// log in.
+    CidrGroups {
+        /// What is done.
+        #[command(subcommand)]
+        command: CidrGroupsCommand,
+    },
     /// Show what a node logs, or change it until the node is started again.
     Logging {
         /// The node's id; the node that is asked if not given.
@@ -377,10 +385,8 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::SetMergeSize { size } => set(&client, json, &json!({ "merge_bytes": size.0 }))?,
         AdminCommand::SetLeaderZones { zones } => set(&client, json, &json!({ "preferred_leader_zones": zones }))?,
         AdminCommand::Auth { setting } => auth(&client, json, *setting)?,
-        AdminCommand::JoinToken(arguments) => {
-            let join_token::Answer { json: answer, text } = join_token::carry_out(&client, arguments)?;
-            show(json, &answer, |_| text)?;
-        }
+        AdminCommand::JoinToken(arguments) => show_answer(json, join_token::carry_out(&client, arguments)?)?,
+        AdminCommand::CidrGroups { command } => show_answer(json, cidr_groups::carry_out(&client, command)?)?,
         AdminCommand::Logging { node, levels, slow_query } => {
             let change = LogChange { levels: levels.clone(), slow_query: slow_query.clone() };
             logging(&client, json, *node, &change)?;
@@ -452,6 +458,10 @@ fn show<T: Serialize>(json: bool, answer: &T, text: impl FnOnce(&T) -> String) -
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
+}
+
+fn show_answer(json: bool, answer: join_token::Answer) -> Result<(), AdminError> {
+    show(json, &answer.json, |_| answer.text)
 }
 
 fn change(client: &Client, json: bool, path: &str, body: &Value) -> Result<(), AdminError> {

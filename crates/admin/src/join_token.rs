@@ -95,7 +95,7 @@ pub(crate) fn carry_out(client: &Client, arguments: &JoinTokenArguments) -> Resu
     }
 }
 
-fn answer<T: Serialize>(found: &T, text: impl FnOnce(&T) -> String) -> Result<Answer, AdminError> {
+pub(crate) fn answer<T: Serialize>(found: &T, text: impl FnOnce(&T) -> String) -> Result<Answer, AdminError> {
     Ok(Answer { json: serde_json::to_value(found).map_err(std::io::Error::other)?, text: text(found) })
 }
 

@@ -6,6 +6,7 @@
 //! node only; a change that it asks for has to name its token, which no page of another site knows. Left out: whether a password is right, the sessions
 //! themselves and what a role may do ([`Login`], which the node implements), and pages of other sites ([`crate::gate`]).
 
+use crate::api::CIDR_GROUPS;
 use crate::api::{Failure, FailureKind};
 use crate::gate::{AUTH, ChangesFrom, Ends, LOGIN, LOGOUT, Secured, is_about_health, only_reads};
 use crate::pages::login as page;
@@ -42,12 +43,17 @@ pub enum Wanted {
     Administer,
 }
 
+/// Whether changes under a path let somebody in, or keep somebody out.
+fn decides_who_gets_in(path: &str) -> bool {
+    path == AUTH || path.strip_prefix(CIDR_GROUPS).is_some_and(|below| below.starts_with('/'))
+}
+
 /// What a request does.
 fn wanted(request: &Request) -> Wanted {
     match (only_reads(request.method()), request.uri().path()) {
         (true, _) => Wanted::Look,
         // Whoever may let everybody in may do everything.
-        (false, AUTH) => Wanted::Administer,
+        (false, path) if decides_who_gets_in(path) => Wanted::Administer,
         (false, _) => Wanted::Change,
     }
 }

@@ -1,7 +1,9 @@
 //! The operations over HTTP (`docs/operate.md`): path, query and JSON body become an [`Ask`].
 
 use crate::NodeView;
-use crate::api::{Ask, Change, CompactionOrder, Failure, FailureKind, JOIN_TOKENS, ScrubOrder, TabletFilter};
+use crate::api::{
+    Ask, CIDR_GROUPS, Change, CompactionOrder, Failure, FailureKind, JOIN_TOKENS, ScrubOrder, TabletFilter,
+};
 use crate::gate::AUTH;
 use crate::upgrade::UPGRADE;
 use axum::body::Bytes;
@@ -44,6 +46,9 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route(AUTH, post(auth))
         .route(JOIN_TOKENS, get(|State(view): State<NodeView>| answer(view, Ask::JoinTokens)).post(create_join_token))
         .route("/api/v1/join-tokens/{id}/revoke", post(revoke_join_token))
+        .route(CIDR_GROUPS, get(|State(view): State<NodeView>| answer(view, Ask::CidrGroups)))
+        .route("/api/v1/cidr-groups/{name}", post(set_cidr_group))
+        .route("/api/v1/cidr-groups/{name}/drop", post(drop_cidr_group))
         .route(
             "/api/v1/scrub",
             get(|State(view): State<NodeView>| answer(view, Ask::Scrub(ScrubOrder::Look))).post(scrub),
@@ -215,6 +220,23 @@ async fn create_join_token(State(view): State<NodeView>, body: Bytes) -> Respons
 
 async fn revoke_join_token(State(view): State<NodeView>, Path(id): Path<String>) -> Response {
     answer(view, Ask::Change(Change::RevokeJoinToken { id })).await
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Networks {
+    cidrs: Vec<String>,
+}
+
+async fn set_cidr_group(State(view): State<NodeView>, Path(name): Path<String>, body: Bytes) -> Response {
+    match serde_json::from_slice(&body) {
+        Ok(Networks { cidrs }) => answer(view, Ask::Change(Change::SetCidrGroup { name, cidrs })).await,
+        Err(error) => failed(&Failure::new(FailureKind::Invalid, format!("the body: {error}"))),
+    }
+}
+
+async fn drop_cidr_group(State(view): State<NodeView>, Path(name): Path<String>) -> Response {
+    answer(view, Ask::Change(Change::DropCidrGroup { name })).await
 }
 
 #[derive(Deserialize)]

@@ -20,7 +20,7 @@ pub struct Level(pub u32);
 impl Level {
     /// The level of programs and clusters that know of no levels.
     pub const FIRST: Self = Self(1);
-    /// The catalog has a level, and the levels of its nodes' programs.
+    /// The catalog has a level, the levels of its nodes' programs, and CIDR groups.
     pub const RECORDED: Self = Self(2);
 
     /// The level after this one.

@@ -123,6 +123,8 @@ limits! {
     MAX_LEADER_ZONES, LEADER_ZONES: usize = 64, "zones", "Zones that leaders are preferred in.";
     MAX_JOIN_TOKENS, JOIN_TOKENS: usize = 64, "tokens", "Join tokens of a cluster that are valid at a time.";
     MAX_JOIN_TOKEN_NODES, JOIN_TOKEN_NODES: u32 = 1_024, "nodes", "Nodes that join with one join token.";
+    MAX_CIDR_GROUPS, CIDR_GROUPS: usize = 256, "groups", "CIDR groups of a cluster.";
+    MAX_CIDRS_OF_GROUP, CIDRS_OF_GROUP: usize = 1_024, "networks", "Networks of one CIDR group.";
     MAX_PASSWORD_BYTES, PASSWORD_BYTES: usize = 1_024, "bytes", "A password.";
     MAX_PASSWORD_HASH_BYTES, PASSWORD_HASH_BYTES: usize = 512, "bytes", "The text of a `HASHED PASSWORD`.";
     MAX_PASSWORD_HASH_KIB, PASSWORD_HASH_KIB: u32 = 65_536, "KiB", "Memory that checking a `HASHED PASSWORD` takes (`m`).";

@@ -1,4 +1,4 @@
-//! The catalog: keyspaces, tables, user types, roles, nodes, join tokens, tablets and where their replicas are.
+//! The catalog: keyspaces, tables, user types, roles, groups of networks, nodes, join tokens, tablets and where their replicas are.
 //!
 //! It is the state machine of the Raft group `GroupId::CATALOG`. A [`Catalog`] is an immutable snapshot that clones
 //! cheaply. A [`Command`] makes the next snapshot from it ([`Catalog::apply`]), with an [`Outcome`] for the node that
@@ -20,6 +20,8 @@
 mod apply;
 mod bounds;
 mod changes;
+mod cidr_group;
+mod cidr_groups;
 mod command;
 mod deep;
 mod evaluator;
@@ -50,6 +52,7 @@ mod tests;
 
 pub use bounds::Rules;
 pub use changes::{Change, NewTablet, SchemaChangeKind, SchemaEvent, SchemaTarget};
+pub use cidr_group::{CidrGroup, is_group_name};
 pub use command::{Command, EncodedCommandError, FinishedTablet, Setting, UnreadableCommand};
 pub use deep::is_too_deep;
 pub use evaluator::{CatalogEvaluator, CatalogListener};

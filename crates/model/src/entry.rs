@@ -163,6 +163,12 @@ pub fn is_dead(value: &[u8], now_s: u32) -> bool {
     format(value) == Ok(FORMAT_ROW) && !row::is_plain(value) && dead().unwrap_or(false)
 }
 
+/// A short row that means the same as one which [`compact`] removes, and which it removes too. There is none for
+/// partition headers.
+pub fn without_content(value: &[u8]) -> Option<Vec<u8>> {
+    (format(value) == Ok(FORMAT_ROW)).then(row::without_content)
+}
+
 /// The longest time to live within a row, seconds; 0: none.
 pub fn longest_ttl_s(value: &[u8]) -> u32 {
     let is_row = format(value) == Ok(FORMAT_ROW) && !row::is_plain(value);

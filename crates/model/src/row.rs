@@ -42,6 +42,7 @@ use diorite_base::mutation::Effect;
 use parts::{HORIZON_BYTES, push_horizon, row_flag};
 
 pub use compaction::compact;
+pub(crate) use compaction::without_content;
 pub use folding::fold;
 pub use live::{LiveCell, LiveCells, LiveComplex, LiveContent, LiveElement, LiveElements, LiveRow};
 pub use merging::merge;

@@ -145,8 +145,14 @@ impl Entrance {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Whether a role may connect from there. Superusers are no exception: what was set for them was set on purpose.
-    pub(crate) fn may_enter(&self, role: &Role, client: IpAddr, is_here: bool) -> Result<(), NoEntry> {
+    /// Whether a role of a catalog may connect from there. Superusers are no exception: what was set for them was set on purpose.
+    pub(crate) fn may_enter(
+        &self,
+        catalog: &Catalog,
+        role: &Role,
+        client: IpAddr,
+        is_here: bool,
+    ) -> Result<(), NoEntry> {
         let client = client.to_canonical();
         if !role.can_login {
             return Err(NoEntry::NoLogin(role.name.clone()));
@@ -157,7 +163,7 @@ impl Entrance {
         if !role.datacenters.has(&self.here.data_center) {
             return Err(NoEntry::DataCenter(self.here.data_center.clone()));
         }
-        if !role.cidrs.covers(client) {
+        if !catalog.may_connect_from(role, client) {
             return Err(NoEntry::Address(client));
         }
         Ok(())
@@ -168,7 +174,7 @@ impl Entrance {
         let _list = self.list.lock();
         let catalog = self.catalog.catalog();
         let role = catalog.role(&checked.name).filter(|role| role.password_hash == checked.password_hash);
-        self.let_in(session, role.ok_or(NoEntry::Changed)?, client)
+        self.let_in(session, &catalog, role.ok_or(NoEntry::Changed)?, client)
     }
 
     /// Gives the session of a connection the role that its client's certificate names.
@@ -176,12 +182,12 @@ impl Entrance {
         let _list = self.list.lock();
         let catalog = self.catalog.catalog();
         let role = catalog.role(name).ok_or_else(|| NoEntry::NoRole(name.to_owned()))?;
-        self.let_in(session, role, client)
+        self.let_in(session, &catalog, role, client)
     }
 
     /// With the list locked.
-    fn let_in(&self, session: &Session, role: &Role, client: IpAddr) -> Result<(), NoEntry> {
-        self.may_enter(role, client, self.here.has(client))?;
+    fn let_in(&self, session: &Session, catalog: &Catalog, role: &Role, client: IpAddr) -> Result<(), NoEntry> {
+        self.may_enter(catalog, role, client, self.here.has(client))?;
         session.log_in(&role.name);
         Ok(())
     }
@@ -234,7 +240,7 @@ impl Entrance {
             None => true,
             Some(name) => catalog.role(&name).is_some_and(|role| {
                 let client = entered.client.ip();
-                self.may_enter(role, client, self.here.has(client)).is_ok()
+                self.may_enter(catalog, role, client, self.here.has(client)).is_ok()
             }),
         }
     }
@@ -459,6 +465,34 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn connections_end_when_a_group_of_their_role_loses_their_address() {
+        let catalog = Changing::new(Some(true));
+        let set = |name: &str, cidr: &str| {
+            let cidrs = [cidr.parse().unwrap()].into();
+            catalog.apply(&Command::SetCidrGroup { name: name.to_owned(), cidrs });
+        };
+        set("east", "10.0.0.0/8");
+        let cidrs = Permitted::Only(["east".to_owned()].into());
+        catalog.change(RoleCommand::Create { role: Role { cidrs, ..ann() }, if_not_exists: false });
+        let entrance = entrance(&catalog, OPEN);
+        let (wake, versions) = watch::channel(1);
+        tokio::spawn(Arc::clone(&entrance).follow(versions));
+        let (session, task) = connect(&entrance);
+        assert_eq!(entrance.enter(&session, &ann(), client().ip()), Ok(()));
+        set("west", "11.0.0.0/8");
+        wake.send_replace(2);
+        tokio::task::yield_now().await;
+        assert_eq!(entrance.look_through(&catalog.catalog()), 0);
+        // Another group takes a part of its network.
+        set("office", "10.0.0.0/24");
+        wake.send_replace(3);
+        assert!(timeout(Duration::from_secs(1), task).await.unwrap().unwrap_err().is_cancelled());
+        let (session, task) = connect(&entrance);
+        assert_eq!(entrance.enter(&session, &ann(), client().ip()), Err(NoEntry::Address(client().ip())));
+        task.abort();
+    }
+
     /// A password takes tens of milliseconds to check. What was decided about the role meanwhile counts, though the connection had no role
     /// yet when the others were looked through.
     #[tokio::test]
@@ -491,7 +525,12 @@ mod tests {
             [("127.0.0.1", true), ("::1", true), ("10.0.0.1", true), ("::ffff:10.0.0.1", true), ("10.0.0.9", false)]
         {
             let client = client.parse().unwrap();
-            assert_eq!(entrance.may_enter(&first, client, entrance.here.has(client)).is_ok(), is_here, "{client}");
+            let catalog = entrance.catalog.catalog();
+            assert_eq!(
+                entrance.may_enter(&catalog, &first, client, entrance.here.has(client)).is_ok(),
+                is_here,
+                "{client}"
+            );
         }
     }
 }

@@ -98,7 +98,7 @@ impl Logins {
     ) -> Result<Arc<Role>, Denied> {
         let catalog = self.kv.catalog();
         let role = catalog.role(user).filter(|role| is_proven(role)).ok_or(Denied::Unknown)?;
-        self.access.entrance.may_enter(role, ends.client.ip(), ends.are_one_machine()).map_err(|why| {
+        self.access.entrance.may_enter(&catalog, role, ends.client.ip(), ends.are_one_machine()).map_err(|why| {
             self.access.passwords.counters.forbidden.add(1);
             Denied::Forbidden(why.to_string())
         })?;

@@ -33,6 +33,10 @@ impl ValueSemantics for RowSemantics {
         entry::is_dead(value, now_s)
     }
 
+    fn without_content(&self, value: &[u8]) -> Option<Vec<u8>> {
+        entry::without_content(value)
+    }
+
     fn longest_ttl_s(&self, value: &[u8]) -> u32 {
         entry::longest_ttl_s(value)
     }

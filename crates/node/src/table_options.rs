@@ -5,7 +5,7 @@
 //! (`replica::Store::set_table_options`).
 
 use diorite_model::schema::Table;
-use diorite_query::ddl::options::{compaction_class, compression_class, given, read_map};
+use diorite_query::ddl::options::{compaction_class, compression_class, given, read_map, window_s};
 use diorite_storage::{CompactionStyle, Compression, Filters, TableOptions};
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ pub(crate) fn of(table: &Table) -> TableOptions {
     let is_off = compression.get("enabled").is_some_and(|enabled| enabled.eq_ignore_ascii_case("false"));
     let block_kib = compression.get("chunk_length_in_kb").and_then(|text| text.parse::<usize>().ok());
     TableOptions {
-        compaction: style(&compaction_class(table)),
+        compaction: style(table),
         filters: filters(given(table, "bloom_filter_fp_chance")),
         compression: match compression_class(&compression, "class") {
             _ if is_off => Compression::None,
@@ -33,11 +33,10 @@ pub(crate) fn of(table: &Table) -> TableOptions {
     }
 }
 
-fn style(class: &str) -> CompactionStyle {
-    match class {
+fn style(table: &Table) -> CompactionStyle {
+    match compaction_class(table).as_str() {
         "LeveledCompactionStrategy" => CompactionStyle::Leveled,
-        // Time windows are not offered yet: a file that holds only the tablet's own state is never removed
-        // (`diorite_storage::CompactionStyle`).
+        "TimeWindowCompactionStrategy" => CompactionStyle::TimeWindow { window_s: window_s(table) },
         _ => CompactionStyle::SizeTiered,
     }
 }

@@ -1,16 +1,19 @@
 //! Statements that change roles, permissions or the schema, and those that read or write the rows of chosen tables, as whoever keeps an audit log is told of them.
 //!
 //! Always true: each one is reported once, also if its client does not wait for the answer; a text has names, and neither passwords nor options of
-//! roles, and of reads and writes of rows no constants. A request for rows of a chosen table never goes the short path. Left out: the log itself ([`Audit`], which
+//! roles, and of reads and writes of rows no constants. A request for rows of a chosen table never goes the short path. Of one that failed before it was planned
+//! only the kind and the names of its tables are told: what else it has may be values. Left out: the log itself ([`Audit`], which
 //! the node implements), and logins.
 
 use crate::auth;
 use crate::plan::{Plan, Planned};
 use crate::session::Session;
 use crate::table::TableContext;
+use diorite_cql::language::NamedTables;
 use diorite_cql::language::ast::{Password, RoleOptions, Statement};
 use diorite_cql::language::format::format_statement;
 use diorite_cql::protocol::{CqlError, ErrorKind};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,6 +62,8 @@ pub struct Changed {
     pub statement: String,
     /// What became of it.
     pub outcome: Outcome,
+    /// Whether it got as far as being carried out. What did not costs whoever sends it little.
+    pub was_planned: bool,
 }
 
 /// Keeps an audit log.
@@ -147,6 +152,7 @@ impl Auditor {
             keyspace: keyspace.map(str::to_owned),
             statement: text_of(statement),
             outcome: Outcome::Unknown,
+            was_planned: true,
         };
         Some(Watched { audit, changed: Some(changed) })
     }
@@ -180,10 +186,51 @@ impl Auditor {
                 keyspace: keyspace.map(str::to_owned),
                 statement: shortened(text.to_owned()),
                 outcome: Outcome::Unknown,
+                was_planned: true,
             };
             Watched { audit, changed: Some(changed) }
         })
     }
+}
+
+impl Auditor {
+    /// Whether reads and writes of some table are kept.
+    pub(crate) fn keeps_rows(&self) -> bool {
+        self.0.as_deref().is_some_and(|audit| audit.keeps(Category::Data))
+    }
+
+    /// Tells of a request that failed before it was planned, if it names a table whose reads and writes are kept.
+    pub(crate) fn unplanned(
+        &self,
+        (session, client): (&Session, Option<SocketAddr>),
+        keyspace: Option<&str>,
+        (kind, tables): (&str, &BTreeSet<(String, String)>),
+        error: &CqlError,
+    ) {
+        let Some(audit) = self.0.as_deref().filter(|_| self.keeps_rows()) else { return };
+        if !tables.iter().any(|(keyspace, table)| audit.keeps_rows_of(keyspace, table)) {
+            return;
+        }
+        let names: Vec<String> = tables.iter().map(|(keyspace, table)| format!("{keyspace}.{table}")).collect();
+        let changed = Changed {
+            category: Category::Data,
+            role: session.role(),
+            client,
+            keyspace: keyspace.map(str::to_owned),
+            statement: shortened(format!("{kind} {}", names.join(", "))),
+            outcome: Outcome::Unknown,
+            was_planned: false,
+        };
+        Watched { audit, changed: Some(changed) }.ended::<()>(&Err(error.clone()));
+    }
+}
+
+/// The tables that a text names, with the keyspace of those that are named without one.
+pub(crate) fn qualified(named: &NamedTables, keyspace: Option<&str>) -> impl Iterator<Item = (String, String)> {
+    named.tables.iter().filter_map(move |table| {
+        let keyspace = table.keyspace.as_deref().or(keyspace)?;
+        Some((keyspace.to_owned(), table.name.clone()))
+    })
 }
 
 impl Watched<'_> {

@@ -2,7 +2,7 @@
 //!
 //! Layout: `DIORITE` (the [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `RUNNING`
 //! (present while the end of the log may not be durable: the machine's boot id), `log/` (the Raft log), `tablets/<id>/`
-//! (one RocksDB each), `tablets/<id>.<purpose>/` (copies under way, and data that was set aside).
+//! (one RocksDB each, and the note `WINDOWS` of a tablet with time windows), `tablets/<id>.<purpose>/` (copies under way, and data that was set aside).
 //!
 //! Always true: nobody but its owner may enter it.
 

@@ -9,6 +9,7 @@
 //! Left out: the meaning of values ([`ValueSemantics`]).
 
 use crate::applied::AppliedState;
+use crate::distinct_keys::DistinctKeys;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::semantics::{CompactionVerdict, ValueSemantics};
 use crate::table_options::CompactionStyle;
@@ -22,14 +23,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The tablet's state that its compaction filter uses; the tablet keeps it current.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Expiry {
     /// An applied state that has reached the disk, not necessarily the newest.
     durable: Mutex<AppliedState>,
     /// Whether the last compactions have kept values that a later horizon alone would let them remove.
     awaits_time: AtomicBool,
-    /// The longest TTL that compactions have met since the tablet was opened, seconds.
-    longest_ttl_s: AtomicU32,
+    /// The keys that the tablet stores.
+    pub(crate) keys: DistinctKeys,
 }
 
 impl Expiry {
@@ -41,23 +42,27 @@ impl Expiry {
         }
     }
 
-    /// The longest TTL that compactions have met since the tablet was opened, seconds; 0: none.
-    pub(crate) fn longest_ttl_s(&self) -> u32 {
-        self.longest_ttl_s.load(Ordering::Relaxed)
+    /// The horizon of a compaction that does not know the states of the files that it merges. `present_s` is the
+    /// current second, by this node's clock.
+    pub(crate) fn horizon(&self, present_s: u32) -> Horizon {
+        let durable = *self.durable.lock();
+        // If all timestamps are stamps, later writes have later ones. If clients gave some, a write with an older
+        // timestamp may lie above the row, in a file that is not merged with it, from before the horizon passed its
+        // timestamp.
+        let known = durable.horizon.no_later_than(present_s);
+        let rows_s = if durable.newest_explicit_us == i64::MIN { known.rows_s } else { 0 };
+        Horizon { rows_s, ..known }
+    }
+
+    /// Forgets which values earlier compactions have kept.
+    pub(crate) fn forget_waiting(&self) {
+        self.awaits_time.store(false, Ordering::Relaxed);
     }
 
     /// Whether a later horizon alone would let a compaction remove something.
     pub(crate) fn awaits_time(&self) -> bool {
         self.awaits_time.load(Ordering::Relaxed)
     }
-}
-
-/// The time from which on the oldest file of a tablet with time windows may be compacted alone again, and the wait
-/// after that, seconds.
-#[derive(Debug, Default)]
-pub(crate) struct Trials {
-    pub(crate) next_s: u64,
-    pub(crate) wait_s: u64,
 }
 
 pub(crate) struct ExpiryFilterFactory {
@@ -73,24 +78,19 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
 
     fn create(&mut self, context: CompactionFilterContext) -> ExpiryFilter {
         if context.is_full_compaction {
-            self.expiry.awaits_time.store(false, Ordering::Relaxed);
+            self.expiry.forget_waiting();
+            self.expiry.keys.begin_rebuilding();
         }
-        let durable = *self.expiry.durable.lock();
-        // If all timestamps are stamps, later writes have later ones. If clients gave some, a write with an older
-        // timestamp may lie above the row, in a file that is not merged with it, from before the horizon passed its
-        // timestamp.
         let present_s = self.present_s.load(Ordering::Relaxed);
-        let known = durable.horizon.no_later_than(present_s);
-        let rows_s = if durable.newest_explicit_us == i64::MIN { known.rows_s } else { 0 };
         ExpiryFilter {
             semantics: Arc::clone(&self.semantics),
             expiry: Arc::clone(&self.expiry),
             // With levels, the files of each key range have their own history: no state among the files covers all of
             // it, unless all files are merged.
+            is_full: context.is_full_compaction,
             merges_whole_runs: self.style.merges_whole_runs() || context.is_full_compaction,
-            horizon: Horizon { rows_s, ..known },
+            horizon: self.expiry.horizon(present_s),
             present_s,
-            notes_ttl: matches!(self.style, CompactionStyle::TimeWindow { .. }),
             replacement: Vec::new(),
         }
     }
@@ -104,11 +104,11 @@ impl CompactionFilterFactory for ExpiryFilterFactory {
 pub(crate) struct ExpiryFilter {
     semantics: Arc<dyn ValueSemantics>,
     expiry: Arc<Expiry>,
+    /// Whether everything is compacted.
+    is_full: bool,
     merges_whole_runs: bool,
     horizon: Horizon,
     present_s: u32,
-    /// Whether the table has time windows, which need the longest TTL.
-    notes_ttl: bool,
     /// The last replacement that RocksDB received, kept until the next call.
     replacement: Vec<u8>,
 }
@@ -120,6 +120,14 @@ impl ExpiryFilter {
             && self.merges_whole_runs
         {
             self.horizon = self.horizon.max(state.horizon.no_later_than(self.present_s));
+        }
+    }
+}
+
+impl Drop for ExpiryFilter {
+    fn drop(&mut self) {
+        if self.is_full {
+            self.expiry.keys.end_rebuilding();
         }
     }
 }
@@ -147,9 +155,7 @@ impl ExpiryFilter {
             }
             return Decision::Keep;
         }
-        if self.notes_ttl {
-            self.expiry.longest_ttl_s.fetch_max(self.semantics.longest_ttl_s(value), Ordering::Relaxed);
-        }
+        self.expiry.keys.meet(key);
         let verdict = self.semantics.compact(key, value, &self.horizon);
         if verdict != CompactionVerdict::Remove && self.semantics.awaits_time(value) {
             self.expiry.awaits_time.store(true, Ordering::Relaxed);

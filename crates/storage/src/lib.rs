@@ -6,6 +6,7 @@
 //! opaque; [`ValueSemantics`] gives the meaning of merging and expiry. Nothing here knows CQL. Left out: replication,
 //! and deciding when to flush.
 
+mod ages;
 mod applied;
 mod brief;
 pub mod companions;
@@ -13,6 +14,7 @@ mod counters;
 mod dead_rows;
 mod directory;
 mod disks_file;
+mod distinct_keys;
 mod engine;
 mod error;
 mod expiry;
@@ -27,10 +29,13 @@ mod log_damage;
 mod log_files;
 mod log_freed;
 mod log_queue;
+mod looks;
 mod measured;
 mod memory;
+mod merging;
 mod options;
 mod precedence;
+mod purging;
 mod raft_log;
 mod rate_limiter;
 mod recorded;
@@ -40,6 +45,7 @@ mod semantics;
 mod shared;
 mod table_options;
 mod tablet;
+mod ttls;
 mod windows;
 
 pub use applied::{AppliedState, UNKNOWN_GRACE_S};
@@ -71,3 +77,5 @@ mod log_tests;
 mod table_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod window_tests;

@@ -44,7 +44,14 @@ pub trait ValueSemantics: Send + Sync + 'static {
         false
     }
 
-    /// The longest TTL within a value, seconds; 0: none.
+    /// A short value that means the same as one that a compaction may remove, and which the next compaction removes;
+    /// `None`: there is none.
+    fn without_content(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let _ = value;
+        None
+    }
+
+    /// The longest TTL within a value or operand, seconds; 0: none.
     fn longest_ttl_s(&self, value: &[u8]) -> u32 {
         let _ = value;
         0

@@ -8,6 +8,7 @@ use crate::expiry::{Expiry, ExpiryFilterFactory};
 use crate::listener::{Listener, TabletEvents};
 use crate::measured;
 use crate::options::StorageOptions;
+use crate::purging::purged;
 use crate::rate_limiter::RateLimiter;
 use crate::semantics::{ValueSemantics, Values};
 use crate::table_options::{self, LEVELS, TableOptions};
@@ -76,6 +77,11 @@ impl Shared {
         }
     }
 
+    /// The latest second that compactions may use.
+    pub(crate) fn latest_s(&self) -> u32 {
+        self.present_s.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn semantics(&self) -> &dyn ValueSemantics {
         self.semantics.as_ref()
     }
@@ -134,8 +140,8 @@ impl Shared {
             return options;
         }
         let (full, apart) = (Arc::clone(&self.semantics), Arc::clone(&self.semantics));
-        let events = Arc::clone(events);
-        let merge = move |_: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
+        let (events, keys) = (Arc::clone(events), Arc::clone(expiry));
+        let merge = move |key: &[u8], existing: Option<&[u8]>, operands: &MergeOperands| {
             if !brief::admits(existing, operands.iter()) {
                 return None;
             }
@@ -144,7 +150,9 @@ impl Shared {
                 return None;
             }
             events.refolding.note(operands.len(), operands.iter());
-            fold()
+            // The compaction filter does not see keys whose values are merged now.
+            keys.keys.meet(key);
+            fold().map(|merged| purged(full.as_ref(), key, merged))
         };
         let partial = move |_: &[u8], _: Option<&[u8]>, operands: &MergeOperands| {
             or_none(|| apart.fold_apart(&operands.iter().collect::<Vec<_>>()))

@@ -3,6 +3,7 @@
 //! Always true: the options apply to files written from now on; every file records how it is read. Options change how
 //! data is stored and what reads cost, never the result of a read.
 
+use crate::merging::{RUNS, RUNS_WHILE_LOADING, WIDTH};
 use crate::options::StorageOptions;
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DataBlockIndexType, Options,
@@ -12,11 +13,8 @@ use rust_rocksdb::{
 /// Levels of a tablet; universal compaction uses the upper ones as slots for sorted runs.
 pub(crate) const LEVELS: i32 = 7;
 
-/// A compaction begins at this many sorted runs.
-const RUNS: i32 = 6;
-
 /// At this many sorted runs writes slow down; at twice as many they stop.
-pub(crate) const SLOWDOWN_RUNS: i32 = 4 * RUNS;
+pub(crate) const SLOWDOWN_RUNS: i32 = 3 * RUNS_WHILE_LOADING;
 
 /// RocksDB's value for an algorithm's default level. For LZ4, positive levels select LZ4 HC: level 1 takes nine times
 /// the processor time.
@@ -184,7 +182,7 @@ pub(crate) fn runs(base: &mut Options, options: &StorageOptions) {
     base.set_num_levels(LEVELS);
     let mut universal = UniversalCompactOptions::default();
     universal.set_size_ratio(20);
-    universal.set_min_merge_width(4);
+    universal.set_min_merge_width(WIDTH);
     universal.set_max_size_amplification_percent(options.space_amplification_percent);
     base.set_universal_compaction_options(&universal);
     base.set_level_zero_file_num_compaction_trigger(RUNS);

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use crate::windows::{path_of, set_written_s};
+use crate::ages::{path_of, set_written_s};
 use diorite_base::Horizon;
 use diorite_base::random::{Random, SplitMix64};
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,7 +213,7 @@ fn a_window_that_is_over_becomes_one_file() {
         for file in 0..3 {
             let at = base + 60 * window + 10 * file;
             let from = u64::from(window * 3 + file) * 1_000;
-            write_file(&mut written, at, from..from + 1_000, at + TTL_S);
+            write_file(&mut written, at, from..from + 1_000, u32::MAX);
         }
     }
     let due = |written: &Written| (0..10).for_each(|_| written.tablet.compact_due().unwrap());
@@ -227,7 +227,7 @@ fn a_window_that_is_over_becomes_one_file() {
     );
     // The merged file is as old as its data.
     let ages: BTreeSet<u64> =
-        written.tablet.live_files().unwrap().iter().map(|file| crate::windows::written_s(&path_of(file))).collect();
+        written.tablet.live_files().unwrap().iter().map(|file| crate::ages::written_s(&path_of(file))).collect();
     assert!(ages.contains(&u64::from(base + 20)) && ages.contains(&u64::from(base + 80)), "{ages:?}");
     shared.set_present_s(base + 60 * 3);
     due(&written);

@@ -4,32 +4,36 @@
 //! the [`AppliedState`] that it leads to. Keys of the data are at least eight bytes long (they start with a token), so
 //! none of them equals the one-byte [`META_KEY`].
 
+mod batch;
 mod maintenance;
 mod statistics;
 
+pub use batch::Batch;
 pub use statistics::TabletStatistics;
 
 use crate::applied::AppliedState;
 use crate::brief::briefly;
 use crate::dead_rows::DeadRows;
 use crate::directory::remove_tablet;
-use crate::engine::{ScanRange, TabletBatch, TabletData};
+use crate::engine::{ScanRange, TabletData};
 use crate::error::StorageError;
-use crate::expiry::{Expiry, Trials};
+use crate::expiry::Expiry;
 use crate::files::FilesKept;
 use crate::gaps::Gaps;
 use crate::hang::Hang;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::listener::{BeforeFlush, TabletEvents};
+use crate::looks::Windows;
 use crate::measured::{Measure, measured};
+use crate::merging::Merging;
 use crate::semantics::{ValueSemantics, Values};
 use crate::shared::Shared;
-use crate::table_options::TableOptions;
+use crate::table_options::{CompactionStyle, TableOptions};
+use crate::ttls::WrittenTtls;
 use parking_lot::Mutex;
 use rust_rocksdb::checkpoint::Checkpoint;
 use rust_rocksdb::{
-    CompactionOptions, DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, LiveFile, ReadOptions, ReadTier,
-    Snapshot, WriteBatch, WriteBatchIteratorCf,
+    DB, DBPinnableSlice, DBRawIterator, ErrorKind, FlushOptions, ReadOptions, ReadTier, Snapshot, WriteBatchIteratorCf,
 };
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -48,38 +52,6 @@ const SCAN_FILL_ENTRIES: usize = 1_000;
 
 /// A brief scan passes at most this many removed entries one after another: about a tenth of a millisecond.
 const REMOVED_PASSED: u64 = 1_000;
-
-/// Changes to be written atomically.
-#[derive(Default)]
-pub struct Batch {
-    inner: WriteBatch,
-    /// Whether ranges are deleted: RocksDB does not list the keys of such a batch.
-    deletes_ranges: bool,
-}
-
-impl TabletBatch for Batch {
-    fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.inner.put(key, value);
-    }
-
-    fn merge(&mut self, key: &[u8], operand: &[u8]) {
-        self.inner.merge(key, operand);
-    }
-
-    fn delete(&mut self, key: &[u8]) {
-        self.inner.delete(key);
-    }
-
-    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-        self.inner.delete_range(start, end);
-        self.deletes_ranges = true;
-    }
-
-    fn clear(&mut self) {
-        self.inner.clear();
-        self.deletes_ranges = false;
-    }
-}
 
 /// A value that stays in place (in the memtable's copy or the block cache) while this is held.
 pub struct PinnedValue {
@@ -107,7 +79,9 @@ pub struct Tablet {
     /// The ranges without live rows, for scans.
     pub(crate) gaps: Gaps,
     pub(crate) dead_rows: DeadRows,
-    pub(crate) trials: Mutex<Trials>,
+    /// What is known of its time windows, if its table has some.
+    pub(crate) windows: Option<Windows>,
+    merging: Mutex<Merging>,
     files: Mutex<FilesKept>,
     doomed: AtomicBool,
     /// For tests: whether reads hang, and whether writes hang.
@@ -127,6 +101,7 @@ impl Tablet {
         options: impl Into<TableOptions>,
     ) -> Result<Self, StorageError> {
         let options = options.into();
+        let windows = Windows::of(options.compaction, directory);
         let events = Arc::new(TabletEvents::default());
         let expiry = Arc::<Expiry>::default();
         let db = DB::open(&shared.tablet_options(values, &options, &events, &expiry), directory)?;
@@ -139,7 +114,8 @@ impl Tablet {
             options,
             gaps: Gaps::default(),
             dead_rows: DeadRows::default(),
-            trials: Mutex::default(),
+            windows,
+            merging: Mutex::default(),
             files: Mutex::default(),
             doomed: AtomicBool::new(false),
             hangs: Default::default(),
@@ -147,7 +123,12 @@ impl Tablet {
             open: Arc::new(()),
         };
         // RocksDB has no write-ahead log, so the state that it opens with has reached the disk.
-        tablet.expiry.note_durable(tablet.applied_state()?);
+        let state = tablet.applied_state()?;
+        tablet.expiry.note_durable(state);
+        if state == AppliedState::default() && tablet.live_files()?.is_empty() {
+            tablet.expiry.keys.start_empty();
+        }
+        tablet.allow_present_runs()?;
         Ok(tablet)
     }
 
@@ -180,11 +161,26 @@ impl Tablet {
     /// Writes `batch` and the state that it leads to, atomically.
     pub fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
         batch.inner.put(META_KEY, state.encode());
+        if let Some(windows) = self.windows.as_ref().filter(|_| !batch.deletes_ranges) {
+            batch.inner.iterate_cf(&mut WrittenTtls { ttls: &windows.ttls, semantics: self.semantics() });
+        }
         let keys = |see: &mut dyn FnMut(&[u8])| batch.inner.iterate_cf(&mut WrittenKeys(see));
         self.gaps.writing((!batch.deletes_ranges).then_some(keys));
         let written = self.db.write_opt(&batch.inner, &self.shared.write_options);
         self.gaps.written();
+        self.note_keys(batch);
         Ok(written?)
+    }
+
+    /// Counts the keys of a batch. One value of each batch tells whether the tablet has values that go without a write:
+    /// those who are too few to be met are too little to be worth a compaction.
+    fn note_keys(&self, batch: &Batch) {
+        let semantics = self.shared.semantics();
+        if batch.deletes_ranges || (!batch.sample.is_empty() && semantics.awaits_time(&batch.sample)) {
+            self.expiry.keys.forget();
+        } else {
+            self.expiry.keys.write(&batch.keys);
+        }
     }
 
     /// For tests: lets a replica's reads or writes for applying an entry wait from now on, until this is called with
@@ -198,6 +194,19 @@ impl Tablet {
     /// Whether the last compactions have kept values that a later horizon alone would let them remove.
     pub fn awaits_time(&self) -> bool {
         self.expiry.awaits_time()
+    }
+
+    /// Whether time windows have expired, but not at the time that is in the tablet's log.
+    pub fn windows_await_time(&self) -> bool {
+        self.windows.as_ref().is_some_and(Windows::await_time)
+    }
+
+    /// The length of its time windows, seconds, if its table has some.
+    pub fn window_s(&self) -> Option<u32> {
+        match self.options.compaction {
+            CompactionStyle::TimeWindow { window_s } => Some(window_s),
+            _ => None,
+        }
     }
 
     /// A view of the tablet as it is now, for several reads.
@@ -331,6 +340,7 @@ impl Tablet {
     /// change. Flushes first.
     pub fn checkpoint(&self, directory: &Path) -> Result<(), StorageError> {
         Checkpoint::new(&self.db)?.create_checkpoint(directory)?;
+        self.windows.iter().for_each(|windows| windows.ttls.remember_copy(directory));
         Ok(())
     }
 
@@ -339,6 +349,7 @@ impl Tablet {
     pub fn checkpoint_of_flushed(&self, directory: &Path) -> Result<(), StorageError> {
         // A checkpoint flushes only if RocksDB's own write-ahead log, which is not used, has at least this many bytes.
         Checkpoint::new(&self.db)?.create_checkpoint_with_log_size(directory, u64::MAX)?;
+        self.windows.iter().for_each(|windows| windows.ttls.remember_copy(directory));
         Ok(())
     }
 
@@ -375,35 +386,6 @@ impl Tablet {
         if self.events.before_flush.set(before_flush).is_err() {
             tracing::error!("the function before flushes is already set");
         }
-    }
-
-    /// The longest TTL that compactions have met since the tablet was opened, seconds; 0: none.
-    pub(crate) fn longest_ttl_s(&self) -> u32 {
-        self.expiry.longest_ttl_s()
-    }
-
-    pub(crate) fn live_files(&self) -> Result<Vec<LiveFile>, StorageError> {
-        Ok(self.db.live_files()?)
-    }
-
-    /// Merges these files, by RocksDB's names, into files of this level; returns the paths of the new files.
-    pub(crate) fn compact_files<'n>(
-        &self,
-        names: impl Iterator<Item = &'n String>,
-        level: i32,
-    ) -> Result<Vec<PathBuf>, StorageError> {
-        // RocksDB's listeners are not called for files that are compacted by name, and they are merged on this thread.
-        crate::precedence::run_at_lower_priority();
-        let counters = self.shared.counters();
-        self.events.compactions.fetch_add(1, Ordering::Release);
-        counters.compactions_running_low.fetch_add(1, Ordering::Relaxed);
-        let merged = self.db.compact_files(&CompactionOptions::default(), names.map(String::as_str), level);
-        counters.compactions_running_low.fetch_sub(1, Ordering::Relaxed);
-        counters.compactions.fetch_add(1, Ordering::Relaxed);
-        self.events.compactions.fetch_add(1, Ordering::Release);
-        let merged = merged?;
-        let name = |path: &String| Path::new(path).file_name().map(|name| self.directory.join(name));
-        Ok(merged.output_files.iter().filter_map(name).collect())
     }
 
     /// Lets the tablet's files be removed when its last user drops it.

@@ -69,9 +69,12 @@ impl Login for Two {
     }
 }
 
+const GROUP: &str = "/api/v1/cidr-groups/office";
+const DROP: &str = "/api/v1/cidr-groups/office/drop";
+
 async fn answer_to(request: Builder, login: Option<(&str, &str)>, has_open_metrics: bool) -> Response {
     let answer = || async { "hello" };
-    let routes = ["/", "/metrics", "/health/ready", "/metrics/x", AUTH];
+    let routes = ["/", "/metrics", "/health/ready", "/metrics/x", AUTH, GROUP, DROP];
     let routes = routes.into_iter().fold(Router::new(), |all, path| all.route(path, get(answer).post(answer)));
     let routes = Guard { login: Arc::new(Two), changes_from: ChangesFrom::Loopback, has_open_metrics }.protect(routes);
     let address = "127.0.0.1:5".parse().expect("a socket");
@@ -137,7 +140,10 @@ async fn roles_do_what_they_may() {
 async fn who_gets_in_is_not_decided_by_everybody_who_may_change_something() {
     for (user, changing, administering) in [("ann", 200, 200), ("ben", 403, 403), ("cay", 200, 403)] {
         assert_eq!(status_of(Request::post("/"), Some((user, "sesame"))).await, changing, "{user}");
-        assert_eq!(status_of(Request::post(AUTH), Some((user, "sesame"))).await, administering, "{user}");
+        for path in [AUTH, GROUP, DROP] {
+            let status = status_of(Request::post(path), Some((user, "sesame"))).await;
+            assert_eq!(status, administering, "{user} {path}");
+        }
     }
 }
 

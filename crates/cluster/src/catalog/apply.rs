@@ -9,7 +9,7 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use super::{joining, level, login, merge, operations, roles, schema, split};
+use super::{cidr_groups, joining, level, login, merge, operations, roles, schema, split};
 use diorite_base::Level;
 
 impl Catalog {
@@ -92,6 +92,8 @@ impl Catalog {
             Command::AlterType { expected, changed } => schema::alter_type(self, expected, changed, rules),
             Command::DropType { keyspace, name, if_exists } => schema::drop_type(self, keyspace, name, *if_exists),
             Command::Roles { change } => roles::change_roles(self, change),
+            Command::SetCidrGroup { name, cidrs } => cidr_groups::set(self, name, cidrs),
+            Command::DropCidrGroup { name } => cidr_groups::drop_group(self, name),
         }
     }
 

@@ -6,6 +6,7 @@
 use super::bounds::{self, Rules};
 use super::join_token::{JoinToken, JoinTokenId, ShownToken};
 use super::node::{NodeDescription, NodeState};
+use super::reach::Network;
 use super::role::RoleCommand;
 use super::tablet::CancelledMerge;
 use diorite_base::limits::{self, Exceeded};
@@ -13,14 +14,14 @@ use diorite_base::{Level, NodeId, TabletId};
 use diorite_model::schema::{Keyspace, Table};
 use diorite_model::types::UserType;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
 use uuid::Uuid;
 
 /// The envelope's newest format.
 const COMMAND_FORMAT: u32 = 5;
-/// The oldest format of moves with numbers.
-const NUMBERS_FORMAT: u32 = 4;
+/// The oldest format of moves with numbers, and of removals that depend on votes.
+const MOVES_FORMAT: u32 = 4;
 /// The oldest format of commands about join tokens.
 const TOKENS_FORMAT: u32 = 3;
 /// The oldest format of commands that decide who has to log in.
@@ -379,6 +380,18 @@ pub enum Command {
         /// The change.
         change: RoleCommand,
     },
+    /// Makes a group of networks, or replaces the networks of one.
+    SetCidrGroup {
+        /// Its name.
+        name: String,
+        /// Its networks.
+        cidrs: BTreeSet<Network>,
+    },
+    /// Removes a group of networks that no role names.
+    DropCidrGroup {
+        /// Its name.
+        name: String,
+    },
 }
 
 #[derive(Serialize, Deserialize)]
@@ -438,10 +451,10 @@ impl Command {
             _ if self.least_level() >= Level::RECORDED => COMMAND_FORMAT,
             Command::Bootstrap { level, .. } if !level.is_first() => COMMAND_FORMAT,
             Command::RemoveNode { only_without_vote: true, .. } | Command::Place { is_numbered: true, .. } => {
-                NUMBERS_FORMAT
+                MOVES_FORMAT
             }
             Command::FinishMoves { tablets } if tablets.iter().any(|finished| finished.move_number.is_some()) => {
-                NUMBERS_FORMAT
+                MOVES_FORMAT
             }
             Command::CreateJoinToken { .. } | Command::RevokeJoinToken { .. } | Command::Join { .. } => TOKENS_FORMAT,
             Command::RequireLogin { .. } | Command::Bootstrap { requires_login: Some(_), .. } => LOGINS_FORMAT,
@@ -461,6 +474,7 @@ impl Command {
                 | Command::CreateType { .. }
                 | Command::AlterType { .. }
                 | Command::Roles { .. }
+                | Command::SetCidrGroup { .. }
         )
     }
 }
@@ -487,6 +501,9 @@ impl Command {
             Command::Set { setting } => setting.check(),
             Command::CreateJoinToken { token, .. } => {
                 limits::check(&limits::JOIN_TOKEN_NODES, token.nodes as usize, || "a join token".to_owned())
+            }
+            Command::SetCidrGroup { cidrs, .. } => {
+                limits::check(&limits::CIDRS_OF_GROUP, cidrs.len(), || "a CIDR group".to_owned())
             }
             _ => Ok(()),
         }

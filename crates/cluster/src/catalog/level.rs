@@ -39,6 +39,8 @@ impl Command {
             {
                 Level::RECORDED
             }
+            Command::SetCidrGroup { .. } | Command::DropCidrGroup { .. } => Level::RECORDED,
+            Command::Roles { change } if change.names_groups() => Level::RECORDED,
             _ => Level::FIRST,
         }
     }

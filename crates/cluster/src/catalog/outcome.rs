@@ -22,6 +22,8 @@ pub enum Rejection {
     NoSuchNode,
     /// Nobody joins with this token.
     NoSuchToken,
+    /// There is no such group of networks.
+    NoSuchCidrGroup,
     /// Another command has changed the object meanwhile: derive the command again from the current catalog.
     Conflict,
     /// Other objects depend on the object.

@@ -1,10 +1,11 @@
 //! The catalog as keys and values: one key per object, JSON values.
 //!
 //! Keys are text: `cluster`, `keyspace/<name>`, `table/<id>`, `type/<keyspace>/<name>`, `node/<id>`, `tablet/<id>`,
-//! `dropped/<id>`, `role/<name>`, `join_token/<id>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
+//! `dropped/<id>`, `role/<name>`, `join_token/<id>`, `cidr_group/<name>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
 //! a newer format is an error that names it: serving half a catalog would drop what it does not see. A catalog is written in the oldest format that has
 //! everything in it.
 
+use super::cidr_groups;
 use super::deep::made_shallow;
 use super::identity::Identity;
 use super::snapshot::{Catalog, Map};
@@ -17,7 +18,7 @@ use thiserror::Error;
 
 /// The newest format of the stored catalog.
 const STORED_FORMAT: u32 = 4;
-/// The oldest format with join tokens.
+/// The oldest format that has join tokens.
 const TOKENS_FORMAT: u32 = 3;
 /// The oldest format that says who has to log in.
 const LOGINS_FORMAT: u32 = 2;
@@ -78,12 +79,14 @@ impl Catalog {
         differences(&older.dropped, &self.dropped, |id| format!("dropped/{:016x}", id.0), &mut puts);
         differences(&older.roles, &self.roles, |name| format!("role/{name}"), &mut puts);
         differences(&older.join_tokens, &self.join_tokens, |id| format!("join_token/{id}"), &mut puts);
+        differences(&older.cidr_groups, &self.cidr_groups, |name| format!("cidr_group/{name}"), &mut puts);
         puts
     }
 
     /// The oldest format that has everything in it: a program that ignored who may enter would let everybody in.
     fn stored_format(&self) -> u32 {
         let is_restricted = || self.roles.values().any(|role| role.is_restricted());
+        // CIDR groups need a level after the first one.
         if !self.level().is_first() {
             STORED_FORMAT
         } else if !self.join_tokens.is_empty() {
@@ -124,6 +127,7 @@ impl Catalog {
         let id = || u64::from_str_radix(name, 16).map_err(|_| damaged("not an id"));
         match kind {
             "role" => insert(&mut self.roles, name.to_owned(), key, value),
+            "cidr_group" => insert(&mut self.cidr_groups, name.to_owned(), key, value),
             "keyspace" => insert(&mut self.keyspaces, name.to_owned(), key, value),
             "type" => {
                 let (keyspace, name) = name.split_once('/').ok_or_else(|| damaged("not a type's name"))?;
@@ -158,11 +162,13 @@ impl Catalog {
             && all_same(&read.tablets, &self.tablets)
             && all_same(&read.dropped, &self.dropped)
             && all_same(&read.roles, &self.roles)
-            && all_same(&read.join_tokens, &self.join_tokens))
+            && all_same(&read.join_tokens, &self.join_tokens)
+            && all_same(&read.cidr_groups, &self.cidr_groups))
     }
 
     /// Fills in the values that are computed from the objects.
     fn with_derived(mut self) -> Result<Self, LoadError> {
+        cidr_groups::index(&mut self);
         let (keyspaces, types, tables) = (self.keyspaces.clone(), self.types.clone(), self.tables.clone());
         keyspaces.values().for_each(|keyspace| self.toggle_digest(&**keyspace));
         types.values().for_each(|user_type| self.toggle_digest(&**user_type));

@@ -1,11 +1,11 @@
 //! From where and to where a role may connect.
 //!
-//! Always true: what cannot be read permits nothing. Left out: groups of networks with names of their own, which Cassandra has.
+//! Always true: what cannot be read permits nothing. Left out: groups of networks with names of their own ([`super::CidrGroup`]).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use thiserror::Error;
 
@@ -34,7 +34,7 @@ impl Permitted {
         }
     }
 
-    /// Whether an address is permitted, if these are networks.
+    /// Whether an address is permitted by the networks among these.
     pub fn covers(&self, address: IpAddr) -> bool {
         match self {
             Self::All => true,
@@ -46,7 +46,8 @@ impl Permitted {
 }
 
 /// A network: `ADDRESS/BITS`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub struct Network {
     address: IpAddr,
     bits: u8,
@@ -70,12 +71,37 @@ fn number_of(address: IpAddr) -> (u128, u8) {
     }
 }
 
+/// The address with a number, of the same kind as another one.
+fn address_of(number: u128, like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::from((number >> 96) as u32).into(),
+        IpAddr::V6(_) => Ipv6Addr::from(number).into(),
+    }
+}
+
 /// The first `bits` of a number.
 fn first(number: u128, bits: u8) -> u128 {
     if bits == 0 { 0 } else { number >> (128 - u32::from(bits)) << (128 - u32::from(bits)) }
 }
 
 impl Network {
+    /// Its first address.
+    pub fn address(self) -> IpAddr {
+        self.address
+    }
+
+    /// How many bits its addresses have in common.
+    pub fn bits(self) -> u8 {
+        self.bits
+    }
+
+    /// All networks with an address, the longest first. An IPv4 address may be written as IPv6.
+    pub(super) fn around(address: IpAddr) -> impl Iterator<Item = Self> {
+        let address = address.to_canonical();
+        let (number, length) = number_of(address);
+        (0..=length).rev().map(move |bits| Self { address: address_of(first(number, bits), address), bits })
+    }
+
     /// Whether an address is in it. An IPv4 address may be written as IPv6.
     pub fn contains(self, address: IpAddr) -> bool {
         let ((own, length), (other, other_length)) = (number_of(self.address), number_of(address.to_canonical()));
@@ -99,6 +125,20 @@ impl FromStr for Network {
             return Err(NoNetwork::Behind(bits));
         }
         Ok(Self { address, bits })
+    }
+}
+
+impl TryFrom<String> for Network {
+    type Error = NoNetwork;
+
+    fn try_from(text: String) -> Result<Self, NoNetwork> {
+        text.parse()
+    }
+}
+
+impl From<Network> for String {
+    fn from(network: Network) -> Self {
+        network.to_string()
     }
 }
 

@@ -3,6 +3,7 @@
 //! Always true: a role holds permissions by Cassandra's names of resources: `data`, `data/<keyspace>`,
 //! `data/<keyspace>/<table>`, `roles`, `roles/<role>`, and so on.
 
+use super::cidr_group::is_group_name;
 use super::reach::Permitted;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +29,7 @@ pub struct Role {
     /// The data centres to whose nodes it may connect.
     #[serde(default, skip_serializing_if = "Permitted::is_all")]
     pub datacenters: Permitted,
-    /// The networks from which it may connect ([`super::Network`]).
+    /// The networks ([`super::Network`]), and the names of groups of networks ([`super::CidrGroup`]), from which it may connect.
     #[serde(default, skip_serializing_if = "Permitted::is_all")]
     pub cidrs: Permitted,
     /// The roles that it is a direct member of.
@@ -125,5 +126,15 @@ impl RoleCommand {
             Self::Alter { datacenters, cidrs, .. } => datacenters.is_some() || cidrs.is_some(),
             _ => false,
         }
+    }
+
+    /// Whether it names groups of networks, which versions before format 5 do not know.
+    pub(super) fn names_groups(&self) -> bool {
+        let cidrs = match self {
+            Self::Create { role, .. } => &role.cidrs,
+            Self::Alter { cidrs: Some(cidrs), .. } => cidrs,
+            _ => return false,
+        };
+        matches!(cidrs, Permitted::Only(names) if names.iter().any(|name| is_group_name(name)))
     }
 }

@@ -8,6 +8,7 @@
 //! permissions on a dropped object of the schema are removed with it. Left out: passwords (the catalog stores only
 //! hashes), and the checks of statements (the `query` crate's, by [`Catalog::may`]).
 
+use super::cidr_groups;
 use super::outcome::Rejection;
 use super::role::{Role, RoleCommand};
 use super::snapshot::Catalog;
@@ -23,7 +24,10 @@ pub(super) fn change_roles(catalog: &mut Catalog, command: &RoleCommand) -> Step
         RoleCommand::Create { role, if_not_exists } => match catalog.roles.contains_key(&role.name) {
             true if *if_not_exists => Ok(Done::Nothing),
             true => Err(Rejected(Rejection::AlreadyExists, format!("{} already exists", role.name))),
-            false => put_role(catalog, role.clone()),
+            false => {
+                cidr_groups::check_known(catalog, &role.cidrs)?;
+                put_role(catalog, role.clone())
+            }
         },
         RoleCommand::Alter { name, is_superuser, can_login, password_hash, datacenters, cidrs, if_exists } => {
             let Some(role) = catalog.roles.get(name) else {
@@ -33,7 +37,10 @@ pub(super) fn change_roles(catalog: &mut Catalog, command: &RoleCommand) -> Step
             role.is_superuser = is_superuser.unwrap_or(role.is_superuser);
             role.can_login = can_login.unwrap_or(role.can_login);
             role.datacenters = datacenters.clone().unwrap_or(role.datacenters);
-            role.cidrs = cidrs.clone().unwrap_or(role.cidrs);
+            if let Some(cidrs) = cidrs {
+                cidr_groups::check_known(catalog, cidrs)?;
+                role.cidrs = cidrs.clone();
+            }
             if let Some(hash) = password_hash {
                 role.password_hash = Some(hash.clone());
                 role.has_initial_password = false;

@@ -3,6 +3,7 @@
 //! Always true: a snapshot clones cheaply; the index of table names and the digest of the schema are computed from its
 //! objects. Left out: how the next snapshot is made ([`super::apply`]).
 
+use super::cidr_group::{CidrGroup, CidrIndex};
 use super::identity::Identity;
 use super::join_token::{InvalidToken, JoinToken, JoinTokenId, ShownToken};
 use super::node::{Node, NodeDescription};
@@ -14,6 +15,7 @@ use diorite_model::types::UserType;
 use md5::{Digest, Md5};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use uuid::Uuid;
 
@@ -43,6 +45,9 @@ pub struct Catalog {
     pub(super) dropped: Map<TabletId, Placement>,
     pub(super) roles: Map<String, Role>,
     pub(super) join_tokens: Map<JoinTokenId, JoinToken>,
+    pub(super) cidr_groups: Map<String, CidrGroup>,
+    /// Network → groups; computed from `cidr_groups`.
+    pub(super) cidr_index: Arc<CidrIndex>,
     /// Keyspace → table name → id; computed from `tables`.
     pub(super) names: Arc<BTreeMap<String, BTreeMap<String, TableId>>>,
     /// Exclusive or of the digests of all schema objects; computed from them.
@@ -227,9 +232,24 @@ impl Catalog {
         self.schema_digest ^= u128::from_be_bytes(Md5::digest(&json).into());
     }
 
-    /// Whether both snapshots have the same roles, as far as can be said without a look at them: `false` may be wrong.
+    /// Whether both snapshots have the same roles and groups of networks, as far as can be said without a look at them: `false` may be wrong.
     pub fn shares_roles_with(&self, other: &Catalog) -> bool {
-        Arc::ptr_eq(&self.roles, &other.roles)
+        Arc::ptr_eq(&self.roles, &other.roles) && Arc::ptr_eq(&self.cidr_groups, &other.cidr_groups)
+    }
+
+    /// Whether a role may connect from an address: one of its networks has it, or one of its groups.
+    pub fn may_connect_from(&self, role: &Role, address: IpAddr) -> bool {
+        role.cidrs.covers(address) || self.cidr_index.groups_of(address).iter().any(|group| role.cidrs.has(group))
+    }
+
+    /// The group of networks called `name`.
+    pub fn cidr_group(&self, name: &str) -> Option<&Arc<CidrGroup>> {
+        self.cidr_groups.get(name)
+    }
+
+    /// All groups of networks, with their names.
+    pub fn cidr_groups(&self) -> impl Iterator<Item = (&str, &CidrGroup)> {
+        self.cidr_groups.iter().map(|(name, group)| (name.as_str(), &**group))
     }
 
     /// The role called `name`.

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+mod cidr_groups;
 mod evaluator;
 mod join_tokens;
 mod levels;
@@ -178,12 +179,12 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             };
             Command::Set { setting }
         }
-        other => about_tokens(other, words),
+        other => about_access(other, words),
     }
 }
 
-/// A command about join tokens.
-fn about_tokens(verb: &str, words: &[&str]) -> Command {
+/// A command about join tokens, roles and groups of networks.
+fn about_access(verb: &str, words: &[&str]) -> Command {
     let option = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
     match verb {
         "token" => {
@@ -192,6 +193,17 @@ fn about_tokens(verb: &str, words: &[&str]) -> Command {
             let token = JoinToken { digest: shown(words[0]).digest, expires_ms, nodes };
             Command::CreateJoinToken { id: shown(words[0]).id, token }
         }
+        "cidrs" => {
+            let cidrs = words[1..].iter().map(|cidr| cidr.parse().unwrap()).collect();
+            Command::SetCidrGroup { name: words[0].to_owned(), cidrs }
+        }
+        "drop-cidrs" => Command::DropCidrGroup { name: words[0].to_owned() },
+        "role" => {
+            let cidrs = option("from").map(|all| Permitted::Only(all.split(',').map(str::to_owned).collect()));
+            let role = Role { name: words[0].to_owned(), cidrs: cidrs.unwrap_or_default(), ..Role::default() };
+            Command::Roles { change: RoleCommand::Create { role, if_not_exists: false } }
+        }
+        "drop-role" => Command::Roles { change: RoleCommand::Drop { name: words[0].to_owned(), if_exists: false } },
         "revoke" => Command::RevokeJoinToken { id: shown(words[0]).id },
         "join" => {
             let digest = shown(option("secret").or(option("token")).unwrap()).digest;
@@ -514,6 +526,11 @@ fn what_an_earlier_version_would_pass_over_has_a_format_of_its_own() {
         ("bootstrap demo", 1),
         ("update m node=1 levels=1-2", 5),
         ("update m node=1", 1),
+        ("cidrs office 10.0.0.0/8", 5),
+        ("drop-cidrs office", 5),
+        ("role ann from=office,192.168.0.0/16", 5),
+        ("role ann from=192.168.0.0/16", 2),
+        ("role ann", 1),
     ] {
         let command = parse(&catalog, line);
         let encoded = String::from_utf8(command.encode()).unwrap();

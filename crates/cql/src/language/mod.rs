@@ -13,10 +13,12 @@ mod error;
 pub mod format;
 mod keyword;
 mod lexer;
+mod named;
 mod parser;
 mod redacted;
 
 pub use error::{ParseError, ParseErrorKind};
+pub use named::{NamedTables, named_tables};
 pub use parser::{MAX_DEPTH, parse};
 pub use redacted::redacted;
 

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::disallowed_methods, reason = "a test drives another process and waits for it")]
 
+mod audit;
 mod certs;
+mod cidr_groups;
 #[path = "../common/client.rs"]
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod client;

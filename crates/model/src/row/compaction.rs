@@ -32,6 +32,14 @@ pub fn compact(value: &[u8], horizon: Horizon) -> Compaction {
     }
 }
 
+/// A row that means the same as one of which a compaction keeps nothing: a deletion of what is as old as time, which is
+/// past every horizon but the first.
+pub(crate) fn without_content() -> Vec<u8> {
+    let mut out = Vec::new();
+    RowWriter::new(&mut out, 0).deletion(Deletion { timestamp_us: 0, local_s: 0 });
+    out
+}
+
 #[derive(Clone, Copy)]
 struct Pass {
     horizon: Horizon,

@@ -243,3 +243,17 @@ fn the_size_of_a_plain_row_is_small() {
     let columns: Vec<ColumnId> = RowReader::new(&row).unwrap().cells().map(|cell| cell.unwrap().column).collect();
     assert_eq!(columns, [1]);
 }
+
+#[test]
+fn a_row_without_content_is_dead_changes_nothing_and_goes() {
+    let nothing = compaction::without_content();
+    assert!(crate::entry::is_dead(&nothing, 0));
+    assert_eq!(crate::entry::without_content(&nothing), Some(nothing.clone()));
+    let horizon = Horizon { now_s: 1, rows_s: 1, ranges_s: 0 };
+    assert_eq!(compact(&nothing, horizon), Compaction::Remove);
+    let mut row = Vec::new();
+    RowWriter::new(&mut row, 1_000).marker(Marker { timestamp_us: 1_000, expiry: None });
+    let shown = |row: &[u8]| view(row, 5, NOTHING_DELETED);
+    assert_eq!(shown(&merged(&nothing, &row)), shown(&row));
+    assert_eq!(crate::entry::without_content(&[0x80; 20]), None, "a header has another form");
+}

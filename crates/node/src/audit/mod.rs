@@ -7,6 +7,8 @@
 mod counters;
 mod output;
 mod queue;
+#[cfg(test)]
+mod tests;
 
 use crate::config::{AuditCategory, AuditOption, AuditedTable, StartOptions};
 use crate::error::StartError;
@@ -86,6 +88,11 @@ impl AuditLog {
             AuditOption::File(path) => Output::file(path, options.audit_size.0),
         };
         let output = output.map_err(|source| StartError::Audit { to: options.audit.to_string(), source })?;
+        Self::begin(output, options, clock).map(Some)
+    }
+
+    /// Begins to write.
+    fn begin(output: Output, options: &StartOptions, clock: &Arc<dyn Clock>) -> Result<Arc<Self>, StartError> {
         let (queue, counters) = (Arc::new(Queue::default()), Arc::new(AuditCounters::default()));
         let writing = output::Writing {
             queue: Arc::clone(&queue),
@@ -99,14 +106,8 @@ impl AuditLog {
             .spawn(move || writing.run())
             .map_err(|error| StartError::System("cannot start a thread", error))?;
         let (categories, tables) = (options.audit_categories.clone(), options.audit_tables.clone());
-        Ok(Some(Arc::new(Self {
-            categories,
-            tables,
-            queue,
-            refused: Mutex::default(),
-            clock: Arc::clone(clock),
-            counters,
-        })))
+        let (refused, clock) = (Mutex::default(), Arc::clone(clock));
+        Ok(Arc::new(Self { categories, tables, queue, refused, clock, counters }))
     }
 
     pub(crate) fn counters(&self) -> &AuditCounters {
@@ -236,8 +237,8 @@ impl changes::Audit for AuditLog {
             outcome,
             error,
         };
-        // Whoever may log in can ask for rows of any table, again and again.
-        let may_be_a_flood = (changed.category, outcome) == (Category::Data, "refused");
+        // Whoever may log in can ask for rows of any table, again and again, at little cost.
+        let may_be_a_flood = changed.category == Category::Data && (outcome == "refused" || !changed.was_planned);
         if may_be_a_flood { self.push_refused(&entry) } else { self.push(&entry) }
     }
 }

@@ -1,7 +1,8 @@
 //! Where the audit log is written: a file that is rotated by its size, or the system's journal.
 //!
 //! Always true: files are for their owner only; an entry that cannot be written is counted, and the log of the node says so once a minute. The newest
-//! [`FILES`] files are kept. Left out: moving them elsewhere.
+//! [`FILES`] files are kept. A journal that is not there, or does not read, loses entries and holds up nothing else; entries reach it again as soon as
+//! it is back. Left out: moving files elsewhere.
 
 use super::counters::AuditCounters;
 use super::queue::Queue;
@@ -13,11 +14,14 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 /// Files that are kept, the current one included.
 const FILES: u32 = 8;
 /// The journal of the system.
 const JOURNAL: &str = "/run/systemd/journal/socket";
+/// How long an entry waits for a journal that does not read.
+const JOURNAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the log says that the audit log cannot be written.
 const SAY_AGAIN_NS: u64 = 60_000_000_000;
 
@@ -32,7 +36,13 @@ pub(super) struct Rotated {
 /// See the top of this module.
 pub(super) enum Output {
     File(Rotated),
-    Journal(UnixDatagram),
+    Journal(Journal),
+}
+
+/// The socket of a journal.
+pub(super) struct Journal {
+    socket: UnixDatagram,
+    path: PathBuf,
 }
 
 fn numbered(path: &Path, number: u32) -> PathBuf {
@@ -53,17 +63,25 @@ impl Output {
     }
 
     pub(super) fn journal() -> io::Result<Self> {
+        Self::journal_at(Path::new(JOURNAL))
+    }
+
+    /// The journal need not be there yet.
+    pub(super) fn journal_at(path: &Path) -> io::Result<Self> {
         let socket = UnixDatagram::unbound()?;
-        socket.connect(JOURNAL)?;
-        Ok(Self::Journal(socket))
+        // A journal that does not read leaves no room in the socket.
+        socket.set_write_timeout(Some(JOURNAL_TIMEOUT))?;
+        Ok(Self::Journal(Journal { socket, path: path.to_owned() }))
     }
 
     fn write(&mut self, line: &str) -> io::Result<()> {
         match self {
             Self::File(rotated) => rotated.write(line),
-            Self::Journal(socket) => {
+            Self::Journal(Journal { socket, path }) => {
+                // A line of JSON has no line feed, so each field is one line of the journal's protocol.
                 let message = format!("MESSAGE={line}\nSYSLOG_IDENTIFIER=diorite-audit\nPRIORITY=5\n");
-                socket.send(message.as_bytes()).map(drop)
+                // By its path each time: a journal that was started again has another socket there.
+                socket.send_to(message.as_bytes(), path).map(drop)
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Carries out operators' changes. [`diorite_control::changes`] decides which are permitted, and by which commands.
 
-use super::{Answer, Operations, in_json, unavailable};
+use super::{Answer, Operations, cidr_groups, in_json, unavailable};
 use crate::catalog::CATALOG_TABLET;
 use crate::join_token::JoinToken;
 use crate::node_tls::Protection;
@@ -60,6 +60,11 @@ impl Operations {
         in_json(&status.collect::<Vec<_>>())
     }
 
+    /// The groups of networks.
+    pub(super) fn list_cidr_groups(&self) -> Answer {
+        cidr_groups::list(&self.catalog.current())
+    }
+
     /// Has the catalog carry out a command.
     pub(super) async fn commit(&self, command: &Command) -> Result<(), Failure> {
         command.check().map_err(|error| Failure::new(FailureKind::Invalid, error.to_string()))?;
@@ -70,7 +75,9 @@ impl Operations {
         match Outcome::decode(&reply) {
             Ok(Outcome::Rejected { rejection, message, .. }) => {
                 let kind = match rejection {
-                    Rejection::NoSuchNode | Rejection::NoSuchToken => FailureKind::NotFound,
+                    Rejection::NoSuchNode | Rejection::NoSuchToken | Rejection::NoSuchCidrGroup => {
+                        FailureKind::NotFound
+                    }
                     _ => FailureKind::Refused,
                 };
                 Err(Failure::new(kind, message))
@@ -83,6 +90,8 @@ impl Operations {
     fn command_of(&self, catalog: &Catalog, change: Change) -> Result<(Command, String), Failure> {
         let request = match request_of(change) {
             Ok(request) => request,
+            Err(Change::SetCidrGroup { name, cidrs }) => return cidr_groups::set(name, &cidrs),
+            Err(Change::DropCidrGroup { name }) => return Ok(cidr_groups::drop_group(name)),
             Err(setting) => return setting_of(setting),
         };
         let is_up = |node| self.is_up(node);

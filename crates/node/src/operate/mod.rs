@@ -17,6 +17,7 @@
 
 mod answers;
 mod changes;
+mod cidr_groups;
 mod closer;
 mod compaction;
 mod finish;
@@ -293,6 +294,7 @@ impl Operations {
             Ask::Change(change) => self.carry_out(change).await,
             Ask::JoinTokens => self.list_join_tokens(),
             Ask::Upgrade => self.upgrade_status(),
+            Ask::CidrGroups => self.list_cidr_groups(),
             Ask::Tablet { tablet } => self.tablet_everywhere(tablet).await,
             Ask::RestartPlan { elapsed_ms } => self.restart_plan(elapsed_ms).await,
             Ask::Scrub(order) => self.scrub_everywhere(order).await,

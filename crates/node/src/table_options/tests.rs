@@ -56,7 +56,16 @@ fn compression_is_that_of_the_class() {
 fn classes_of_compaction() {
     const CLASS: &str = "org.apache.cassandra.db.compaction.";
     let style = |text: String| of_options(&[("compaction", &text)]).compaction;
-    assert_eq!(style(format!("{{'class': '{CLASS}TimeWindowCompactionStrategy'}}")), CompactionStyle::SizeTiered);
+    let windows = |options: &str| style(format!("{{'class': '{CLASS}TimeWindowCompactionStrategy'{options}}}"));
+    for (options, window_s) in [
+        ("", 86_400),
+        (", 'compaction_window_unit': 'MINUTES'", 60),
+        (", 'compaction_window_size': '6', 'compaction_window_unit': 'hours'", 6 * 3_600),
+        (", 'compaction_window_size': '7'", 7 * 86_400),
+        (", 'compaction_window_size': '2147483647'", u32::MAX),
+    ] {
+        assert_eq!(windows(options), CompactionStyle::TimeWindow { window_s });
+    }
     assert_eq!(style(format!("{{'class': '{CLASS}LeveledCompactionStrategy'}}")), CompactionStyle::Leveled);
     assert_eq!(style(format!("{{'class': '{CLASS}UnifiedCompactionStrategy'}}")), CompactionStyle::SizeTiered);
 }

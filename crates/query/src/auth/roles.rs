@@ -1,7 +1,7 @@
 //! `CREATE`, `ALTER`, `DROP` and `LIST ROLES`, `GRANT`, `REVOKE`, `LIST PERMISSIONS`.
 //!
 //! Always true: rules and messages are Cassandra's: superusers are changed by superusers alone, anybody may change their own password, nobody may drop themselves,
-//! and whoever grants a permission has it. Left out: `OPTIONS`, groups of networks, identities, passwords that the server
+//! and whoever grants a permission has it. Left out: `OPTIONS`, identities, passwords that the server
 //! makes up.
 
 use super::password;

@@ -221,6 +221,18 @@ pub fn compaction_class(table: &Table) -> String {
     class.strip_prefix(COMPACTION_PACKAGE).map_or(class.clone(), str::to_owned)
 }
 
+/// The length of the time windows of a table, seconds: a day unless it says something else.
+pub fn window_s(table: &Table) -> u32 {
+    let compaction = read_map(option(table, "compaction").unwrap_or_default());
+    let unit_s = match compaction.get("compaction_window_unit").map(|unit| unit.to_ascii_uppercase()).as_deref() {
+        Some("MINUTES") => 60,
+        Some("HOURS") => 3_600,
+        _ => 86_400,
+    };
+    let size = compaction.get("compaction_window_size").and_then(|size| size.trim().parse::<u32>().ok());
+    size.unwrap_or(1).max(1).saturating_mul(unit_s)
+}
+
 /// A compressor among the sub-options of `compression` without its package, such as `ZstdCompressor`.
 pub fn compression_class<'m>(compression: &'m BTreeMap<String, String>, name: &str) -> Option<&'m str> {
     let class = compression.get(name)?;
@@ -380,7 +392,14 @@ fn compaction(mut entries: BTreeMap<String, String>) -> Result<String, CqlError>
     {
         return Err(CqlError::config(format!("{unit} is not valid for compaction_window_unit")));
     }
-    sub_integer(&entries, "compaction_window_size", 1, i64::from(u32::MAX))?;
+    if let Some(raw) = entries.get("compaction_window_size") {
+        let size = raw.trim().parse::<i32>().map_err(|_| {
+            CqlError::config(format!("{raw} is not a parsable int (base10) for compaction_window_size"))
+        })?;
+        if size < 1 {
+            return Err(CqlError::config(format!("{size} must be greater than 1 for compaction_window_size")));
+        }
+    }
     entries.insert("class".to_owned(), format!("{COMPACTION_PACKAGE}{short}"));
     Ok(text::map(&entries))
 }

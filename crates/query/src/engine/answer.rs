@@ -117,7 +117,7 @@ impl<K: Kv> QueryEngine<K> {
             Request::Query(query) => (self.query(asked, &query, note).await, of(&query.parameters)),
             Request::Prepare(prepare) => {
                 note.operation = Operation::Prepare;
-                return self.prepare(session, request, &prepare).await;
+                return self.prepare(asked, &prepare).await;
             }
             Request::Execute(execute) => (self.execute(asked, &execute, note).await, of(&execute.parameters)),
             Request::Batch(batch) => {

@@ -8,7 +8,7 @@ use super::state::QueryEngine;
 use super::statement::{Asked, Text, in_marker_order};
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running};
-use crate::audit::Watched;
+use crate::audit::{self, Watched};
 use crate::auth;
 use crate::error::invalid;
 use crate::exec::modify::Writes;
@@ -19,12 +19,12 @@ use crate::plan::term::Bound;
 use crate::plan::{Plan, Planned, check_batch};
 use diorite_base::TableId;
 use diorite_cluster::catalog::Catalog;
-use diorite_cql::language::{ast, redacted};
+use diorite_cql::language::{ast, named_tables, redacted};
 use diorite_cql::protocol::request::BatchStatementSource;
-use diorite_cql::protocol::{Batch, BatchKind, CqlError, Response, Values};
+use diorite_cql::protocol::{Batch, BatchKind, CqlError, ErrorKind, Response, Values};
 use diorite_model::schema::TableEntry;
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// Memory of a statement of a batch beside its text and values.
@@ -40,7 +40,13 @@ impl<K: Kv> QueryEngine<K> {
         let session_keyspace = session.keyspace();
         let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
-        let (planned, values) = self.plan_batch(asked, batch, &catalog, keyspace).await?;
+        let (planned, values) = match self.plan_batch(asked, batch, &catalog, keyspace).await {
+            Ok(planned) => planned,
+            Err(error) => {
+                self.tell_unplanned(asked, batch, keyspace, &error).await;
+                return Err(error);
+            }
+        };
         self.name_batch(batch, keyspace, note, running).await?;
         let text = note.statement.as_ref().map_or("", |statement| &statement.text);
         let of_plans = planned.iter().map(|planned| &**planned);
@@ -155,6 +161,34 @@ impl<K: Kv> QueryEngine<K> {
             values.push(statement.values);
         }
         Ok((planned, values))
+    }
+
+    /// Tells the audit log of a batch that failed before all of its statements were planned.
+    async fn tell_unplanned(&self, asked: Asked<'_>, batch: &Batch<'_>, keyspace: Option<&str>, error: &CqlError) {
+        let auditor = &self.config.auditor;
+        // A driver prepares what this node does not know, and sends the batch again.
+        if !auditor.keeps_rows() || matches!(error.kind, ErrorKind::Unprepared { .. }) {
+            return;
+        }
+        let Asked { session, request, .. } = asked;
+        let gather = || {
+            let mut tables = BTreeSet::new();
+            for statement in batch.statements.iter() {
+                match statement.source {
+                    BatchStatementSource::Text(text) => {
+                        tables.extend(named_tables(text).iter().flat_map(|named| audit::qualified(named, keyspace)));
+                    }
+                    BatchStatementSource::Prepared(id) => {
+                        let known = self.prepared.get(id).map(|known| known.current.load_full());
+                        let named = known.iter().flat_map(|current| &current.planned.tables);
+                        tables.extend(named.map(|table| (table.table().keyspace.clone(), table.table().name.clone())));
+                    }
+                }
+            }
+            tables
+        };
+        let tables = self.finish(request.body.len(), gather).await;
+        auditor.unplanned((session, request.client), keyspace, ("BATCH", &tables), error);
     }
 
     /// Counts a batch under the text of its first statement.

@@ -8,7 +8,7 @@ use super::request::{OwnedRequest, Reply};
 use super::state::{QueryEngine, REPLANS};
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running, StatementActivity};
-use crate::audit::Watched;
+use crate::audit::{self, Watched};
 use crate::auth;
 use crate::bind;
 use crate::budget::Budget;
@@ -34,7 +34,7 @@ use crate::tablets;
 use diorite_base::TabletId;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::Statement;
-use diorite_cql::language::{ParseErrorKind, parse, redacted};
+use diorite_cql::language::{ParseErrorKind, named_tables, parse, redacted};
 use diorite_cql::protocol::request::Prepare;
 use diorite_cql::protocol::{
     Consistency, CqlError, Execute, Query, QueryParameters, Response, Rows, Value, Values, WriteType,
@@ -84,7 +84,8 @@ impl<K: Kv> QueryEngine<K> {
         let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
         let text = Text { session: Some(session), keyspace, text: query.statement, budget: &request.budget };
-        let planned = self.plan_text(&catalog, text).await?;
+        let planned = self.plan_text(&catalog, text).await;
+        let planned = self.or_told(planned, asked, text, "").await?;
         let planned = Discarded::new(&*self.kv, planned, planning_work(query.statement), &request.budget);
         note.operation = Operation::of(&planned);
         let redacted = self.work(query.statement.len(), || Ok(redacted(query.statement))).await?;
@@ -102,27 +103,25 @@ impl<K: Kv> QueryEngine<K> {
         Ok(Reply { skip_metadata: false, ..outcome? })
     }
 
-    pub(super) async fn prepare(
-        &self,
-        session: &Session,
-        request: &OwnedRequest,
-        prepare: &Prepare<'_>,
-    ) -> Result<Reply, CqlError> {
+    pub(super) async fn prepare(&self, asked: Asked<'_>, prepare: &Prepare<'_>) -> Result<Reply, CqlError> {
+        let Asked { session, request, .. } = asked;
         let current = session.keyspace();
         let keyspace = prepare.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
         let id = self.work(prepare.statement.len(), || Ok(statement_id(keyspace, prepare.statement))).await?;
         let catalog = self.kv.catalog();
+        let text = Text { session: Some(session), keyspace, text: prepare.statement, budget: &request.budget };
         if let Some(known) = self.prepared.get(&id) {
             let current = known.current.load();
             if current.planned.is_current(&catalog) {
                 // Another role may have prepared it; the columns are shown only to roles that may use the table.
-                auth::check(&catalog, session, &current.planned)?;
+                let permitted = auth::check(&catalog, session, &current.planned);
+                self.or_told(permitted, asked, text, "PREPARE ").await?;
                 known.must_prepare_again.store(false, Ordering::Relaxed);
                 return Ok(Reply::plain(Response::Prepared(Arc::clone(&current.reply))));
             }
         }
-        let text = Text { session: Some(session), keyspace, text: prepare.statement, budget: &request.budget };
-        let planned = self.plan_text(&catalog, text).await?;
+        let planned = self.plan_text(&catalog, text).await;
+        let planned = self.or_told(planned, asked, text, "PREPARE ").await?;
         let had_others = planned.may_have_had_other_columns();
         let may_be_short = !self.config.auditor.keeps_rows_of(&planned);
         let current = CurrentPlan::new(id, planned, &catalog, may_be_short);
@@ -220,6 +219,25 @@ impl<K: Kv> QueryEngine<K> {
             reply.custom_payload.extend(payload.map(|payload| (tablets::PAYLOAD.to_owned(), payload)));
         }
         Ok(reply)
+    }
+
+    /// What came of planning or checking a client's text; if it failed, the audit log is told.
+    async fn or_told<T>(
+        &self,
+        outcome: Result<T, CqlError>,
+        asked: Asked<'_>,
+        text: Text<'_>,
+        how: &str,
+    ) -> Result<T, CqlError> {
+        let auditor = &self.config.auditor;
+        if let (Err(error), true) = (&outcome, auditor.keeps_rows())
+            && let Some(named) = self.finish(text.text.len(), || named_tables(text.text)).await
+        {
+            let tables = audit::qualified(&named, text.keyspace).collect();
+            let kind = format!("{how}{}", named.kind);
+            auditor.unplanned((asked.session, asked.request.client), text.keyspace, (&kind, &tables), error);
+        }
+        outcome
     }
 
     async fn plan_text(&self, catalog: &Catalog, text: Text<'_>) -> Result<Planned, CqlError> {

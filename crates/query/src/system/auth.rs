@@ -1,11 +1,12 @@
-//! `system_auth`: roles, their members and permissions, as tools read them.
+//! `system_auth`: roles, their members and permissions, and groups of networks, as tools read them.
 //!
-//! Always true: the rows are those of the catalog. Left out: writing them; the statements about roles do.
+//! Always true: the rows are those of the catalog. Left out: writing them; the statements about roles do, and operators.
 
-use super::cells::{RowBuilder, boolean, set, text};
+use super::cells::{RowBuilder, boolean, inet, list, set, smallint, text, tuple};
 use super::source::Row;
 use diorite_cluster::catalog::{Catalog, Permitted};
 use diorite_model::schema::Table;
+use std::collections::BTreeSet;
 
 pub(super) fn roles<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
     catalog.roles().map(move |role| {
@@ -30,6 +31,28 @@ pub(super) fn networks<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Itera
             let names = set(names.iter().map(String::as_str));
             Some(RowBuilder::new(table).set("role", text(&role.name)).set("dcs", names).finish())
         }
+    })
+}
+
+/// The networks of a role itself are among the names: nothing else shows them.
+pub(super) fn cidr_permissions<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    catalog.roles().filter_map(move |role| match &role.cidrs {
+        Permitted::All => None,
+        Permitted::Only(names) => {
+            let names = set(names.iter().map(String::as_str));
+            Some(RowBuilder::new(table).set("role", text(&role.name)).set("cidr_groups", names).finish())
+        }
+    })
+}
+
+pub(super) fn cidr_groups<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    catalog.cidr_groups().map(move |(name, group)| {
+        // Tuples are ordered by the bytes of their elements.
+        let networks = group.cidrs.iter().map(|network| (inet(network.address()), smallint(network.bits().into())));
+        let networks: BTreeSet<_> = networks.collect();
+        let tuples = networks.into_iter().map(|(address, bits)| tuple([&address, &bits]));
+        let cidrs = list(tuples.collect::<Vec<_>>().into_iter());
+        RowBuilder::new(table).set("cidr_group", text(name)).set("cidrs", cidrs).finish()
     })
 }
 

@@ -40,6 +40,16 @@ pub(super) fn int(value: i32) -> Vec<u8> {
     value.to_be_bytes().to_vec()
 }
 
+pub(super) fn smallint(value: i16) -> Vec<u8> {
+    value.to_be_bytes().to_vec()
+}
+
+pub(super) fn tuple<'e>(elements: impl IntoIterator<Item = &'e Vec<u8>>) -> Vec<u8> {
+    let mut out = Vec::new();
+    elements.into_iter().for_each(|element| push_element(Some(element), &mut out));
+    out
+}
+
 pub(super) fn double(value: f64) -> Vec<u8> {
     value.to_be_bytes().to_vec()
 }

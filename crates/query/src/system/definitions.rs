@@ -75,6 +75,10 @@ const KEYSPACES: &[(&str, &[&str])] = &[
              WITH comment = 'index of db roles with permissions granted on a resource'",
             "CREATE TABLE network_permissions (role text PRIMARY KEY, dcs frozen<set<text>>) \
              WITH comment = 'user network permissions'",
+            "CREATE TABLE cidr_permissions (role text PRIMARY KEY, cidr_groups frozen<set<text>>) \
+             WITH comment = 'user cidr permissions'",
+            "CREATE TABLE cidr_groups (cidr_group text PRIMARY KEY, cidrs frozen<set<frozen<tuple<inet, smallint>>>>) \
+             WITH comment = 'cidr groups in the cluster'",
         ],
     ),
     (

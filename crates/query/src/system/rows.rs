@@ -28,6 +28,8 @@ pub fn rows(source: &Source, keyspace: &str, name: &str, budget: &Budget) -> Res
         ("system_auth", "roles") => Box::new(auth::roles(catalog, table)),
         ("system_auth", "role_members") => Box::new(auth::members(catalog, table)),
         ("system_auth", "network_permissions") => Box::new(auth::networks(catalog, table)),
+        ("system_auth", "cidr_permissions") => Box::new(auth::cidr_permissions(catalog, table)),
+        ("system_auth", "cidr_groups") => Box::new(auth::cidr_groups(catalog, table)),
         ("system_auth", "role_permissions") => Box::new(auth::permissions(catalog, table)),
         _ => return Ok(Vec::new()),
     };

@@ -6,7 +6,7 @@ use super::*;
 use crate::budget::Budget;
 use crate::kv::NodeInfo;
 use diorite_base::{Level, NodeId};
-use diorite_cluster::catalog::{Catalog, Command};
+use diorite_cluster::catalog::{Catalog, Command, Permitted, Role, RoleCommand};
 use diorite_model::schema::{ColumnKind, Table};
 use diorite_model::types::CqlType;
 use diorite_model::value::literal_text;
@@ -228,4 +228,46 @@ fn columns_of_the_schema_tables_are_those_of_the_release() {
     assert_eq!(caching.to_string(), "frozen<map<text, text>>");
     let tokens = table("system", "local").unwrap().column("tokens").unwrap().data_type.clone();
     assert!(matches!(tokens, CqlType::Set(..)) && tokens.is_multi_cell());
+}
+
+#[test]
+fn groups_of_networks_are_told_as_cassandra_does() {
+    let mut catalog = Catalog::default();
+    let group = |name: &str, cidrs: &[&str]| Command::SetCidrGroup {
+        name: name.to_owned(),
+        cidrs: cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
+    };
+    let role = |name: &str, cidrs: &[&str]| {
+        let cidrs = Permitted::Only(cidrs.iter().map(|cidr| (*cidr).to_owned()).collect());
+        let role = Role { name: name.to_owned(), cidrs, ..Role::default() };
+        Command::Roles { change: RoleCommand::Create { role, if_not_exists: false } }
+    };
+    for command in [
+        group("office", &["::1/128", "200.0.0.0/8", "10.0.0.0/8", "10.0.0.0/16"]),
+        group("east", &["2001:db8::/32"]),
+        role("ann", &["office", "192.168.0.0/16"]),
+    ] {
+        let (next, outcome) = catalog.apply(&command);
+        assert!(matches!(outcome, diorite_cluster::catalog::Outcome::Applied { .. }), "{outcome:?}");
+        catalog = next;
+    }
+    let source = Source { catalog: Arc::new(catalog), local: node(1), peers: Vec::new(), peer_schemas: Vec::new() };
+    let groups = select(&source, "system_auth", "cidr_groups");
+    let told: Vec<(&str, &str)> =
+        groups.iter().map(|row| (row["cidr_group"].as_str(), row["cidrs"].as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            ("'east'", "{('2001:db8::', 32)}"),
+            ("'office'", "{('::1', 128), ('10.0.0.0', 8), ('10.0.0.0', 16), ('200.0.0.0', 8)}")
+        ]
+    );
+    let permissions = select(&source, "system_auth", "cidr_permissions");
+    assert_eq!(permissions.len(), 1);
+    assert_eq!(
+        (&permissions[0]["role"][..], &permissions[0]["cidr_groups"][..]),
+        ("'ann'", "{'192.168.0.0/16', 'office'}")
+    );
+    let cidrs = table("system_auth", "cidr_groups").unwrap().column("cidrs").unwrap().data_type.clone();
+    assert_eq!(cidrs.to_string(), "frozen<set<frozen<tuple<inet, smallint>>>>");
 }

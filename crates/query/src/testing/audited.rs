@@ -32,10 +32,18 @@ impl Kept {
     fn take(&self) -> Vec<(String, Outcome)> {
         self.0.lock().drain(..).map(|changed| (changed.statement, changed.outcome)).collect()
     }
+
+    /// The only entry: of a request that was not planned.
+    fn unplanned(&self) -> (String, Outcome) {
+        let [changed] = <[Changed; 1]>::try_from(std::mem::take(&mut *self.0.lock())).unwrap();
+        assert!(!changed.was_planned && changed.category == Category::Data, "{changed:?}");
+        assert!(!format!("{changed:?}").contains("7777"), "{changed:?}");
+        (changed.statement, changed.outcome)
+    }
 }
 
-#[test]
-fn requests_for_rows_of_a_chosen_table_are_told_however_they_come() {
+/// `ks.kept` is chosen, `ks.other` is not.
+fn audited() -> (Database, Arc<Kept>) {
     let plain = Database::with_keyspace();
     for table in ["kept", "other"] {
         plain.run(&format!("CREATE TABLE {table} (k int PRIMARY KEY, v int)")).unwrap();
@@ -48,6 +56,12 @@ fn requests_for_rows_of_a_chosen_table_are_told_however_they_come() {
         Database { kv: plain.kv, engine, session: Session::new(), version: plain.version, budget: unlimited() };
     database.run("USE ks").unwrap();
     assert!(kept.take().is_empty(), "no rows");
+    (database, kept)
+}
+
+#[test]
+fn requests_for_rows_of_a_chosen_table_are_told_however_they_come() {
+    let (database, kept) = audited();
     let told = |text: &str| vec![(text.to_owned(), Outcome::Done)];
     database.run("INSERT INTO kept (k, v) VALUES (1, 7777)").unwrap();
     assert_eq!(kept.take(), told("INSERT INTO kept (k, v) VALUES (?, ?)"));
@@ -75,4 +89,77 @@ fn requests_for_rows_of_a_chosen_table_are_told_however_they_come() {
     assert_eq!(refused(guarded.send(&request)).0, ErrorCode::Unauthorized);
     assert_eq!(kept.take(), [("SELECT v FROM kept WHERE k = ?".to_owned(), Outcome::Refused)]);
     assert!(!format!("{:?}", kept.0.lock()).contains("7777"));
+}
+
+fn failed(kind: &str) -> Outcome {
+    Outcome::Failed(kind.to_owned())
+}
+
+#[test]
+fn what_fails_before_it_is_planned_is_told_by_the_names_of_its_tables() {
+    let (database, kept) = audited();
+    let stranger = Database { session: Session::guarded(), ..database.another() };
+    stranger.session.log_in("ann");
+    stranger.session.set_keyspace("ks");
+    for (text, what, outcome) in [
+        ("SELECT * FROM kept WHERE k = 7777", "SELECT ks.kept", Outcome::Refused),
+        ("INSERT INTO ks.kept (k) VALUES (7777)", "INSERT ks.kept", Outcome::Refused),
+        (
+            "BEGIN BATCH UPDATE other SET v = 7777 WHERE k = 1; DELETE FROM kept WHERE k = 7777; APPLY BATCH",
+            "BATCH ks.kept, ks.other",
+            Outcome::Refused,
+        ),
+        ("SELECT * FROM kept WHER k = 7777", "SELECT ks.kept", failed("Syntax")),
+        ("UPDATE ks.kept SET v = '7777", "UPDATE ks.kept", failed("Syntax")),
+    ] {
+        refused(stranger.run(text));
+        assert_eq!(kept.unplanned(), (what.to_owned(), outcome), "{text}");
+    }
+    for (text, what) in [
+        ("SELECT nothing FROM kept WHERE k = 7777", "SELECT ks.kept"),
+        ("UPDATE kept SET v7777 = 1 WHERE k = 7777", "UPDATE ks.kept"),
+        ("INSERT INTO kept (k) VALUES ('7777')", "INSERT ks.kept"),
+    ] {
+        refused(database.run(text));
+        assert_eq!(kept.unplanned(), (what.to_owned(), failed("Invalid")), "{text}");
+    }
+    // What names no chosen table, and what is not about rows.
+    for text in ["SELECT * FROM other WHERE k = 7777", "SELECT * FROM nothing.kept", "SELECT 7777", "DROP TABLE kept x"]
+    {
+        refused(stranger.run(text));
+        assert_eq!(kept.take(), [], "{text}");
+    }
+}
+
+#[test]
+fn what_is_refused_when_it_is_prepared_or_sent_in_a_batch_is_told() {
+    let (database, kept) = audited();
+    let stranger = Database { session: Session::guarded(), ..database.another() };
+    stranger.session.log_in("ann");
+    stranger.session.set_keyspace("ks");
+    let text = "SELECT v FROM kept WHERE k = 7777";
+    for is_known in [false, true] {
+        if is_known {
+            database.prepare(text).unwrap();
+        }
+        assert_eq!(stranger.prepare(text).unwrap_err().code(), ErrorCode::Unauthorized);
+        assert_eq!(kept.unplanned(), ("PREPARE SELECT ks.kept".to_owned(), Outcome::Refused), "{is_known}");
+    }
+    let insert = database.prepare("INSERT INTO ks.kept (k, v) VALUES (1, 7777)").unwrap();
+    let refuse = |database: &Database, statements: &[ClientBatchStatement<'_>]| {
+        let parameters = Parameters::default();
+        refused(database.send(&ClientRequest::Batch { kind: BatchKind::Logged, statements, parameters }));
+    };
+    let prepared = ClientBatchStatement::Prepared(&insert.id, &[]);
+    refuse(&stranger, &[prepared]);
+    assert_eq!(kept.unplanned(), ("BATCH ks.kept".to_owned(), Outcome::Refused));
+    // One statement of several is wrong, and nothing is written.
+    let wrong = ClientBatchStatement::Text("INSERT INTO other (k) VALUES ('7777')", &[]);
+    refuse(&database, &[prepared, wrong]);
+    assert_eq!(kept.unplanned(), ("BATCH ks.kept, ks.other".to_owned(), failed("Invalid")));
+    refuse(&database, &[wrong]);
+    assert_eq!(kept.take(), []);
+    // The driver prepares it again, and sends the batch again.
+    refuse(&database, &[prepared, ClientBatchStatement::Prepared(&[0; 16], &[])]);
+    assert_eq!(kept.take(), []);
 }

@@ -7,7 +7,7 @@
 //! Time: compaction uses only the time and the `gc_grace_seconds` that the tablet's log contains. The stamps of writes
 //! carry the time. A changed `gc_grace_seconds` is proposed with the next writes, as a mutation that no client waits
 //! for. An entry for the time alone is proposed once in [`IDLE_S`], by the leader of a tablet that receives no writes
-//! and holds values or deletions that can be purged later; all other idle tablets cost nothing.
+//! and holds values or deletions that can be purged later, or in [`WINDOW_IDLE_S`] if a whole time window can; all other idle tablets cost nothing.
 
 use crate::counters::StoreCounters;
 use crate::group::entry::Payload;
@@ -35,6 +35,8 @@ const WRITE_TIMEOUT_NS: u64 = 1_800_000_000;
 /// How far, at most, the log of an idle tablet that holds expiring values lags behind the clock, seconds,
 /// approximately.
 const IDLE_S: u32 = 86_400;
+/// The same, while only the log's time keeps a time window that has expired, seconds.
+const WINDOW_IDLE_S: u32 = 60;
 
 /// The program of a write, if it has one.
 fn program_of(mutation: &Mutation) -> Option<&[u8]> {
@@ -287,13 +289,16 @@ pub(crate) struct Due {
 
 /// Determines what one tablet needs at this second.
 pub(crate) fn due(handle: &TabletHandle, now_s: u32) -> Result<Due, StorageError> {
-    if !handle.data.awaits_time() {
+    let for_window = handle.data.windows_await_time();
+    if !handle.data.awaits_time() && !for_window {
         return Ok(Due::default());
     }
+    // The flush a tablet with time windows does by itself.
+    let idle_s = if for_window { WINDOW_IDLE_S } else { IDLE_S };
     let applied_s = handle.data.applied_state()?.horizon.now_s;
     let flushed_s = handle.data.flushed_state()?.horizon.now_s;
     Ok(Due {
-        entry: now_s.saturating_sub(applied_s) >= IDLE_S && handle.leadership() == Leadership::Here,
+        entry: now_s.saturating_sub(applied_s) >= idle_s && handle.leadership() == Leadership::Here,
         flush: applied_s.saturating_sub(flushed_s) >= IDLE_S / 2,
     })
 }

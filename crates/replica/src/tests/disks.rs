@@ -241,7 +241,8 @@ fn a_replica_is_opened_again_when_its_table_has_other_options() {
     store.set_openings(Arc::clone(&altered) as Arc<dyn Openings>);
     open(&store, [1_000, 1_001]);
     let mut expected = 0;
-    for compaction in [CompactionStyle::Leveled, CompactionStyle::SizeTiered] {
+    let windows = CompactionStyle::TimeWindow { window_s: 60 };
+    for compaction in [CompactionStyle::Leveled, CompactionStyle::SizeTiered, windows, CompactionStyle::SizeTiered] {
         // First with the data in files, then with it in memory and the log only.
         for step in 0..2 {
             let outcomes = write_all(&store, (0..50).map(|_| (1_000, add(1, 1))).collect());

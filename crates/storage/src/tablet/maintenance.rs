@@ -2,9 +2,16 @@
 
 use super::{SMALL_BYTES, Tablet, TabletStatistics};
 use crate::error::StorageError;
+use crate::expiry::Expiry;
 use crate::files::{FileContents, FilesKept, TabletFiles};
-use crate::table_options::CompactionStyle;
-use rust_rocksdb::{DBRawIterator, ReadOptions, properties};
+use crate::merging::{Eagerness, has_garbage};
+use crate::table_options::{CompactionStyle, SLOWDOWN_RUNS};
+use diorite_base::Horizon;
+#[cfg(test)]
+use rust_rocksdb::WaitForCompactOptions;
+use rust_rocksdb::{CompactionOptions, DBRawIterator, LiveFile, ReadOptions, properties};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 impl Tablet {
     /// Reads the stored data of keys from `start` on, past the block cache, until about `most_bytes` are read. Returns
@@ -35,10 +42,77 @@ impl Tablet {
 
     /// Compacts everything, and waits for it.
     pub fn compact(&self) {
+        let warn = |error| {
+            tracing::warn!(directory = %self.directory.display(), %error, "could not read the state of the files");
+        };
         if let Err(error) = self.flushed_state() {
-            tracing::warn!(directory = %self.directory.display(), %error, "could not read the flushed state");
+            warn(error);
         }
+        if self.windows.is_none() {
+            self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+        } else if let Err(error) = self.compact_all_windows() {
+            warn(error);
+        }
+    }
+
+    /// Compacts the range of all keys.
+    pub(crate) fn compact_range_of_all(&self) {
         self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+    }
+
+    pub(crate) fn live_files(&self) -> Result<Vec<LiveFile>, StorageError> {
+        Ok(self.db.live_files()?)
+    }
+
+    /// Merges these files, by RocksDB's names, into files of this level; returns the paths of the new files.
+    pub(crate) fn compact_files(
+        &self,
+        names: impl Iterator<Item = impl AsRef<str>>,
+        level: i32,
+    ) -> Result<Vec<PathBuf>, StorageError> {
+        // RocksDB's listeners are not called for files that are compacted by name, and they are merged on this thread.
+        crate::precedence::run_at_lower_priority();
+        let counters = self.shared.counters();
+        self.events.compactions.fetch_add(1, Ordering::Release);
+        counters.compactions_running_low.fetch_add(1, Ordering::Relaxed);
+        let names: Vec<_> = names.map(|name| name.as_ref().to_owned()).collect();
+        let merged = self.db.compact_files(&CompactionOptions::default(), &names, level);
+        counters.compactions_running_low.fetch_sub(1, Ordering::Relaxed);
+        counters.compactions.fetch_add(1, Ordering::Relaxed);
+        self.events.compactions.fetch_add(1, Ordering::Release);
+        let merged = merged?;
+        let name = |path: &String| Path::new(path).file_name().map(|name| self.directory.join(name));
+        Ok(merged.output_files.iter().filter_map(name).collect())
+    }
+
+    /// Compactions begun plus compactions and flushes ended, since the tablet was opened.
+    pub(crate) fn background_work(&self) -> u64 {
+        self.events.background_work()
+    }
+
+    /// The horizon at which a compaction that begins now purges.
+    pub(crate) fn purge_horizon(&self) -> Horizon {
+        self.expiry.horizon(self.shared.latest_s())
+    }
+
+    pub(crate) fn latest_s(&self) -> u32 {
+        self.shared.latest_s()
+    }
+
+    pub(crate) fn expiry(&self) -> &Expiry {
+        &self.expiry
+    }
+
+    /// Lets a tablet that was written with time windows, and has many files therefore, be written to at full speed
+    /// while they are merged.
+    pub(super) fn allow_present_runs(&self) -> Result<(), StorageError> {
+        let count = self.db.property_value(properties::num_files_at_level(0)).ok().flatten();
+        let count = count.and_then(|count| count.parse().ok()).unwrap_or(0);
+        if self.windows.is_none() && count >= SLOWDOWN_RUNS {
+            let (slow, stop) = ((count + SLOWDOWN_RUNS).to_string(), (count + 2 * SLOWDOWN_RUNS).to_string());
+            self.db.set_options(&[("level0_slowdown_writes_trigger", &slow), ("level0_stop_writes_trigger", &stop)])?;
+        }
+        Ok(())
     }
 
     /// Runs the compactions that are due and that RocksDB does not choose, and waits for them; to be called regularly.
@@ -46,9 +120,11 @@ impl Tablet {
     /// # Errors
     /// If RocksDB or the disk reports one.
     pub fn compact_due(&self) -> Result<(), StorageError> {
-        let style = self.options.compaction;
-        if let CompactionStyle::TimeWindow { window_s } = style {
-            return self.compact_windows(window_s);
+        if let Some((window_s, windows)) = self.window_s().zip(self.windows.as_ref()) {
+            return self.compact_windows(window_s, windows);
+        }
+        if self.options.compaction == CompactionStyle::SizeTiered {
+            self.choose_eagerness()?;
         }
         if let Some((start, end)) = self.dead_rows.take_due() {
             self.flush(true)?;
@@ -62,6 +138,41 @@ impl Tablet {
             }
         }
         Ok(())
+    }
+
+    /// Tells RocksDB how eagerly to merge, if that changes.
+    fn choose_eagerness(&self) -> Result<(), StorageError> {
+        let space_percent = self.shared.options().space_amplification_percent;
+        let mut merging = self.merging.lock();
+        let work = self.events.background_work();
+        let is_loading =
+            merging.is_loading(self.events.flushes.load(Ordering::Acquire), u64::from(self.shared.present_s()));
+        let mut frees_space = merging.chosen.frees_space;
+        if merging.files_of != Some(work) {
+            let entries = self.live_files()?.iter().map(|file| file.num_entries).sum();
+            frees_space = self.expiry.awaits_time() || has_garbage(entries, self.expiry.keys.count(), space_percent);
+            merging.files_of = Some(work);
+        }
+        let chosen = Eagerness { is_loading, frees_space };
+        if chosen == merging.chosen {
+            return Ok(());
+        }
+        let options = chosen.options(space_percent);
+        self.db.set_options(&options.each_ref().map(|(name, value)| (*name, value.as_str())))?;
+        merging.chosen = chosen;
+        Ok(())
+    }
+
+    /// For tests: the choices of the last [`Tablet::compact_due`].
+    #[cfg(test)]
+    pub(crate) fn eagerness(&self) -> Eagerness {
+        self.merging.lock().chosen
+    }
+
+    /// For tests: waits for the compactions that are due.
+    #[cfg(test)]
+    pub(crate) fn settle(&self) {
+        self.db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     }
 
     /// Sizes, for metrics. Sizes that only a flush or a compaction changes are read only after one.

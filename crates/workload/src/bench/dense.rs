@@ -3,9 +3,10 @@
 //!
 //! A table is loaded in three steps, each compacted, so that the part that grows with the data can be separated from
 //! the rest. Then, on all of it: random reads, reads of the newest rows, reads of absent keys, overwrites of a fifth
-//! and reads after them, a restart; then deleted and expired rows and one hot row ([`queue`]). The block cache is half
-//! of the data divided by `--ratio`. A block that is not in it is a read of the disk, as the servers use direct I/O or
-//! have the page cache in their memory control group. If neither is so, the report says it.
+//! and reads after them, a restart; then deleted and expired rows and one hot row ([`queue`]), and rows in time windows
+//! ([`windows`]). The block cache is half of the data divided by `--ratio`. A block that is not in it is a read of the
+//! disk, as the servers use direct I/O or have the page cache in their memory control group. If neither is so, the
+//! report says it.
 //!
 //! Always true: reads are counted by the servers' own counters, by kind of block, and by Linux's counters of their
 //! processes; nothing else runs while they are counted: flushes and compactions have ended. Every value read is
@@ -15,6 +16,7 @@
 pub mod counters;
 mod memory_group;
 pub mod queue;
+pub mod windows;
 
 use std::sync::Arc;
 use std::time::Duration;

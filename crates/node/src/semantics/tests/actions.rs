@@ -96,11 +96,24 @@ fn kind() -> impl Strategy<Value = Kind> {
     ]
 }
 
-fn write(gives_timestamps: bool) -> BoxedStrategy<Write> {
+impl Kind {
+    /// The kind, or one without a counter.
+    fn without_counter(self) -> Self {
+        match self {
+            Self::Count(change) => Self::SetValue(change.unsigned_abs() % 3),
+            Self::DeleteCounter => Self::DeleteValue,
+            other => other,
+        }
+    }
+}
+
+/// Nobody gives timestamps to a table of counters: CQL refuses them.
+fn write(gives_timestamps: bool, has_counters: bool) -> BoxedStrategy<Write> {
     let explicit = prop::option::of(prop_oneof![3 => 0i8..3, 2 => 0i8..40, 1 => -9i8..0]);
     let explicit = explicit.prop_map(move |ago_s| ago_s.filter(|_| gives_timestamps));
     let ttl = prop::option::weighted(0.4, 1u8..15);
-    (0u8..2, 0u8..3, explicit, ttl, 0u8..3, kind())
+    let kind = kind().prop_map(move |kind| if has_counters { kind } else { kind.without_counter() });
+    (0u8..2, 0u8..3, explicit, ttl, 0u8..3, kind)
         .prop_map(|(partition, row, explicit_ago_s, ttl_s, behind_s, kind)| Write {
             partition,
             row,
@@ -112,9 +125,9 @@ fn write(gives_timestamps: bool) -> BoxedStrategy<Write> {
         .boxed()
 }
 
-fn some(count: usize, gives_timestamps: bool) -> BoxedStrategy<Vec<Action>> {
+fn some(count: usize, gives_timestamps: bool, has_counters: bool) -> BoxedStrategy<Vec<Action>> {
     let action = prop_oneof![
-        10 => write(gives_timestamps).prop_map(Action::Write),
+        10 => write(gives_timestamps, has_counters).prop_map(Action::Write),
         3 => (1u8..12).prop_map(Action::Pass),
         1 => prop::sample::select(vec![0u32, 3, 5, 20]).prop_map(Action::Grace),
         3 => Just(Action::Flush),
@@ -126,8 +139,9 @@ fn some(count: usize, gives_timestamps: bool) -> BoxedStrategy<Vec<Action>> {
 
 /// Up to `count` actions. In a third of the cases no client gives timestamps, in another they begin to halfway.
 pub(super) fn actions(count: usize) -> impl Strategy<Value = Vec<Action>> {
-    let halves = move |first, second| {
-        let both = (some(count / 2, first), some(count / 2, second));
+    let halves = move |first: bool, second: bool| {
+        let has_counters = !first && !second;
+        let both = (some(count / 2, first, has_counters), some(count / 2, second, has_counters));
         both.prop_map(|(first, second)| [first, second].concat())
     };
     prop_oneof![halves(false, false), halves(false, true), halves(true, true)]

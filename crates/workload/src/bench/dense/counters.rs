@@ -137,6 +137,15 @@ impl Counted {
         Some(sum)
     }
 
+    /// Bytes in files now.
+    pub async fn file_bytes(&self) -> Option<f64> {
+        let mut sum = 0.0;
+        for &address in &self.addresses {
+            sum += metric(&get(address, "/metrics").await?, "diorite_sstable_size_bytes")?;
+        }
+        Some(sum)
+    }
+
     /// The present contents; `None` until the servers have measured the newest files.
     pub async fn held(&self) -> Option<Held> {
         let mut sum = Held::default();

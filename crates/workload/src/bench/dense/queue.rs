@@ -1,5 +1,5 @@
 //! Deleted and expired rows, and one hot row: a queue from which every row is taken out again, rows that expire,
-//! conditional updates of a counter.
+//! conditional updates of a counter; and rows that expire in time windows ([`super::windows`]).
 //!
 //! Always true: the first row of the queue is read all the time while rows come and go, and every answer is the row
 //! that is next; the counter ends at the number of acknowledged updates. Left out: several consumers, which would race
@@ -15,6 +15,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row};
 
 use super::counters::Counted;
+use super::windows::{self, WindowSizes, failed};
 use crate::WorkloadError;
 use crate::arguments::ConnectionArguments;
 use crate::report::Figure;
@@ -33,13 +34,17 @@ pub struct QueueSizes {
     pub rest: Duration,
     /// Rounds of the hot row, of each client.
     pub rounds: usize,
+    /// Time windows.
+    pub windows: WindowSizes,
 }
 
 impl QueueSizes {
     /// For tests.
-    pub const TINY: Self = Self { rows: 2_000, ttl_s: 1, rest: Duration::from_secs(1), rounds: 50 };
+    pub const TINY: Self =
+        Self { rows: 2_000, ttl_s: 1, rest: Duration::from_secs(1), rounds: 50, windows: WindowSizes::TINY };
     /// The limits of the goals.
-    pub const WHOLE: Self = Self { rows: 100_000, ttl_s: 5, rest: Duration::from_secs(60), rounds: 2_000 };
+    pub const WHOLE: Self =
+        Self { rows: 100_000, ttl_s: 5, rest: Duration::from_secs(60), rounds: 2_000, windows: WindowSizes::WHOLE };
 }
 
 /// Rows of one request.
@@ -75,6 +80,7 @@ pub async fn run(
     }
     say(json, &format!("hot row: {CLIENTS} clients, {} conditional updates each", sizes.rounds));
     figures.extend(hot_row(&session, sizes.rounds).await?);
+    figures.extend(windows::run(&session, counted, sizes.windows, json).await?);
     Ok(figures)
 }
 
@@ -95,10 +101,6 @@ struct Queue<'s> {
     insert: PreparedStatement,
     delete: PreparedStatement,
     first: PreparedStatement,
-}
-
-fn failed(error: impl std::fmt::Display) -> WorkloadError {
-    WorkloadError::Server(error.to_string())
 }
 
 impl<'s> Queue<'s> {
