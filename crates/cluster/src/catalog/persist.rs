@@ -86,8 +86,7 @@ impl Catalog {
     /// The oldest format that has everything in it: a program that ignored who may enter would let everybody in.
     fn stored_format(&self) -> u32 {
         let is_restricted = || self.roles.values().any(|role| role.is_restricted());
-        // CIDR groups need a level after the first one.
-        if !self.level().is_first() {
+        if !self.level().is_first() || !self.cidr_groups.is_empty() {
             STORED_FORMAT
         } else if !self.join_tokens.is_empty() {
             TOKENS_FORMAT

@@ -15,7 +15,7 @@ use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, MutationRef, OperationKind, TabletChanges,
     TabletView,
 };
-use diorite_base::{Level, NodeId, TabletId};
+use diorite_base::{Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::entry;
 use parking_lot::Mutex;
@@ -107,14 +107,14 @@ impl MemoryKv {
             data_center: "datacenter1".to_owned(),
             zone: "rack1".to_owned(),
             node_address: None,
-            levels: None,
+            levels: Some(Levels::OWN),
         };
         let bootstrap = Command::Bootstrap {
             cluster_id: Uuid::from_u128(2),
             name: "test".to_owned(),
             replication_factor: 1,
             requires_login: None,
-            level: Level::FIRST,
+            level: Levels::OWN.greatest,
         };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });

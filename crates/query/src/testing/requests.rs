@@ -4,7 +4,7 @@ use super::{Database, rendered_rows};
 use crate::kv::{Kv, KvError};
 use crate::session::Session;
 use crate::tablets;
-use diorite_base::NodeId;
+use diorite_base::{Levels, NodeId};
 use diorite_cluster::catalog::{Command, NodeDescription};
 use diorite_cql::protocol::client::{
     BoundValues, ClientBatchStatement, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters,
@@ -140,7 +140,7 @@ fn a_driver_that_asked_is_told_who_leads_a_tablet_elsewhere() {
         data_center: "datacenter1".to_owned(),
         zone: "rack1".to_owned(),
         node_address: None,
-        levels: None,
+        levels: Some(Levels::OWN),
     };
     database.kv.command(&Command::RegisterNode { node });
     let insert = database.prepare("INSERT INTO t (k, c, v) VALUES (?, ?, 7)").unwrap();

@@ -129,6 +129,8 @@ fn groups_have_a_format_of_their_own_while_there_are_any() {
     let dropped = after(&made, &["drop-cidrs office"]);
     assert_eq!([&founded(), &made, &dropped].map(format), [1, 4, 1]);
     let set = parse(&founded(), "cidrs office 10.0.0.0/8 ::1/128");
+    assert!(set.at(Level::FIRST).is_err(), "while nodes may go back to a program without groups");
+    assert!(set.at(Level::RECORDED).is_ok());
     assert_eq!(
         String::from_utf8(set.encode()).unwrap(),
         r#"{"v":5,"limited":true,"command":{"kind":"set_cidr_group","name":"office","cidrs":["10.0.0.0/8","::1/128"]}}"#
