@@ -15,6 +15,7 @@ use crate::gate::AUTH;
 use crate::join_token::{self, JoinTokenArguments};
 use crate::password;
 use crate::percent::encoded;
+use crate::restart::RestartArguments;
 use crate::tables;
 use crate::upgrade::{self, UpgradeCommand};
 use diorite_base::text::Size;
@@ -262,21 +263,6 @@ pub enum AdminCommand {
         /// The activity.
         what: Pausable,
     },
-}
-
-/// Arguments of `restart-plan`.
-#[derive(Debug, Clone, clap::Args)]
-pub struct RestartArguments {
-    /// When the restart of the cluster began, in seconds since 1970 (`date +%s`), by this machine's clock. Nodes whose
-    /// process began later have been restarted. Not given: none has.
-    #[arg(long, value_name = "SECONDS")]
-    pub begun: Option<u64>,
-    /// Wait until the next node may be restarted, or until all have been and the last one has recovered.
-    #[arg(long)]
-    pub wait: bool,
-    /// Print only the id of the next node; ends with code 3 once all have been restarted.
-    #[arg(long, conflicts_with = "json")]
-    pub next: bool,
 }
 
 /// Arguments of `scrub`.

@@ -21,6 +21,7 @@ mod of_node;
 mod pages;
 mod password;
 mod percent;
+mod restart;
 mod routes;
 pub mod server;
 mod tables;

@@ -1,3 +1,4 @@
+//! Loads, overwrites and rows that expire, on RocksDB: what is compacted as a whole, and what it costs.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use super::*;
@@ -88,9 +89,9 @@ impl Loaded {
         self.tablet.apply(&mut batch, &state).unwrap();
         self.tablet.flush(true).unwrap();
         self.tablet.compact_due().unwrap();
-        self.tablet.settle();
+        self.tablet.end_compactions();
         self.tablet.compact_due().unwrap();
-        self.tablet.settle();
+        self.tablet.end_compactions();
     }
 
     fn write_amplification(&self) -> f64 {

@@ -171,7 +171,7 @@ impl Tablet {
 
     /// For tests: waits for the compactions that are due.
     #[cfg(test)]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn end_compactions(&self) {
         self.db.wait_for_compact(&WaitForCompactOptions::default()).unwrap();
     }
 
