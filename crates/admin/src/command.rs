@@ -220,8 +220,8 @@ pub enum AdminCommand {
     /// Make a join token, with which a node becomes a member of a cluster whose nodes have certificates, and print it: it is shown only
     /// once. The node reads it from a file (`diorite start --join-token-file`) or from DIORITE_START_JOIN_TOKEN.
     JoinToken(JoinTokenArguments),
-    /// List and change the groups of networks that ACCESS FROM CIDRS of a role names. A change needs a superuser, where clients have to
-    /// log in.
+    /// List and change the groups of networks that ACCESS FROM CIDRS of a role names. A change needs a superuser, where
+    /// clients have to log in.
     CidrGroups {
         /// What is done.
         #[command(subcommand)]

@@ -1,4 +1,5 @@
-//! The catalog: keyspaces, tables, user types, roles, groups of networks, nodes, join tokens, tablets and where their replicas are.
+//! The catalog: keyspaces, tables, user types, roles, groups of networks, nodes, join tokens, tablets and where their
+//! replicas are.
 //!
 //! It is the state machine of the Raft group `GroupId::CATALOG`. A [`Catalog`] is an immutable snapshot that clones
 //! cheaply. A [`Command`] makes the next snapshot from it ([`Catalog::apply`]), with an [`Outcome`] for the node that

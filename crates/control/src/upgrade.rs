@@ -1,9 +1,9 @@
 //! Raising the level of the cluster ([`diorite_base::level`]), on the node that leads the catalog.
 //!
-//! Always true: the level is raised only if every member, in whatever state, is up, has reported lately that its program
-//! knows the next level, and, from [`Level::RECORDED`] on, is registered with that. A member that is down may come back
-//! with the program of the release before, so it blocks the upgrade until it is back, or is removed. The command
-//! names the members that were looked at, so that one that joins meanwhile makes it fail.
+//! Always true: the level is raised only if every member, in whatever state, is up, has reported lately that its
+//! program knows the next level, and, from [`Level::RECORDED`] on, is registered with that. A member that is down may
+//! come back with the program of the release before, so it blocks the upgrade until it is back, or is removed. The
+//! command names the members that were looked at, so that one that joins meanwhile makes it fail.
 //!
 //! The level is raised by itself once all members have been able to go on for [`GRACE_NS`] by the monotonic clock of
 //! the node that leads the catalog; another leader counts anew. It is not while any member reports that an operator

@@ -54,8 +54,8 @@ pub(crate) trait CatalogWriter: Send + Sync + 'static {
     fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>>;
 }
 
-/// The mutation that proposes a command to a catalog of this level; an error if the level does not have it, or if it could not be decoded or is over
-/// a limit.
+/// The mutation that proposes a command to a catalog of this level; an error if the level does not have it, or if it
+/// could not be decoded or is over a limit.
 pub(crate) fn as_mutation(command: &Command, level: Level) -> Result<Mutation, Unprovable> {
     Ok(Mutation::evaluated(None, &command.proven_at(level)?))
 }

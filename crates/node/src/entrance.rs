@@ -145,7 +145,8 @@ impl Entrance {
         self.ended.load(Ordering::Relaxed)
     }
 
-    /// Whether a role of a catalog may connect from there. Superusers are no exception: what was set for them was set on purpose.
+    /// Whether a role of a catalog may connect from there. Superusers are no exception: what was set for them was set
+    /// on purpose.
     pub(crate) fn may_enter(
         &self,
         catalog: &Catalog,

@@ -1,9 +1,10 @@
 //! Statements that change roles, permissions or the schema, and those that read or write the rows of chosen tables, as whoever keeps an audit log is told of them.
 //!
-//! Always true: each one is reported once, also if its client does not wait for the answer; a text has names, and neither passwords nor options of
-//! roles, and of reads and writes of rows no constants. A request for rows of a chosen table never goes the short path. Of one that failed before it was planned
-//! only the kind and the names of its tables are told: what else it has may be values. Left out: the log itself ([`Audit`], which
-//! the node implements), and logins.
+//! Always true: each one is reported once, also if its client does not wait for the answer; a text has names, and
+//! neither passwords nor options of roles, and of reads and writes of rows no constants. A request for rows of a chosen
+//! table never goes the short path. Of one that failed before it was planned only the kind and the names of its tables
+//! are told: what else it has may be values. Left out: the log itself ([`Audit`], which the node implements), and
+//! logins.
 
 use crate::auth;
 use crate::plan::{Plan, Planned};

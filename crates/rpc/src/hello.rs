@@ -227,6 +227,18 @@ pub(crate) fn decode_answer(body: &[u8]) -> Result<Result<Vec<u8>, Refusal>, Mal
 mod tests {
     use super::*;
 
+    fn hello() -> Hello {
+        Hello {
+            cluster: Uuid::from_u128(1),
+            from: NodeId(2),
+            host: Uuid::from_u128(3),
+            to: NodeId(4),
+            incarnation: 5,
+            lane: Lane::Requests,
+            address: "[::1]:7100".parse().unwrap(),
+        }
+    }
+
     /// The bytes of each level, which later programs read and write as they are.
     #[test]
     fn the_handshake_of_every_level_has_its_bytes() {
@@ -235,15 +247,7 @@ mod tests {
             (Level(2), include_str!("../testdata/level-2/handshake.txt")),
         ];
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-        let hello = Hello {
-            cluster: Uuid::from_u128(1),
-            from: NodeId(2),
-            host: Uuid::from_u128(3),
-            to: NodeId(4),
-            incarnation: 5,
-            lane: Lane::Requests,
-            address: "[::1]:7100".parse().unwrap(),
-        };
+        let hello = hello();
         for (level, golden) in levels {
             // Programs of the first level do not say so.
             let said = if level.is_first() { Vec::new() } else { encode_level(level) };
@@ -263,15 +267,7 @@ mod tests {
 
     #[test]
     fn hellos_and_answers_are_read_as_written() {
-        let hello = Hello {
-            cluster: Uuid::from_u128(1),
-            from: NodeId(2),
-            host: Uuid::from_u128(3),
-            to: NodeId(4),
-            incarnation: 5,
-            lane: Lane::Requests,
-            address: "[::1]:7100".parse().unwrap(),
-        };
+        let hello = hello();
         for opening in [Opening::Lane(hello), Opening::Question(b"may I?".to_vec())] {
             let encoded = opening.encode(-7);
             assert_eq!(Opening::decode(&encoded), Ok((opening, -7)));

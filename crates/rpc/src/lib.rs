@@ -86,7 +86,8 @@ pub trait Transport: Send + Sync + 'static {
         Ok(())
     }
 
-    /// The level of what may be said to `to` on `lane` now: the highest that the programs on both ends know. By default, both are this program.
+    /// The level of what may be said to `to` on `lane` now: the highest that the programs on both ends know. By
+    /// default, both are this program.
     fn level(&self, _to: NodeId, _lane: Lane) -> Level {
         Levels::OWN.greatest
     }

@@ -65,11 +65,11 @@ fn passes(seeds: std::ops::Range<u64>) {
 /// Of each half that has ended: moves beside splits and merges, and steps of these while replicas moved.
 static HALVES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
-/// Seeds that have failed: lost catalogs, removed voters, moves that were turned back, members that are not known yet, messages
-/// that multiplied.
+/// Seeds that have failed: lost catalogs, removed voters, moves that were turned back, members that are not known yet,
+/// messages that multiplied.
 const FAILED: [u64; 10] = [301_288, 305_000, 307_758, 504_689, 505_634, 509_100, 605_481, 801_637, 802_770, 806_716];
-/// Seeds that have failed with interval durability: promises to a former process, delayed reports of moves, children that were made
-/// and moved away.
+/// Seeds that have failed with interval durability: promises to a former process, delayed reports of moves, children
+/// that were made and moved away.
 const FAILED_INTERVAL: [u64; 5] = [702_447, 702_952, 709_386, 1_102_069, 1_108_208];
 
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Layout: `DIORITE` (the [`Identity`] as JSON), `DISKS` (the node's directories, see `companions`), `LOCK`, `RUNNING`
 //! (present while the end of the log may not be durable: the machine's boot id), `log/` (the Raft log), `tablets/<id>/`
-//! (one RocksDB each, and the note `WINDOWS` of a tablet with time windows), `tablets/<id>.<purpose>/` (copies under way, and data that was set aside).
+//! (one RocksDB each, and the note `WINDOWS` of a tablet with time windows), `tablets/<id>.<purpose>/` (copies under
+//! way, and data that was set aside).
 //!
 //! Always true: nobody but its owner may enter it.
 
@@ -45,8 +46,8 @@ const JOINING: &str = "JOINING";
 /// The owner of a data directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
-    /// The highest level of the cluster that the node has learned of: nothing below the directory is of a later one. A program that does not know it
-    /// changes nothing here.
+    /// The highest level of the cluster that the node has learned of: nothing below the directory is of a later one. A
+    /// program that does not know it changes nothing here.
     #[serde(rename = "format")]
     pub level: Level,
     /// The cluster.
@@ -367,7 +368,8 @@ pub fn machine_boot() -> String {
     fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|boot| boot.trim().to_owned()).unwrap_or_default()
 }
 
-/// Puts a file into a directory, in the place of the former one. Durable when it returns; a crash leaves one of the two.
+/// Puts a file into a directory, in the place of the former one. Durable when it returns; a crash leaves one of the
+/// two.
 fn replace(directory: &Path, fresh: &str, name: &str, content: &[u8]) -> std::io::Result<()> {
     let staged = directory.join(fresh);
     let mut file = File::create(&staged)?;

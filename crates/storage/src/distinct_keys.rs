@@ -75,7 +75,7 @@ impl DistinctKeys {
         self.is_rebuilding.store(true, Ordering::Release);
     }
 
-    /// A compaction, or a read, has met this key.
+    /// A compaction keeps this key, or a read has met it.
     pub(crate) fn meet(&self, key: &[u8]) {
         if self.is_rebuilding.load(Ordering::Acquire)
             && let Some(rebuilt) = &mut self.sketches.lock().rebuilt

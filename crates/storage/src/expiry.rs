@@ -155,8 +155,10 @@ impl ExpiryFilter {
             }
             return Decision::Keep;
         }
-        self.expiry.keys.meet(key);
         let verdict = self.semantics.compact(key, value, &self.horizon);
+        if verdict != CompactionVerdict::Remove {
+            self.expiry.keys.meet(key);
+        }
         if verdict != CompactionVerdict::Remove && self.semantics.awaits_time(value) {
             self.expiry.awaits_time.store(true, Ordering::Relaxed);
         }

@@ -1,10 +1,10 @@
 //! Compaction of a tablet whose table has time windows: only files of one window are merged.
 //!
 //! A file belongs to the window in which its newest data was written. While a window is current, its files are merged
-//! by size; once the window is over, they become one file. When the data of the oldest windows should have expired, they
-//! are merged once more, together with what was left of still older ones: the compaction filter and the merge operator
-//! (`purging`), which use the log's time and not a clock, remove what has expired. If that is all, nothing is written.
-//! What is left becomes one file, the oldest, marked as *tried*.
+//! by size; once the window is over, they become one file. When the data of the oldest windows should have expired,
+//! they are merged once more, together with what was left of still older ones: the compaction filter and the merge
+//! operator (`purging`), which use the log's time and not a clock, remove what has expired. If that is all, nothing is
+//! written. What is left becomes one file, the oldest, marked as *tried*.
 //!
 //! Always true: only files adjacent in age are merged, and rows are removed only where the oldest file is among them,
 //! so that no older value reappears. Left out: choosing files by keys; dropping files unread, which RocksDB offers for

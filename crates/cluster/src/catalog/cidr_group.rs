@@ -1,7 +1,8 @@
 //! A named group of networks, from which roles may connect, and the search for the groups of an address.
 //!
-//! Always true: an address belongs to the groups that have the longest network with that address, and to no others, as in Cassandra: whoever takes
-//! a part of a network into another group takes it out of the first one. Left out: which roles name a group ([`super::cidr_groups`]).
+//! Always true: an address belongs to the groups that have the longest network with that address, and to no others, as
+//! in Cassandra: whoever takes a part of a network into another group takes it out of the first one. Left out: which
+//! roles name a group ([`super::cidr_groups`]).
 
 use super::reach::Network;
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,8 @@
 //! Groups of networks with names, which roles name in `ACCESS FROM CIDRS`.
 //!
-//! Always true: a group that a role names exists, so a role is not shut out because a group was forgotten: one that is named is not dropped. A group has
-//! at least one network. Left out: connections that a change shuts out, which each node ends.
+//! Always true: a group that a role names exists, so a role is not shut out because a group was forgotten: one that is
+//! named is not dropped. A group has at least one network. Left out: connections that a change shuts out, which each
+//! node ends.
 
 use super::cidr_group::{CidrGroup, CidrIndex, is_group_name, is_valid_name};
 use super::outcome::Rejection;

@@ -36,8 +36,8 @@ pub struct FinishedTablet {
     pub tablet: TabletId,
     /// The voters of its group, which has no other members.
     pub voters: Vec<NodeId>,
-    /// The number of the move that is complete ([`super::Placement::move_number`]): a report that was delayed says nothing about a later
-    /// move to the same nodes. Reports of earlier versions have none.
+    /// The number of the move that is complete ([`super::Placement::move_number`]): a report that was delayed says
+    /// nothing about a later move to the same nodes. Reports of earlier versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub move_number: Option<u64>,
 }

@@ -1,9 +1,9 @@
 //! The level of the cluster ([`diorite_base::level`]): what may be proposed at it, and how it is raised.
 //!
-//! Always true: a command becomes part of the log only as a [`LevelledCommand`], which the level that the proposing node
-//! knows has; levels only grow, by one at a time, so the command is known at every later level. The level is raised
-//! only with the members for which the proposing node has found out that they know the next one: a node that joins
-//! meanwhile, of which nothing is known, makes the command fail.
+//! Always true: a command becomes part of the log only as a [`LevelledCommand`], which the level that the proposing
+//! node knows has; levels only grow, by one at a time, so the command is known at every later level. The level is
+//! raised only with the members for which the proposing node has found out that they know the next one: a node that
+//! joins meanwhile, of which nothing is known, makes the command fail.
 //!
 //! Programs of the first level do not know the command that raises it: they reject it, as text that is no command. So
 //! does every replica if it is rejected, which is the only case in which one of them meets it: it is applied only when

@@ -1,8 +1,9 @@
 //! The catalog as keys and values: one key per object, JSON values.
 //!
 //! Keys are text: `cluster`, `keyspace/<name>`, `table/<id>`, `type/<keyspace>/<name>`, `node/<id>`, `tablet/<id>`,
-//! `dropped/<id>`, `role/<name>`, `join_token/<id>`, `cidr_group/<name>`; ids are 16 hexadecimal digits. `cluster` carries the format number and is written with every change. An unknown key or
-//! a newer format is an error that names it: serving half a catalog would drop what it does not see. A catalog is written in the oldest format that has
+//! `dropped/<id>`, `role/<name>`, `join_token/<id>`, `cidr_group/<name>`; ids are 16 hexadecimal digits. `cluster`
+//! carries the format number and is written with every change. An unknown key or a newer format is an error that names
+//! it: serving half a catalog would drop what it does not see. A catalog is written in the oldest format that has
 //! everything in it.
 
 use super::cidr_groups;

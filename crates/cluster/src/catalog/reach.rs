@@ -1,6 +1,7 @@
 //! From where and to where a role may connect.
 //!
-//! Always true: what cannot be read permits nothing. Left out: groups of networks with names of their own ([`super::CidrGroup`]).
+//! Always true: what cannot be read permits nothing. Left out: groups of networks with names of their own
+//! ([`super::CidrGroup`]).
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;

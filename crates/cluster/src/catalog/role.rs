@@ -29,7 +29,8 @@ pub struct Role {
     /// The data centres to whose nodes it may connect.
     #[serde(default, skip_serializing_if = "Permitted::is_all")]
     pub datacenters: Permitted,
-    /// The networks ([`super::Network`]), and the names of groups of networks ([`super::CidrGroup`]), from which it may connect.
+    /// The networks ([`super::Network`]), and the names of groups of networks ([`super::CidrGroup`]), from which it may
+    /// connect.
     #[serde(default, skip_serializing_if = "Permitted::is_all")]
     pub cidrs: Permitted,
     /// The roles that it is a direct member of.

@@ -232,7 +232,8 @@ impl Catalog {
         self.schema_digest ^= u128::from_be_bytes(Md5::digest(&json).into());
     }
 
-    /// Whether both snapshots have the same roles and groups of networks, as far as can be said without a look at them: `false` may be wrong.
+    /// Whether both snapshots have the same roles and groups of networks, as far as can be said without a look at them:
+    /// `false` may be wrong.
     pub fn shares_roles_with(&self, other: &Catalog) -> bool {
         Arc::ptr_eq(&self.roles, &other.roles) && Arc::ptr_eq(&self.cidr_groups, &other.cidr_groups)
     }

@@ -1,8 +1,8 @@
 //! The tables that a text names as a statement on rows, whether or not it is one.
 //!
-//! Always true: of the text only the names are taken that stand where a statement has a table (after `FROM`, `INTO` and `UPDATE`), so that a value that was
-//! written without quotes is not taken for one; in time linear in the text, up to where it cannot be split into tokens. Left out: whether the text can be
-//! parsed, and whether the tables exist.
+//! Always true: of the text only the names are taken that stand where a statement has a table (after `FROM`, `INTO` and
+//! `UPDATE`), so that a value that was written without quotes is not taken for one; in time linear in the text, up to
+//! where it cannot be split into tokens. Left out: whether the text can be parsed, and whether the tables exist.
 
 use super::ast::QualifiedName;
 use super::keyword::Keyword;

@@ -26,7 +26,8 @@ fn refused(server: &Server, role: &str, arguments: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// A node that asks for passwords, and whose audit log is in a file; its superuser `root`, and `ops`, who may change settings.
+/// A node that asks for passwords, and whose audit log is in a file; its superuser `root`, and `ops`, who may change
+/// settings.
 fn guarded(home: &Path, audit: &Path) -> (Server, Client) {
     let server = Server::start(home, &["--auth", "--audit", &audit.display().to_string()]);
     wait_for("there is no first role", || Client::log_in(&server.address, "cassandra", "cassandra").is_ok());

@@ -136,8 +136,8 @@ impl Machines {
     }
 
     /// Reads all inserts from all nodes, which must be right and the same: also what each replica holds by itself. A
-    /// write that was not acknowledged may still be applied between two reads, as the node that it was sent to has ended
-    /// and the one that leads its tablet has not. Nothing that was read may be missing later.
+    /// write that was not acknowledged may still be applied between two reads, as the node that it was sent to has
+    /// ended and the one that leads its tablet has not. Nothing that was read may be missing later.
     fn read(&self, inserts: &[Insert]) -> BTreeMap<u64, u64> {
         let (cluster, start, mut agreeing) = (&self.cluster, Instant::now(), 1);
         let mut found = read_inserts(cluster, 0);

@@ -1,8 +1,11 @@
-//! Two releases of the program in one cluster, under load: nodes are upgraded one after another, are killed, go back and are upgraded again, until
-//! the upgrade is finished. Nothing acknowledged is lost, what clients see is linearizable, and they meet no error but those that say "try again".
+//! Two releases of the program in one cluster, under load: nodes are upgraded one after another, are killed, go back
+//! and are upgraded again, until the upgrade is finished. Nothing acknowledged is lost, what clients see is
+//! linearizable, and they meet no error but those that say "try again".
 //!
-//! `DIORITE_BEFORE` is the program of the release before (`make test-upgrade` builds it); without it the test says so and does nothing.
-//! `DIORITE_UPGRADE_ROUNDS` says how often the cluster is upgraded and goes back (1) before the upgrade is finished; `DIORITE_SEED` repeats a plan.
+//! `DIORITE_BEFORE` is the program of the release before (`make test-upgrade` builds it); without it the test says so
+//! and does nothing.
+//! `DIORITE_UPGRADE_ROUNDS` says how often the cluster is upgraded and goes back (1) before the upgrade is finished;
+//! `DIORITE_SEED` repeats a plan.
 
 use crate::cluster::{Cluster, RECOVERY};
 use crate::load::{Load, read_inserts};
@@ -22,7 +25,8 @@ const REGISTER_CLIENTS: u64 = 6;
 const INSERT_CLIENTS: u64 = 4;
 const MOST_OPERATIONS: usize = 1_000_000;
 
-/// What a request may be answered while a node is away: drivers try again after these, after a timeout if the request is idempotent.
+/// What a request may be answered while a node is away: drivers try again after these, after a timeout if the request
+/// is idempotent.
 const ALLOWED: [&str; 4] = ["Unavailable", "WriteTimeout", "ReadTimeout", "Overloaded"];
 
 fn after() -> PathBuf {

@@ -1,8 +1,8 @@
 //! Where the audit log is written: a file that is rotated by its size, or the system's journal.
 //!
-//! Always true: files are for their owner only; an entry that cannot be written is counted, and the log of the node says so once a minute. The newest
-//! [`FILES`] files are kept. A journal that is not there, or does not read, loses entries and holds up nothing else; entries reach it again as soon as
-//! it is back. Left out: moving files elsewhere.
+//! Always true: files are for their owner only; an entry that cannot be written is counted, and the log of the node
+//! says so once a minute. The newest [`FILES`] files are kept. A journal that is not there, or does not read, loses
+//! entries and holds up nothing else; entries reach it again as soon as it is back. Left out: moving files elsewhere.
 
 use super::counters::AuditCounters;
 use super::queue::Queue;

@@ -1,8 +1,8 @@
 //! Upgrades: how far one is, holding it, and finishing it. [`diorite_control::upgrade`] decides.
 //!
-//! Always true: every member agrees to a level, on its disks, before the level is raised: a program that does not know it
-//! does not start there any more, whatever becomes of the raise. A hold is durable on every node that is up before it is answered. It is of one level, so it ends with
-//! the next one.
+//! Always true: every member agrees to a level, on its disks, before the level is raised: a program that does not know
+//! it does not start there any more, whatever becomes of the raise. A hold is durable on every node that is up before
+//! it is answered. It is of one level, so it ends with the next one.
 
 use super::{Answer, Known, Operations, in_json, unavailable};
 use diorite_admin::api::{Ask, Done, Failure, FailureKind, NodeLevels, UpgradeState, UpgradeStatus};
@@ -90,7 +90,8 @@ impl Operations {
         in_json(&Done { message: format!("the cluster is at level {level}: no node can go back any more") })
     }
 
-    /// Has all members agree to the level before it is raised: none of them starts with a program that does not know it any more.
+    /// Has all members agree to the level before it is raised: none of them starts with a program that does not know it
+    /// any more.
     pub(super) async fn agree(&self, command: &Command) -> Result<(), Failure> {
         let Command::RaiseLevel { level, members } = command else { return Ok(()) };
         let asked = members.iter().map(|node| self.ask_any(*node, Ask::AgreeToLevelHere { level: *level }, TIMEOUT));

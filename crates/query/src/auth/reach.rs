@@ -1,8 +1,8 @@
 //! `ACCESS TO DATACENTERS` and `ACCESS FROM CIDRS` of a role.
 //!
-//! Always true: a data centre and a group of networks exist when they are named, and a network can be read; so a role is not shut out by a slip of the
-//! pen. Left out: whether a group exists, which the catalog checks when it makes the change; checking a client by them, which the node does when it logs in; changing
-//! groups, which operators do.
+//! Always true: a data centre and a group of networks exist when they are named, and a network can be read; so a role
+//! is not shut out by a slip of the pen. Left out: whether a group exists, which the catalog checks when it makes the
+//! change; checking a client by them, which the node does when it logs in; changing groups, which operators do.
 
 use crate::error::invalid;
 use diorite_cluster::catalog::{Catalog, Network, Permitted, is_group_name};

@@ -1,6 +1,7 @@
 //! `system_auth`: roles, their members and permissions, and groups of networks, as tools read them.
 //!
-//! Always true: the rows are those of the catalog. Left out: writing them; the statements about roles do, and operators.
+//! Always true: the rows are those of the catalog. Left out: writing them; the statements about roles do, and
+//! operators.
 
 use super::cells::{RowBuilder, boolean, inet, list, set, smallint, text, tuple};
 use super::source::Row;

@@ -7,7 +7,8 @@
 //! Time: compaction uses only the time and the `gc_grace_seconds` that the tablet's log contains. The stamps of writes
 //! carry the time. A changed `gc_grace_seconds` is proposed with the next writes, as a mutation that no client waits
 //! for. An entry for the time alone is proposed once in [`IDLE_S`], by the leader of a tablet that receives no writes
-//! and holds values or deletions that can be purged later, or in [`WINDOW_IDLE_S`] if a whole time window can; all other idle tablets cost nothing.
+//! and holds values or deletions that can be purged later, or in [`WINDOW_IDLE_S`] if a whole time window can; all
+//! other idle tablets cost nothing.
 
 use crate::counters::StoreCounters;
 use crate::group::entry::Payload;

@@ -64,8 +64,8 @@ impl Store {
         self.copies.set_rate(bytes_per_second);
     }
 
-    /// Notes the level of the cluster on each disk that has not failed. Durable when it returns: from then on no program starts there that does not know
-    /// the level.
+    /// Notes the level of the cluster on each disk that has not failed. Durable when it returns: from then on no
+    /// program starts there that does not know the level.
     pub fn note_level(&self, level: Level) -> Result<(), StorageError> {
         self.replicas.disks.working().try_for_each(|disk| disk.directory.raise(level))
     }

@@ -117,7 +117,8 @@ fn there_are_so_many_groups_and_networks() {
     assert!(message.contains("CIDRS_OF_GROUP"), "{message}");
 }
 
-/// A program that did not know groups would shut out whoever connects from one, or would not refuse what others refuse: it stops instead.
+/// A program that did not know groups would shut out whoever connects from one, or would not refuse what others refuse:
+/// it stops instead.
 #[test]
 fn groups_have_a_format_of_their_own_while_there_are_any() {
     let format = |catalog: &Catalog| {
