@@ -107,9 +107,35 @@ pub(crate) fn raise_file_limit() {
     }
 }
 
+/// Files that a tablet keeps open: its folder twice, its lock, manifest and log, and a file of data.
+const FILES_PER_TABLET: u64 = 6;
+
+/// Files that are not for tablets: connections, the Raft log, copies.
+const OTHER_FILES: u64 = 4_096;
+
+/// How many tablets a node may open, by the system's limit of open files.
+pub(crate) fn most_tablets() -> u32 {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(u32::MAX, most_tablets_with)
+}
+
+fn most_tablets_with(open_files: u64) -> u32 {
+    let others = OTHER_FILES.min(open_files / 4);
+    u32::try_from((open_files - others) / FILES_PER_TABLET).unwrap_or(u32::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_limit_of_open_files_leaves_some_for_other_things() {
+        assert_eq!(most_tablets_with(0), 0);
+        assert_eq!(most_tablets_with(1_024), 128);
+        assert_eq!(most_tablets_with(20_000), 2_650);
+        assert_eq!(most_tablets_with(1 << 20), 174_080);
+        assert_eq!(most_tablets_with(u64::MAX), u32::MAX);
+    }
 
     #[test]
     fn the_least_limit_of_all_groups_around_it_holds() {

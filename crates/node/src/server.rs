@@ -230,6 +230,7 @@ fn engine(
     let memory_bytes = options.memory_limit_bytes() as usize;
     let config = EngineConfig {
         tablets_per_node: options.tablets_per_node,
+        most_tablets_per_node: machine::most_tablets(),
         client_timestamps: options.client_timestamps,
         page_bytes: PAGE_BYTES,
         auditor: Auditor(audit.map(|audit| audit as Arc<dyn Audit>)),
@@ -563,6 +564,7 @@ fn start_store(
         replay_bytes,
         disk_reserve_bytes: options.disk_reserve.0,
         accept_lost_log: options.accept_lost_log,
+        most_tablets: machine::most_tablets() as usize,
     };
     let shared = Shared::new(storage, Arc::new(RowSemantics))?;
     Ok(Store::start(store, shared, directories, Arc::clone(clock), Arc::clone(transport))?)

@@ -81,7 +81,7 @@ mod tests {
         }));
         let mut catalog = commands.iter().fold(Catalog::default(), |catalog, command| catalog.apply(command).0);
         for text in statements {
-            let defaults = crate::ddl::Defaults { tablets_per_node: 8 };
+            let defaults = crate::ddl::Defaults { tablets_per_node: 8, most_tablets_per_node: u32::MAX };
             let context = crate::ddl::Context { catalog: &catalog, keyspace: None, defaults, nonce: 1 };
             let statement = diorite_cql::language::parse(text).unwrap().statement;
             let crate::ddl::Plan::Propose { command, .. } = crate::ddl::plan(&context, &statement).unwrap() else {

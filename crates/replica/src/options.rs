@@ -32,4 +32,6 @@ pub struct StoreOptions {
     pub disk_reserve_bytes: u64,
     /// Whether replicas that are the only ones of their tablets are opened with what is left of a damaged Raft log.
     pub accept_lost_log: bool,
+    /// Tablets that are open at most; files that are open are limited by the system.
+    pub most_tablets: usize,
 }

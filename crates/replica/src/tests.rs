@@ -177,6 +177,7 @@ fn options(limit: u64, node: u64, durability: Durability) -> StoreOptions {
         replay_bytes: limit,
         disk_reserve_bytes: 0,
         accept_lost_log: false,
+        most_tablets: usize::MAX,
     }
 }
 

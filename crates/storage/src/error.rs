@@ -40,6 +40,12 @@ pub enum StorageError {
         /// The system's error.
         source: std::io::Error,
     },
+    /// More tablets than the limit of open files allows.
+    #[error("{most} tablets are open, as many as the limit of open files allows: raise it and restart the node")]
+    TooManyTablets {
+        /// The most that may be open.
+        most: usize,
+    },
     /// RocksDB reported an error.
     #[error("rocksdb: {0}")]
     Engine(#[from] rust_rocksdb::Error),
@@ -65,7 +71,12 @@ impl StorageError {
                 }
                 _ => false,
             },
-            Self::InUse(_) | Self::Foreign { .. } | Self::OtherLevel { .. } | Self::Io { .. } | Self::Log(_) => false,
+            Self::InUse(_)
+            | Self::Foreign { .. }
+            | Self::OtherLevel { .. }
+            | Self::TooManyTablets { .. }
+            | Self::Io { .. }
+            | Self::Log(_) => false,
         }
     }
 }

@@ -168,6 +168,7 @@ fn start_store(home: &std::path::Path, node: u64, transport: Arc<dyn Transport>)
         replay_bytes: 64 << 20,
         disk_reserve_bytes: 0,
         accept_lost_log: false,
+        most_tablets: usize::MAX,
     };
     Arc::new(Store::start(options, shared, vec![directory], clock, transport).unwrap())
 }

@@ -31,6 +31,7 @@ pub(super) fn create(context: &Context<'_>, create: &CreateTable) -> Result<Plan
     }
     let (table, tablets) = define(context, keyspace, create)?;
     let tablets = tablets.unwrap_or_else(|| context.default_tablets());
+    context.check_room(keyspace, tablets)?;
     let command = Command::CreateTable { table, tablets, if_not_exists: create.if_not_exists };
     let target = SchemaTarget::Table { keyspace: keyspace.to_owned(), name: name.clone() };
     Ok(Plan::propose(command, SchemaChangeType::Created, target))
@@ -253,6 +254,11 @@ pub(super) fn truncate(context: &Context<'_>, name: &QualifiedName) -> Result<Pl
 
 /// The definition that a `CREATE TABLE` gives in `keyspace`, with neither id nor version yet.
 pub(crate) fn define_table(catalog: &Catalog, keyspace: &str, create: &CreateTable) -> Result<Table, CqlError> {
-    let context = Context { catalog, keyspace: Some(keyspace), defaults: Defaults { tablets_per_node: 1 }, nonce: 0 };
+    let context = Context {
+        catalog,
+        keyspace: Some(keyspace),
+        defaults: Defaults { tablets_per_node: 1, most_tablets_per_node: u32::MAX },
+        nonce: 0,
+    };
     Ok(define(&context, keyspace, create)?.0)
 }

@@ -14,7 +14,7 @@ use diorite_base::{Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription, Outcome};
 use diorite_cql::language::ast::{Statement, TypeName};
 use diorite_cql::language::{ParseErrorKind, parse};
-use diorite_cql::protocol::{CqlError, Response, Rows};
+use diorite_cql::protocol::{CqlError, ErrorKind, Response, Rows};
 use diorite_model::schema::ColumnKind;
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -83,7 +83,7 @@ impl Database {
         let context = Context {
             catalog: &self.catalog,
             keyspace: self.keyspace.as_deref(),
-            defaults: Defaults { tablets_per_node: 2 },
+            defaults: Defaults { tablets_per_node: 2, most_tablets_per_node: MOST_TABLETS },
             nonce: 7,
         };
         let (command, change, warnings) = match plan(&context, &statement)? {
@@ -225,6 +225,24 @@ fn described_schemas_make_themselves_again() {
             assert!(again.catalog.types_in(name).eq(original.catalog.types_in(name)));
         }
     }
+}
+
+#[test]
+fn a_table_that_the_nodes_cannot_hold_is_refused() {
+    let mut database = Database::new();
+    database.run("CREATE KEYSPACE ks").unwrap();
+    let mut create = |name: &str, tablets: u32| {
+        database.run(&format!("CREATE TABLE ks.{name} (k int PRIMARY KEY) WITH tablets = {tablets}"))
+    };
+    create("a", 800).unwrap();
+    let error = create("b", 101).unwrap_err();
+    assert_eq!(error.kind, ErrorKind::Invalid);
+    assert_eq!(
+        error.message,
+        "101 tablets are too many: the nodes hold 800 replicas of tablets, and the limit of open files allows 1000 on a \
+         node; raise that limit and restart the nodes, or create fewer tablets"
+    );
+    create("b", 100).unwrap();
 }
 
 #[test]
@@ -390,7 +408,10 @@ impl Kv for Contended {
     }
 }
 
-const DEFAULTS: Defaults = Defaults { tablets_per_node: 1 };
+/// The most tablets of a node in these tests.
+const MOST_TABLETS: u32 = 1_000;
+
+const DEFAULTS: Defaults = Defaults { tablets_per_node: 1, most_tablets_per_node: u32::MAX };
 
 /// Executes `text` while `interference` gets in first; nothing here ever waits.
 fn contended(setup: &[&str], interference: &[&'static str], text: &str) -> (Catalog, String) {

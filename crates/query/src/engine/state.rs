@@ -24,6 +24,8 @@ use std::sync::Arc;
 pub struct EngineConfig {
     /// Tablets of a new table for each node.
     pub tablets_per_node: u32,
+    /// The most replicas of tablets that a node can hold.
+    pub most_tablets_per_node: u32,
     /// Whether the default timestamps that drivers attach to requests count like `USING TIMESTAMP`.
     pub client_timestamps: bool,
     /// The most memory for prepared statements, bytes.
@@ -40,6 +42,7 @@ impl Default for EngineConfig {
     fn default() -> Self {
         Self {
             tablets_per_node: 1,
+            most_tablets_per_node: u32::MAX,
             client_timestamps: false,
             prepared_cache_bytes: 64 << 20,
             page_bytes: 4 << 20,

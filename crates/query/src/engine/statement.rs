@@ -343,7 +343,10 @@ impl<K: Kv> QueryEngine<K> {
             return auth::execute(&*self.kv, session, keyspace, statement).await.map(Reply::plain);
         }
         auth::check_definition(&self.kv.catalog(), session, keyspace, statement)?;
-        let defaults = ddl::Defaults { tablets_per_node: self.config.tablets_per_node };
+        let defaults = ddl::Defaults {
+            tablets_per_node: self.config.tablets_per_node,
+            most_tablets_per_node: self.config.most_tablets_per_node,
+        };
         let (response, warnings) = ddl::execute(&*self.kv, defaults, keyspace, statement, budget).await?;
         if let Response::SetKeyspace(name) = &response {
             session.set_keyspace(name);

@@ -63,7 +63,7 @@ fn source() -> Source {
         for command in commands.drain(..) {
             catalog = catalog.apply(&command).0;
         }
-        let defaults = crate::ddl::Defaults { tablets_per_node: 1 };
+        let defaults = crate::ddl::Defaults { tablets_per_node: 1, most_tablets_per_node: u32::MAX };
         let context = crate::ddl::Context { catalog: &catalog, keyspace: None, defaults, nonce: 1 };
         let parsed = diorite_cql::language::parse(statement).unwrap();
         let crate::ddl::Plan::Propose { command, .. } = crate::ddl::plan(&context, &parsed.statement).unwrap() else {

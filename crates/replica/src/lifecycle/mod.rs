@@ -12,5 +12,6 @@ pub(crate) mod installing;
 pub(crate) mod merge_driver;
 pub(crate) mod opening;
 pub(crate) mod openings;
+mod parallel;
 pub(crate) mod replicas;
 pub(crate) mod split;

@@ -11,6 +11,7 @@ use crate::lifecycle::command::Command;
 use crate::lifecycle::disks::Remembered;
 use crate::lifecycle::installing::wait_until_unused;
 use crate::lifecycle::openings::OpenTablet;
+use crate::lifecycle::parallel::in_parallel;
 use crate::lifecycle::replicas::NodeReplicas;
 use crate::options::Durability;
 use diorite_base::caught::caught;
@@ -19,7 +20,10 @@ use diorite_base::{GroupId, TabletId};
 use diorite_raft::{ConfState, HardState, LogPosition, Recovered, UNKNOWN_FLOOR};
 use diorite_storage::{LogBatch, LogRecords, Rocks, StorageError, Tablet};
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+/// A replica that its store thread is starting, and where that thread says that it serves.
+type Started = (Arc<TabletHandle>, Receiver<Result<(), KvError>>);
 
 impl NodeReplicas {
     /// Opens tablets, making those that do not exist yet, and returns when all of them serve: the entries in the log
@@ -35,8 +39,14 @@ impl NodeReplicas {
             counts[handle.disk()] += 1;
         }
         let mut placed = Vec::new();
+        let most = self.options.most_tablets.saturating_sub(self.tablets.load().len());
         for open in wanted {
             let disk = self.disks.place(open.tablet, &mut counts)?;
+            if placed.len() >= most && GroupId::from(open.tablet) != GroupId::CATALOG {
+                let error = StorageError::TooManyTablets { most: self.options.most_tablets };
+                self.set_unopened_aside(open.tablet, disk, &error);
+                continue;
+            }
             let group = GroupId::from(open.tablet);
             let recovered = match self.disks[disk].log.recover(group) {
                 Ok(recovered) => recovered,
@@ -121,30 +131,15 @@ impl NodeReplicas {
         log.write(&mut batch, true).map(drop)
     }
 
-    /// Opens replicas. One that cannot be opened does not keep the others from it.
+    /// Opens replicas, several at a time. One that cannot be opened does not keep the others from it.
     fn start_replicas(&self, placed: Vec<(OpenTablet, usize)>) -> Result<(), KvError> {
-        let (mut starting, mut errors) = (Vec::new(), Vec::new());
         let is_catalog = |tablet: TabletId| GroupId::from(tablet) == GroupId::CATALOG;
-        for (open, disk) in placed {
-            let tablet = open.tablet;
-            // The state that a panic leaves half changed belongs to this replica alone.
-            let load = || {
-                caught(|| self.load(&open, disk))
-                    .unwrap_or_else(|panic| Err(StorageError::Corrupt(format!("opening {tablet} panicked: {panic}"))))
-            };
-            let loaded = match load() {
-                Err(error) if error.is_damage() && self.set_replayable_aside(tablet, disk, &error) => load(),
-                loaded => loaded,
-            };
-            match loaded {
-                Ok(replica) => {
-                    let handle = Arc::clone(&replica.handle);
-                    let (sender, receiver) = sync_channel(1);
-                    self.command(&handle, Command::Open(Box::new(replica), sender));
-                    starting.push((handle, receiver));
-                }
-                Err(error) if is_catalog(tablet) => errors.push(storage_error(error)),
-                Err(error) => self.set_unopened_aside(tablet, disk, &error),
+        let (mut starting, mut errors) = (Vec::new(), Vec::new());
+        for begun in in_parallel(placed, |(open, disk)| self.start_replica(&open, disk)) {
+            match begun {
+                Ok(started) => starting.push(started),
+                Err((tablet, _, error)) if is_catalog(tablet) => errors.push(storage_error(error)),
+                Err((tablet, disk, error)) => self.set_unopened_aside(tablet, disk, &error),
             }
         }
         let mut opened = Vec::new();
@@ -160,6 +155,25 @@ impl NodeReplicas {
         self.note_stamps(&opened);
         self.update_tablets(|tablets| tablets.extend(opened.iter().map(|handle| (handle.id(), Arc::clone(handle)))));
         errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    /// Opens a replica and hands it to its store thread, which answers once the replica serves.
+    fn start_replica(&self, open: &OpenTablet, disk: usize) -> Result<Started, (TabletId, usize, StorageError)> {
+        let tablet = open.tablet;
+        // The state that a panic leaves half changed belongs to this replica alone.
+        let load = || {
+            caught(|| self.load(open, disk))
+                .unwrap_or_else(|panic| Err(StorageError::Corrupt(format!("opening {tablet} panicked: {panic}"))))
+        };
+        let loaded = match load() {
+            Err(error) if error.is_damage() && self.set_replayable_aside(tablet, disk, &error) => load(),
+            loaded => loaded,
+        };
+        let replica = loaded.map_err(|error| (tablet, disk, error))?;
+        let handle = Arc::clone(&replica.handle);
+        let (sender, receiver) = sync_channel(1);
+        self.command(&handle, Command::Open(Box::new(replica), sender));
+        Ok((handle, receiver))
     }
 
     /// Checks whether logs are ahead of the clock.

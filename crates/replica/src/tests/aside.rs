@@ -1,6 +1,7 @@
 //! Replicas that cannot be used, and logs and data that hang: the node serves all others, and what can be made anew is.
 
 use super::cluster::{Cluster, of_three, wait_for};
+use super::disks::Opens;
 use super::*;
 use diorite_storage::{LogBatch, LogRecords, StorageError};
 use std::path::PathBuf;
@@ -267,4 +268,25 @@ fn hang_in_data(hangs: (bool, bool), written: Mutation, outcome: u64) {
     wait_for(|| (1_000..1_004).all(|tablet| cluster.leader(tablet) == Some(1)));
     (1_000..1_004).for_each(|tablet| cluster.add(tablet, 2));
     assert!((1_000..1_004).all(|tablet| cluster.read(tablet, 2) == 2));
+}
+
+#[test]
+fn tablets_over_the_limit_of_open_files_are_set_aside_until_others_are_closed() {
+    let home = tempfile::tempdir().unwrap();
+    let options = StoreOptions { most_tablets: 3, ..options(1 << 30, 1, Durability::Fsync) };
+    let store = start_options(Arc::new(SystemClock::new()), &[home.path()], Arc::new(NoTransport), options);
+    let tablets = [1_000, 1_001, 1_002];
+    store.set_openings(Arc::new(Opens));
+    store.open(vec![counting()]).unwrap();
+    store.open(tablets.map(plain).into()).unwrap();
+    let aside = store.set_aside();
+    assert_eq!(
+        aside.iter().map(|aside| (aside.tablet, aside.is_rebuilding)).collect::<Vec<_>>(),
+        [(TabletId(1_002), false)]
+    );
+    assert!(aside[0].reason.contains("limit of open files"), "{}", aside[0].reason);
+    assert!(write_all(&store, vec![(1_000, add(1, 1))])[0].is_ok());
+    store.close(&[TabletId(1_001)]);
+    wait_for(|| store.set_aside().is_empty() && store.handle(TabletId(1_002)).is_some());
+    assert!(write_all(&store, vec![(1_002, add(1, 1))])[0].is_ok());
 }

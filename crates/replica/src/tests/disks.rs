@@ -7,7 +7,7 @@ use diorite_storage::{CompactionStyle, LogBatch, LogRecords};
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 
-struct Opens;
+pub(super) struct Opens;
 
 impl Openings for Opens {
     fn opening(&self, tablet: TabletId) -> Option<OpenTablet> {
