@@ -101,6 +101,24 @@ impl<'a> Reader<'a> {
         Err(Malformed)
     }
 
+    /// As [`Self::varint`], but refuses all forms except the shortest, so that each value has one encoding.
+    #[inline]
+    pub fn shortest_varint(&mut self) -> Result<u64, Malformed> {
+        let before = self.rest;
+        let value = self.varint()?;
+        match before[..before.len() - self.rest.len()] {
+            [_, .., 0] => Err(Malformed),
+            _ => Ok(value),
+        }
+    }
+
+    /// As [`Self::slice`], with the shortest form of the length.
+    #[inline]
+    pub fn shortest_slice(&mut self) -> Result<&'a [u8], Malformed> {
+        let length = usize::try_from(self.shortest_varint()?).map_err(|_| Malformed)?;
+        self.take(length)
+    }
+
     /// A varint length and that many bytes.
     #[inline]
     pub fn slice(&mut self) -> Result<&'a [u8], Malformed> {
@@ -123,6 +141,16 @@ mod tests {
         }
 
         #[test]
+        fn the_shortest_form_is_the_one_that_is_written(bytes: Vec<u8>) {
+            let mut reader = Reader::new(&bytes);
+            if let Ok(value) = reader.shortest_varint() {
+                let mut out = Vec::new();
+                put_varint(&mut out, value);
+                prop_assert_eq!(&bytes[..bytes.len() - reader.rest().len()], &out);
+            }
+        }
+
+        #[test]
         fn no_input_panics(bytes: Vec<u8>) {
             let mut reader = Reader::new(&bytes);
             while reader.slice().is_ok() && !reader.is_empty() {}
@@ -133,5 +161,10 @@ mod tests {
     fn a_length_past_the_end_is_refused() {
         assert_eq!(Reader::new(&[5, 1, 2]).slice(), Err(Malformed));
         assert_eq!(Reader::new(&[0xff; 11]).varint(), Err(Malformed));
+        assert_eq!(
+            (Reader::new(&[0x80, 0]).varint(), Reader::new(&[0x80, 0]).shortest_varint()),
+            (Ok(0), Err(Malformed))
+        );
+        assert_eq!(Reader::new(&[0x81, 0, 7]).shortest_slice(), Err(Malformed));
     }
 }

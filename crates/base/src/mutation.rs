@@ -43,7 +43,7 @@ pub const STAMPED: u8 = 0x80;
 pub const UNPLACED: u8 = 0x40;
 
 /// The effect of an operation on its key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OperationKind {
     /// The value is the whole row, written with a server timestamp: it replaces what is stored, unless the tablet holds a greater
     /// explicit timestamp; then it is merged.

@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("cql", &["base"]),
     ("model", &["base"]),
     ("raft", &["base"]),
+    ("transact", &["base"]),
     ("cluster", &["base", "model"]),
     ("control", &["base", "model", "cluster"]),
     ("storage", &["base", "raft"]),
@@ -61,7 +62,7 @@ const HOMES: &[(&str, &[&str])] = &[
 ];
 
 /// Crates that do no input or output, and the external crates that would bring it in.
-const PURE: &[&str] = &["base", "history", "cql", "model", "raft", "cluster", "control", "query"];
+const PURE: &[&str] = &["base", "history", "cql", "model", "raft", "transact", "cluster", "control", "query"];
 const IMPURE: &[&str] =
     &["tokio", "rustix", "socket2", "axum", "rust-rocksdb", "raft-engine", "tempfile", "libc", "mio"];
 
