@@ -6,6 +6,8 @@
 
 mod cidr_group;
 mod detail;
+#[cfg(test)]
+mod golden;
 mod join_token;
 mod restart;
 mod status;
@@ -112,7 +114,14 @@ impl Ask {
             Self::Upgrade
             | Self::AgreeToLevelHere { .. }
             | Self::HoldUpgradeHere { .. }
-            | Self::Change(Change::FinishUpgrade | Change::HoldUpgrade) => Level::RECORDED,
+            | Self::CidrGroups
+            | Self::Node { question: NodeQuestion::Cancel { .. }, .. }
+            | Self::Change(
+                Change::FinishUpgrade
+                | Change::HoldUpgrade
+                | Change::SetCidrGroup { .. }
+                | Change::DropCidrGroup { .. },
+            ) => Level::RECORDED,
             _ => Level::FIRST,
         }
     }
@@ -210,8 +219,11 @@ pub enum NodeQuestion {
     Configuration,
     /// Changes what it logs, if a field is given. The answer is the setting in force: [`LogStatus`].
     Logging(LogChange),
-    /// Ends a request, by its number. The answer says whether it was running.
-    Cancel(u64),
+    /// Ends a request. The answer says whether it was running.
+    Cancel {
+        /// Its number.
+        number: u64,
+    },
 }
 
 /// The wanted lines of a log.

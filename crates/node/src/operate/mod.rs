@@ -21,6 +21,8 @@ mod cidr_groups;
 mod closer;
 mod compaction;
 mod finish;
+#[cfg(test)]
+mod golden;
 mod growth;
 mod history;
 mod kept;
@@ -383,7 +385,7 @@ impl Operations {
 
 /// A node that is asked is not connected, or runs a program that does not know the question.
 fn too_early(node: NodeId) -> String {
-    format!("the program of node {} does not know of upgrades yet: upgrade that node first", node.0)
+    format!("the program of node {} does not know the question yet: upgrade that node first", node.0)
 }
 
 fn may_be_asked_again(ask: &Ask, failed: FailureKind) -> bool {
