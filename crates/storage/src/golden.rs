@@ -16,7 +16,7 @@ use crate::raft_log::{LogBatch, RaftLog};
 use crate::recorded::RecordedEntry;
 use crate::ttls::Ttls;
 use crate::{MEMBERS_KEY, SPLIT_KEY};
-use diorite_base::{GroupId, Horizon, Level, Levels};
+use diorite_base::{GroupId, Hold, Horizon, Level, Levels};
 use diorite_golden::{Decoded, Golden, kinds};
 use diorite_raft::{ConfState, Entry, HardState, LogPosition, UNKNOWN_FLOOR};
 use protobuf::Message as _;
@@ -37,8 +37,8 @@ fn entry(index: u64) -> Entry {
 #[test]
 fn entries_of_the_log_have_their_bytes() {
     let written = [("with a commit index", 299), ("without", 0)];
-    let written = written
-        .map(|(name, commit)| (name, RecordedEntry { entry: entry(300), commit }.write_to_bytes().unwrap()));
+    let written =
+        written.map(|(name, commit)| (name, RecordedEntry { entry: entry(300), commit }.write_to_bytes().unwrap()));
     golden("log-entries", &[]).check(&written, |_, bytes| {
         let recorded = RecordedEntry::parse_from_bytes(bytes).unwrap();
         let encoded = Some(recorded.write_to_bytes().unwrap());
@@ -236,12 +236,15 @@ fn files_of_a_directory_have_their_bytes() {
     let home = tempfile::tempdir().unwrap();
     let mut directory = DataDirectory::open(home.path()).unwrap();
     directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2), Level::FIRST).unwrap();
-    directory.hold(Level(300)).unwrap();
-    let held = fs::read(home.path().join("HELD")).unwrap();
+    let mut written = Vec::new();
+    for (name, number, is_held) in [("held", 7, true), ("resumed", 8, false)] {
+        directory.note_hold(Hold { level: Level(300), number, is_held }).unwrap();
+        written.push((name, fs::read(home.path().join("HELD")).unwrap()));
+    }
     drop(directory);
-    golden("held-file", &[]).check(&[("HELD", held)], |_, bytes| {
+    golden("held-file", &[]).check(&written, |_, bytes| {
         fs::write(home.path().join("HELD"), bytes).unwrap();
-        let held = DataDirectory::open(home.path()).unwrap().held();
-        Decoded { kinds: vec![], shown: format!("{held:?}"), encoded: None }
+        let hold = DataDirectory::open(home.path()).unwrap().hold();
+        Decoded { kinds: vec![], shown: format!("{hold:?}"), encoded: hold.map(|hold| hold.to_string().into_bytes()) }
     });
 }

@@ -4,17 +4,17 @@ use super::{
     Ask, Change, CompactionOrder, Failure, FailureKind, LogChange, LogFilter, NodeQuestion, ScrubOrder, TabletFilter,
     TabletOrder, TabletState,
 };
-use diorite_base::{Level, Levels, NodeId, TabletId};
+use diorite_base::{Hold, Level, Levels, NodeId, TabletId};
 use diorite_golden::{Decoded, Golden, kinds};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 kinds!(ASKS, ask_kind(Ask):
     Status, Nodes, Tables, Tablets, Table, Tablet, Replica, SetAside, Moves, RestartPlan, Recovery, Upgrade,
-    AgreeToLevelHere, HoldUpgradeHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
+    AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
     CidrGroups, Change);
 kinds!(CHANGES, change_kind(Change):
-    FinishUpgrade, HoldUpgrade, Drain, Undrain, Remove, Replace, MoveLeaders, SetZone, Split, Merge, CancelSplit,
+    FinishUpgrade, HoldUpgrade, ResumeUpgrade, Drain, Undrain, Remove, Replace, MoveLeaders, SetZone, Split, Merge, CancelSplit,
     CancelMerge, SetRate, SetBalancing, SetReplaceAfter, SetSplitSize, SetSplitLoad, SetMergeSize, SetLeaderZones,
     CreateJoinToken, RevokeJoinToken, SetCidrGroup, DropCidrGroup, RequireLogin);
 kinds!(SCRUBS, scrub_kind(ScrubOrder): Look, Begin, Stop);
@@ -30,6 +30,7 @@ fn changes() -> Vec<Change> {
     vec![
         Change::FinishUpgrade,
         Change::HoldUpgrade,
+        Change::ResumeUpgrade,
         Change::Drain { node },
         Change::Undrain { node },
         Change::Remove { node },
@@ -102,8 +103,8 @@ fn asks() -> Vec<Ask> {
         Ask::RestartPlan { elapsed_ms: 300 },
         Ask::Recovery,
         Ask::Upgrade,
-        Ask::AgreeToLevelHere { level },
-        Ask::HoldUpgradeHere { level },
+        Ask::AgreeToLevelHere { level, overruled: 3 },
+        Ask::NoteHoldHere(Hold { level, number: 3, is_held: true }),
         Ask::History,
         Ask::Outline,
         Ask::JoinTokens,
@@ -184,13 +185,14 @@ fn questions_have_their_bytes() {
 }
 
 /// What level 2 has added.
-const LATER: [&str; 9] = [
+const LATER: &[&str] = &[
     "Ask::Upgrade",
     "Ask::AgreeToLevelHere",
-    "Ask::HoldUpgradeHere",
+    "Ask::NoteHoldHere",
     "Ask::CidrGroups",
     "Change::FinishUpgrade",
     "Change::HoldUpgrade",
+    "Change::ResumeUpgrade",
     "Change::SetCidrGroup",
     "Change::DropCidrGroup",
     // Until then it could not be written: a request of another node could not be cancelled.
@@ -211,6 +213,10 @@ fn failures_have_their_bytes() {
     let written = kinds.map(|(name, kind)| (name, json(&Failure::new(kind, "no"))));
     Golden { level: Levels::OWN.greatest.0, format: "failures", kinds: &[FAILURES] }.check(&written, |_, bytes| {
         let failure: Failure = serde_json::from_slice(bytes).expect("a failure");
-        Decoded { kinds: vec![failure_kind(&failure.kind)], shown: format!("{failure:?}"), encoded: Some(json(&failure)) }
+        Decoded {
+            kinds: vec![failure_kind(&failure.kind)],
+            shown: format!("{failure:?}"),
+            encoded: Some(json(&failure)),
+        }
     });
 }

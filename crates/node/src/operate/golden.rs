@@ -5,7 +5,7 @@ use super::report::{Details, Report};
 use super::wire::Frame;
 use crate::node_tls::Protection;
 use diorite_admin::api::Activity;
-use diorite_base::{Level, Levels, NodeId, TabletId};
+use diorite_base::{Hold, Level, Levels, NodeId, TabletId};
 use diorite_control::report::{CopyReport, DiskReport, Files, TabletReport};
 use diorite_golden::{Decoded, Golden, kinds};
 
@@ -71,12 +71,12 @@ fn report(protection: Protection) -> Report {
         next_tablet: Some(1_002),
         requires_login: Some(false),
         levels: Levels { least: Level(1), greatest: Level(2) },
-        held: Some(Level(1)),
+        hold: Some(Hold { level: Level(1), number: 3, is_held: true }),
         details: details(protection),
     }
 }
 
-/// Level 2 adds `levels` and `held`, which programs of level 1 ignore.
+/// Level 2 adds `levels` and `hold`, which programs of level 1 ignore.
 #[test]
 fn reports_have_their_bytes() {
     let protections = [
