@@ -6,6 +6,8 @@
 
 mod cidr_group;
 mod detail;
+#[cfg(test)]
+mod golden;
 mod join_token;
 mod restart;
 mod status;
@@ -21,7 +23,7 @@ pub use status::{
 };
 pub use upgrade::{NodeLevels, UpgradeState, UpgradeStatus};
 
-use diorite_base::{Level, NodeId, TabletId};
+use diorite_base::{Hold, Level, NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 
 /// The questions and changes of operators.
@@ -70,12 +72,11 @@ pub enum Ask {
     AgreeToLevelHere {
         /// The level.
         level: Level,
+        /// It does so in spite of an operator's hold up to this number.
+        overruled: u64,
     },
-    /// Has the asked node note that an operator holds the cluster at this level: [`Done`].
-    HoldUpgradeHere {
-        /// The level.
-        level: Level,
-    },
+    /// Has the asked node note what an operator has decided: [`Done`].
+    NoteHoldHere(Hold),
     /// The last hour of the whole cluster: a [`History`].
     History,
     /// The asked node's part of the last hour: a [`History`].
@@ -111,8 +112,16 @@ impl Ask {
         match self {
             Self::Upgrade
             | Self::AgreeToLevelHere { .. }
-            | Self::HoldUpgradeHere { .. }
-            | Self::Change(Change::FinishUpgrade | Change::HoldUpgrade) => Level::RECORDED,
+            | Self::NoteHoldHere(_)
+            | Self::CidrGroups
+            | Self::Node { question: NodeQuestion::Cancel { .. }, .. }
+            | Self::Change(
+                Change::FinishUpgrade
+                | Change::HoldUpgrade
+                | Change::ResumeUpgrade
+                | Change::SetCidrGroup { .. }
+                | Change::DropCidrGroup { .. },
+            ) => Level::RECORDED,
             _ => Level::FIRST,
         }
     }
@@ -210,8 +219,11 @@ pub enum NodeQuestion {
     Configuration,
     /// Changes what it logs, if a field is given. The answer is the setting in force: [`LogStatus`].
     Logging(LogChange),
-    /// Ends a request, by its number. The answer says whether it was running.
-    Cancel(u64),
+    /// Ends a request. The answer says whether it was running.
+    Cancel {
+        /// Its number.
+        number: u64,
+    },
 }
 
 /// The wanted lines of a log.
@@ -354,6 +366,8 @@ pub enum Change {
     FinishUpgrade,
     /// Holds the upgrade: it is not finished by itself.
     HoldUpgrade,
+    /// Ends the hold: the upgrade is finished by itself again.
+    ResumeUpgrade,
     /// Moves all replicas off a node, which serves until they are moved.
     Drain {
         /// The node.

@@ -91,7 +91,7 @@ pub enum AdminCommand {
     },
     /// Show in which order to restart all nodes, and whether the next one may be restarted now.
     RestartPlan(RestartArguments),
-    /// Show how far the upgrade of the cluster to another release is, hold it or finish it.
+    /// Show how far the upgrade of the cluster to another release is, hold it, resume it or finish it.
     #[command(subcommand)]
     Upgrade(UpgradeCommand),
     /// Move all replicas off a node, which serves until they are moved.

@@ -65,7 +65,7 @@ async fn ask(view: NodeView, node: Option<u64>, question: NodeQuestion) -> Respo
 }
 
 async fn cancel(view: NodeView, node: Option<u64>, number: u64) -> Response {
-    ask(view, node, NodeQuestion::Cancel(number)).await
+    ask(view, node, NodeQuestion::Cancel { number }).await
 }
 
 async fn logs(view: NodeView, node: Option<u64>, filter: LogQuery) -> Response {

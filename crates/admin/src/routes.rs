@@ -30,6 +30,10 @@ pub(crate) fn operations() -> Router<NodeView> {
             post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::HoldUpgrade))),
         )
         .route(
+            "/api/v1/upgrade/resume",
+            post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::ResumeUpgrade))),
+        )
+        .route(
             "/api/v1/upgrade/finish",
             post(|State(view): State<NodeView>| answer(view, Ask::Change(Change::FinishUpgrade))),
         )

@@ -1,4 +1,4 @@
-//! `diorite admin upgrade`: shows how far an upgrade is, holds or finishes it.
+//! `diorite admin upgrade`: shows how far an upgrade is, holds it, lets it go on, or finishes it.
 
 use crate::api::{Done, UpgradeState, UpgradeStatus};
 use crate::client::{AdminError, Client};
@@ -17,6 +17,8 @@ pub enum UpgradeCommand {
     Status,
     /// Do not finish the upgrade by itself. `finish` still does.
     Hold,
+    /// End the hold: the upgrade is finished by itself again, an hour after all nodes can go on.
+    Resume,
     /// Finish the upgrade: the cluster goes to the next level. From then on no node can go back to the release before.
     Finish,
 }
@@ -35,6 +37,7 @@ pub(crate) fn carry_out(client: &Client, command: UpgradeCommand) -> Result<Answ
             answer(&status, shown(&status))
         }
         UpgradeCommand::Hold => change(client, "hold"),
+        UpgradeCommand::Resume => change(client, "resume"),
         UpgradeCommand::Finish => change(client, "finish"),
     }
 }
@@ -61,7 +64,7 @@ fn shown(status: &UpgradeStatus) -> String {
         (UpgradeState::Finished, _) => "no upgrade is under way".to_owned(),
         (UpgradeState::UnderWay, _) => "an upgrade is under way; any node may go back to the release before".to_owned(),
         (UpgradeState::Held, _) => {
-            format!("held: level {next} is for `upgrade finish`; any node may go back until then")
+            format!("held: level {next} is for `upgrade finish`, or `upgrade resume`; any node may go back until then")
         }
         (UpgradeState::Ready, Some(left_s)) => {
             format!("level {next} follows in {}; any node may go back until then", duration(left_s))

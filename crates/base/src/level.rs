@@ -11,6 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 
 /// A level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -72,6 +73,53 @@ impl Levels {
     }
 }
 
+/// What an operator has decided about the next level: to hold the cluster at its level, or to let it be raised by itself
+/// again. Noted on the disks of all nodes; the decision with the greatest number is in force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// The level of the cluster; the decision means nothing at another one.
+    pub level: Level,
+    /// Counts the decisions.
+    pub number: u64,
+    /// Whether the cluster is held.
+    pub is_held: bool,
+}
+
+impl Hold {
+    /// Whether it overrules another decision. Of two with the same number, the one that holds is in force.
+    pub fn overrules(&self, other: &Self) -> bool {
+        (self.level, self.number, self.is_held) > (other.level, other.number, other.is_held)
+    }
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.level, self.number, if self.is_held { "held" } else { "resumed" })
+    }
+}
+
+impl FromStr for Hold {
+    type Err = InvalidHold;
+
+    fn from_str(text: &str) -> Result<Self, InvalidHold> {
+        let mut words = text.split_whitespace();
+        let mut number = || words.next().and_then(|word| word.parse::<u64>().ok());
+        let (level, number) = number().zip(number()).ok_or(InvalidHold)?;
+        let level = u32::try_from(level).map_err(|_| InvalidHold)?;
+        let is_held = match (words.next(), words.next()) {
+            (Some("held"), None) => true,
+            (Some("resumed"), None) => false,
+            _ => return Err(InvalidHold),
+        };
+        Ok(Self { level: Level(level), number, is_held })
+    }
+}
+
+/// A text is no [`Hold`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it is not LEVEL NUMBER held|resumed")]
+pub struct InvalidHold;
+
 impl Default for Levels {
     /// Of a node that has not said which levels its program knows.
     fn default() -> Self {
@@ -99,6 +147,22 @@ mod tests {
         assert!(Levels::OWN.contains(Level::FIRST) && !Levels::FIRST.contains(Level::RECORDED));
         assert_eq!(Levels::OWN.to_string(), "levels 1 to 2");
         assert_eq!(Levels::default().to_string(), "level 1");
+    }
+
+    #[test]
+    fn the_newest_decision_of_an_operator_is_in_force() {
+        let decided = |level, number, is_held| Hold { level: Level(level), number, is_held };
+        for hold in [decided(1, 0, true), decided(2, u64::MAX, false)] {
+            assert_eq!(hold.to_string().parse(), Ok(hold));
+        }
+        assert_eq!(decided(1, 3, true).to_string(), "1 3 held");
+        for text in ["", "1", "1 3", "1 3 kept", "1 3 held 4", "4294967296 3 held", "-1 3 held"] {
+            assert_eq!(text.parse::<Hold>(), Err(InvalidHold), "{text}");
+        }
+        assert!(decided(1, 3, true).overrules(&decided(1, 3, false)), "in doubt it is held");
+        assert!(decided(1, 4, false).overrules(&decided(1, 3, true)));
+        assert!(decided(2, 1, false).overrules(&decided(1, 3, true)), "a decision is for one level");
+        assert!(!decided(1, 3, true).overrules(&decided(1, 3, true)));
     }
 
     #[test]

@@ -26,4 +26,4 @@ pub mod write;
 pub use clock::{Clock, HybridClock, SystemClock, TrustedClock};
 pub use horizon::Horizon;
 pub use ids::{GroupId, NodeId, TableId, TabletId};
-pub use level::{Level, Levels};
+pub use level::{Hold, Level, Levels};

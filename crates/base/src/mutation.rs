@@ -435,6 +435,8 @@ pub trait Evaluator: Send + Sync + 'static {
 }
 
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::program::LoggedProgram;
@@ -457,7 +459,7 @@ mod tests {
 
     /// Any bytes except the empty string.
     #[derive(Debug, PartialEq)]
-    struct Bytes(Vec<u8>);
+    pub(super) struct Bytes(pub(super) Vec<u8>);
 
     impl LoggedProgram for Bytes {
         const TARGET: Target = Target::Catalog;

@@ -20,6 +20,8 @@ pub struct Planted {
     pub resend_unknown: bool,
     /// The level is raised although a member is down.
     pub raise_over_members_that_are_down: bool,
+    /// The level is raised by itself although an operator holds it.
+    pub raise_although_held: bool,
 }
 
 impl Planted {

@@ -4,7 +4,7 @@
 //! it reports, so that the cost of reports does not depend on their number. Data that only operators need is in
 //! [`Report::details`], which nothing here reads.
 
-use diorite_base::{Level, Levels, NodeId, TabletId};
+use diorite_base::{Hold, Levels, NodeId, TabletId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -35,9 +35,9 @@ pub struct Report<D = ()> {
     /// The levels that its program knows; absent from programs that know of none.
     #[serde(default)]
     pub levels: Levels,
-    /// The level at which an operator holds the cluster: it is not raised by itself.
+    /// What an operator has decided about the next level, as the node's disks have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub held: Option<Level>,
+    pub hold: Option<Hold>,
     /// Data for operators.
     #[serde(flatten)]
     pub details: D,
@@ -139,6 +139,6 @@ mod tests {
             (include_str!("../testdata/level-1/report.json"), include_str!("../testdata/level-2/report.json"));
         let written = serde_json::to_string(&read(second)).expect("reports have string keys");
         assert_eq!(written, second.trim_end());
-        assert_eq!(read(first), Report { levels: Levels::FIRST, held: None, ..read(second) });
+        assert_eq!(read(first), Report { levels: Levels::FIRST, hold: None, ..read(second) });
     }
 }

@@ -6,14 +6,19 @@
 //! command names the members that were looked at, so that one that joins meanwhile makes it fail.
 //!
 //! The level is raised by itself once all members have been able to go on for [`GRACE_NS`] by the monotonic clock of
-//! the node that leads the catalog; another leader counts anew. It is not while any member reports that an operator
-//! holds the cluster at its level.
+//! the node that leads the catalog; another leader counts anew. It is not while an operator holds the cluster at its
+//! level: the decision with the greatest number that a member reports is in force.
+//!
+//! Members agree to a level before it is raised ([`Noted`]). A member that has noted a hold does not agree, unless an
+//! operator finishes the upgrade; one that has agreed takes no hold any more. So once a hold is answered, which every node
+//! that is up has noted, the level is not raised by itself, whatever a leader had seen before.
 
 use crate::knowledge::Known;
 use crate::planted::Planted;
-use diorite_base::{Level, Levels, NodeId};
+use diorite_base::{Hold, Level, Levels, NodeId};
 use diorite_cluster::catalog::{Catalog, Command};
 use std::fmt;
+use thiserror::Error;
 
 /// How long all members have been able to go on before the level is raised by itself: an hour, in which an operator
 /// sees how the new programs work, nanoseconds.
@@ -50,8 +55,8 @@ pub struct Outlook {
     pub level: Level,
     /// Why it cannot be raised; empty: it can.
     pub blockers: Vec<Blocker>,
-    /// Whether an operator holds the cluster at its level.
-    pub is_held: bool,
+    /// What an operator has decided about this level, as far as members report it.
+    pub hold: Option<Hold>,
     /// All members; ascending.
     members: Vec<NodeId>,
 }
@@ -79,7 +84,8 @@ impl Outlook {
         Self {
             level,
             blockers: members.iter().copied().filter_map(blocker).collect(),
-            is_held: known.reports.values().any(|report| report.held.is_some_and(|held| held >= level)),
+            hold: in_force(level, known.reports.values().filter_map(|report| report.hold))
+                .filter(|_| !planted.raise_although_held),
             members,
         }
     }
@@ -90,9 +96,84 @@ impl Outlook {
         can.then(|| Command::RaiseLevel { level: self.level.next(), members: self.members.clone() })
     }
 
+    /// Whether an operator holds the cluster at its level.
+    pub fn is_held(&self) -> bool {
+        self.hold.is_some_and(|hold| hold.is_held)
+    }
+
+    /// An operator's decision, which overrules those that are known.
+    pub fn decided(&self, is_held: bool) -> Hold {
+        let number = self.hold.map_or(0, |hold| hold.number).saturating_add(1);
+        Hold { level: self.level, number, is_held }
+    }
+
+    /// The number of the decision that a level may be raised in spite of, by itself: an operator has overruled it.
+    pub fn overruled(&self) -> u64 {
+        self.hold.filter(|hold| !hold.is_held).map_or(0, |hold| hold.number)
+    }
+
     /// Whether all members have the same program as far as levels go, which knows no level beyond the cluster's.
     pub fn is_finished<D>(&self, known: &Known<D>) -> bool {
         known.reports.values().all(|report| report.levels.greatest <= self.level)
+    }
+}
+
+/// The decision about a level that is in force.
+fn in_force(level: Level, decided: impl Iterator<Item = Hold>) -> Option<Hold> {
+    let of_level = decided.filter(|hold| hold.level == level);
+    of_level.reduce(|one, other| if other.overrules(&one) { other } else { one })
+}
+
+/// What a member has noted on its disks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// The highest level that it has agreed to or learned of.
+    pub level: Level,
+    /// An operator's decision.
+    pub hold: Option<Hold>,
+}
+
+/// Why a member does not agree to a level, or takes no hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Refusal {
+    /// The program does not know the level.
+    #[error("this program knows {0}")]
+    Unknown(Levels),
+    /// An operator holds the cluster at the level before.
+    #[error("an operator holds the cluster at level {0}")]
+    Held(Level),
+    /// The member has agreed to a later level, and does not go back.
+    #[error("it has agreed to level {0} already")]
+    Agreed(Level),
+}
+
+impl Noted {
+    /// Whether the member agrees to the level, in spite of a hold up to this number. `known`: what its program knows.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub fn agrees(&self, level: Level, overruled: u64, known: Levels, planted: Planted) -> Result<(), Refusal> {
+        if !known.contains(level) {
+            return Err(Refusal::Unknown(known));
+        }
+        if planted.allowed().raise_although_held {
+            return Ok(());
+        }
+        match self.hold.filter(|hold| hold.level == level.previous() && hold.is_held && hold.number > overruled) {
+            Some(hold) => Err(Refusal::Held(hold.level)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether the member takes an operator's decision.
+    ///
+    /// # Errors
+    /// If it is to hold a level that the member does not keep.
+    pub fn takes(&self, decided: Hold) -> Result<(), Refusal> {
+        match decided.is_held && self.level > decided.level {
+            true => Err(Refusal::Agreed(self.level)),
+            false => Ok(()),
+        }
     }
 }
 
@@ -105,7 +186,7 @@ pub struct Deadline {
 impl Deadline {
     /// Looks at the members; returns the command to propose, once the time is over.
     pub fn look(&mut self, outlook: &Outlook, now_ns: u64, grace_ns: u64) -> Option<Command> {
-        let command = outlook.command().filter(|_| !outlook.is_held);
+        let command = outlook.command().filter(|_| !outlook.is_held());
         let since_ns = match (self.able_since, &command) {
             (_, None) => {
                 self.able_since = None;
@@ -151,6 +232,17 @@ mod tests {
 
     fn outlook(catalog: &Catalog, levels: &[Option<Levels>]) -> Outlook {
         Outlook::new(catalog, &known(levels), Planted::default())
+    }
+
+    fn hold(level: u32, number: u64, is_held: bool) -> Hold {
+        Hold { level: Level(level), number, is_held }
+    }
+
+    /// All of this many nodes have the new program, and the last one reports this decision.
+    fn decided(catalog: &Catalog, nodes: usize, hold: Hold) -> Outlook {
+        let mut known = known(&vec![Some(NEW); nodes]);
+        Arc::make_mut(known.reports.get_mut(&NodeId(nodes as u64)).unwrap()).hold = Some(hold);
+        Outlook::new(catalog, &known, Planted::default())
     }
 
     fn raise(level: u32, members: u64) -> Option<Command> {
@@ -214,20 +306,53 @@ mod tests {
         assert_eq!(deadline.look(&can, 9, 10), None, "the time counts anew");
         assert_eq!(deadline.look(&can, 18, 10), None);
         assert_eq!(deadline.look(&can, 19, 10), raise(2, 2));
-        let mut held = known(&[Some(NEW); 2]);
-        Arc::make_mut(held.reports.get_mut(&NodeId(2)).unwrap()).held = Some(Level(1));
-        let held = Outlook::new(&catalog, &held, Planted::default());
-        assert!(held.is_held && deadline.look(&held, 20, 10).is_none() && held.command().is_some());
+        let held = decided(&catalog, 2, hold(1, 3, true));
+        assert!(held.is_held() && deadline.look(&held, 20, 10).is_none() && held.command().is_some());
+        assert_eq!((held.overruled(), held.decided(false)), (0, hold(1, 4, false)));
+    }
+
+    /// Node 2 was down when an operator let the upgrade go on, and still has the hold.
+    #[test]
+    fn the_newest_decision_that_a_member_reports_is_in_force() {
+        let catalog = cluster(2, 1);
+        let mut known = known(&[Some(NEW); 2]);
+        for (node, hold) in [(1, hold(1, 4, false)), (2, hold(1, 3, true))] {
+            Arc::make_mut(known.reports.get_mut(&NodeId(node)).unwrap()).hold = Some(hold);
+        }
+        let outlook = Outlook::new(&catalog, &known, Planted::default());
+        assert!(!outlook.is_held());
+        assert_eq!((outlook.overruled(), outlook.decided(true)), (4, hold(1, 5, true)));
+        let of_node_2 = Noted { level: Level(1), hold: Some(hold(1, 3, true)) };
+        assert_eq!(of_node_2.agrees(Level(2), outlook.overruled(), NEW, Planted::default()), Ok(()));
+    }
+
+    #[test]
+    fn a_member_agrees_to_a_level_or_holds_the_one_before_and_not_both() {
+        let noted = |level, hold| Noted { level: Level(level), hold };
+        let held = Some(hold(1, 3, true));
+        assert_eq!(noted(1, None).agrees(Level(2), 0, NEW, Planted::default()), Ok(()));
+        assert_eq!(noted(1, held).agrees(Level(2), 0, NEW, Planted::default()), Err(Refusal::Held(Level(1))));
+        assert_eq!(
+            noted(1, held).agrees(Level(2), u64::MAX, NEW, Planted::default()),
+            Ok(()),
+            "an operator finishes the upgrade"
+        );
+        assert_eq!(noted(1, Some(hold(1, 3, false))).agrees(Level(2), 0, NEW, Planted::default()), Ok(()));
+        let next = Levels { least: Level(2), greatest: Level(3) };
+        assert_eq!(noted(2, held).agrees(Level(3), 0, next, Planted::default()), Ok(()), "a hold is of one level");
+        assert_eq!(noted(1, None).agrees(Level(2), 0, OLD, Planted::default()), Err(Refusal::Unknown(OLD)));
+        assert_eq!(noted(2, None).takes(hold(1, 1, true)), Err(Refusal::Agreed(Level(2))));
+        assert_eq!(noted(2, None).takes(hold(1, 1, false)), Ok(()));
+        assert_eq!(noted(1, None).takes(hold(1, 1, true)), Ok(()));
     }
 
     #[test]
     fn a_hold_is_for_one_level() {
         let mut catalog = cluster(1, 1);
         apply(&mut catalog, raise(2, 1).unwrap());
-        let mut known = known(&[Some(NEW)]);
-        Arc::make_mut(known.reports.get_mut(&NodeId(1)).unwrap()).held = Some(Level(1));
-        let outlook = Outlook::new(&catalog, &known, Planted::default());
-        assert!(!outlook.is_held && outlook.is_finished(&known));
+        let outlook = decided(&catalog, 1, hold(1, 3, true));
+        assert!(!outlook.is_held() && outlook.is_finished(&known(&[Some(NEW)])));
+        assert_eq!(outlook.decided(true), hold(2, 1, true));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Golden scripts for tests: text files in which the effects of each command follow the command.
+//! Golden scripts for tests: text files in which the effects of each command follow the command. And golden bytes
+//! ([`Golden`]): what each level writes of a format.
 //!
 //! ```text
 //! # What the next commands show.
@@ -10,6 +11,10 @@
 //! The test of a crate runs a script and compares the result with the file. With `UPDATE_GOLDEN=1` it rewrites the file
 //! instead; the difference is then reviewed in the commit. Always true: a folder without scripts fails, so that a
 //! renamed folder is noticed.
+
+mod levels;
+
+pub use levels::{Decoded, Golden};
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

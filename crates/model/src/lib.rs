@@ -39,6 +39,8 @@ pub mod entry;
 mod format;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(test)]
+mod golden;
 pub mod json;
 pub mod key;
 pub mod row;

@@ -21,6 +21,8 @@ pub mod exec;
 pub mod functions;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(test)]
+mod golden;
 pub mod kv;
 pub mod peers;
 pub mod plan;

@@ -2,6 +2,7 @@
 //! restart.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod golden;
 mod script;
 
 use super::*;

@@ -5,6 +5,7 @@ mod aside;
 mod cluster;
 mod copied;
 mod disks;
+mod golden;
 mod log_damage;
 mod losses;
 mod merges;

@@ -115,6 +115,25 @@ fn complete(bytes: &[u8], max_bytes: usize) -> Result<Option<&[u8]>, BadFrame> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diorite_golden::{Decoded, Golden};
+
+    fn framed(bodies: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bodies.iter().for_each(|body| put_frame(&mut bytes, body));
+        bytes
+    }
+
+    #[test]
+    fn frames_have_their_bytes() {
+        let written = [("frames", framed(&[b"hello".to_vec(), vec![], vec![7; 300]]))];
+        Golden { level: diorite_base::Levels::OWN.greatest.0, format: "frames", kinds: &[] }.check(
+            &written,
+            |_, bytes| {
+                let bodies = arrive(&mut Incoming::new(MAX_FRAME_BYTES), bytes).unwrap();
+                Decoded { kinds: vec![], shown: format!("{bodies:?}"), encoded: Some(framed(&bodies)) }
+            },
+        );
+    }
 
     fn arrive(incoming: &mut Incoming, bytes: &[u8]) -> Result<Vec<Vec<u8>>, BadFrame> {
         let mut found = Vec::new();

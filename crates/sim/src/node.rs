@@ -13,6 +13,7 @@ use diorite_cluster::catalog::{CATALOG_INITIAL_VOTERS, NodeDescription};
 use diorite_control::follower::opening;
 use diorite_control::membership::Contacts;
 use diorite_control::replicas::CATALOG_TABLET;
+use diorite_control::upgrade::Noted;
 use diorite_replica::{Durability, Members};
 use diorite_storage::{Log, LogRecords, MemoryRecords, MemoryTablet, TabletData};
 use std::sync::Arc;
@@ -42,8 +43,8 @@ pub struct Node {
     pub disks: Disks,
     /// The highest level that its program knows.
     pub greatest: Level,
-    /// The level of the cluster, as its disks have it.
-    pub noted: Level,
+    /// The level of the cluster, and what operators have decided about the next one, as its disks have it.
+    pub noted: Noted,
     /// Counts its lives.
     pub lives: u64,
 }
@@ -84,7 +85,7 @@ impl Node {
             quirks,
             disks,
             greatest: Level::FIRST,
-            noted: Level::FIRST,
+            noted: Noted { level: Level::FIRST, hold: None },
             lives: 0,
         }
     }

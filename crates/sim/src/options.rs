@@ -51,11 +51,13 @@ pub enum Planting {
     ResendUnknown,
     /// The level is raised although a member is down.
     RaiseOverDown,
+    /// The level is raised by itself although an operator holds it.
+    RaiseAlthoughHeld,
 }
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 22] = [
+    pub const ALL: [(&'static str, Planting); 23] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -78,6 +80,7 @@ impl Planting {
         ("forget-with-disk", Planting::ForgetWithDisk),
         ("resend-unknown", Planting::ResendUnknown),
         ("raise-over-down", Planting::RaiseOverDown),
+        ("raise-although-held", Planting::RaiseAlthoughHeld),
     ];
 
     pub(crate) fn in_the_control_plane(self) -> ControlPlanted {
@@ -89,6 +92,7 @@ impl Planting {
             keep_retired_voter: self == Planting::KeepRetiredVoter,
             resend_unknown: self == Planting::ResendUnknown,
             raise_over_members_that_are_down: self == Planting::RaiseOverDown,
+            raise_although_held: self == Planting::RaiseAlthoughHeld,
             ..ControlPlanted::default()
         }
     }

@@ -27,6 +27,8 @@ pub struct Reached {
     pub levels_raised: u64,
     /// Programs that did not start, as they did not know the level of their disks.
     pub refused_programs: u64,
+    /// Holds that operators were answered.
+    pub holds: u64,
 }
 
 impl AddAssign for Reached {
@@ -42,5 +44,6 @@ impl AddAssign for Reached {
         self.steps_in_moves += other.steps_in_moves;
         self.levels_raised += other.levels_raised;
         self.refused_programs += other.refused_programs;
+        self.holds += other.holds;
     }
 }

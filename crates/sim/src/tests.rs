@@ -47,11 +47,12 @@ fn passes(seeds: std::ops::Range<u64>) {
         steps_in_moves,
         levels_raised,
         refused_programs,
+        holds,
     } = reached;
     assert!(rows > count / 20 && compactions > count && sleeps > count / 20, "{reached:?}");
     assert!(failed_disks > count / 30 && rebuilt > count / 30, "{reached:?}");
     assert!(divided_batches > count / 5, "{reached:?}");
-    assert!(levels_raised > count / 10 && refused_programs > 0, "{reached:?}");
+    assert!(levels_raised > count / 10 && refused_programs > 0 && holds > count / 10, "{reached:?}");
     assert!(moves_refused > count / 20, "{reached:?}");
     // Too rare for one half: both together must have them.
     let mut halves = HALVES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -149,6 +150,11 @@ fn expect_found(bug: Planting, clients_only: bool, checker: Option<&str>) {
 #[test]
 fn a_level_that_is_raised_while_a_member_is_down_is_found() {
     expect_found_within(Planting::RaiseOverDown, CONTROL_SEEDS, Some("levels"));
+}
+
+#[test]
+fn a_level_that_is_raised_by_itself_although_it_is_held_is_found() {
+    expect_found_within(Planting::RaiseAlthoughHeld, CONTROL_SEEDS, Some("levels"));
 }
 
 #[test]

@@ -9,7 +9,7 @@
 
 use crate::disks_file::{self, Companions};
 use crate::error::StorageError;
-use diorite_base::{Level, Levels};
+use diorite_base::{Hold, Level, Levels};
 use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use serde::{Deserialize, Serialize};
@@ -22,7 +22,7 @@ use uuid::Uuid;
 const MARKER: &str = "DIORITE";
 /// The marker while it is written.
 const FRESH_MARKER: &str = "DIORITE.new";
-/// The level at which an operator holds the cluster.
+/// What an operator has decided about the next level.
 const HELD: &str = "HELD";
 /// Locked by the process that holds the directory.
 const LOCK: &str = "LOCK";
@@ -75,7 +75,7 @@ fn make_private(path: &Path) -> std::io::Result<()> {
 pub struct DataDirectory {
     path: PathBuf,
     identity: Mutex<Option<Identity>>,
-    held: Mutex<Option<Level>>,
+    hold: Mutex<Option<Hold>>,
     companions: Mutex<Option<Companions>>,
     _lock: File,
 }
@@ -99,13 +99,13 @@ impl DataDirectory {
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
         let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
         let companions = Mutex::new(disks_file::read(path)?);
-        let held = fs::read_to_string(path.join(HELD)).ok().and_then(|text| text.trim().parse().ok()).map(Level);
+        let hold = fs::read_to_string(path.join(HELD)).ok().and_then(|text| text.parse().ok());
         // Only once it is certain whose it is: nothing of somebody else's is changed.
         make_private(path).map_err(io("cannot keep others out of data directory"))?;
         Ok(Self {
             path: path.to_owned(),
             identity: Mutex::new(identity),
-            held: Mutex::new(held),
+            hold: Mutex::new(hold),
             companions,
             _lock: lock,
         })
@@ -172,20 +172,21 @@ impl DataDirectory {
         replace(&self.path, FRESH_MARKER, MARKER, &text)
     }
 
-    /// The level at which an operator holds the cluster, as far as this directory knows.
-    pub fn held(&self) -> Option<Level> {
-        *self.held.lock()
+    /// What an operator has decided about the next level, as far as this directory knows.
+    pub fn hold(&self) -> Option<Hold> {
+        *self.hold.lock()
     }
 
-    /// Notes that an operator holds the cluster at this level. Durable when it returns.
-    pub fn hold(&self, level: Level) -> Result<(), StorageError> {
+    /// Notes an operator's decision, unless the directory has one that overrules it. Durable when it returns.
+    pub fn note_hold(&self, decided: Hold) -> Result<(), StorageError> {
+        let mut hold = self.hold.lock();
+        if hold.is_some_and(|hold| !decided.overrules(&hold)) {
+            return Ok(());
+        }
         let path = self.path.join(HELD);
-        replace(&self.path, "HELD.new", HELD, level.to_string().as_bytes()).map_err(|source| StorageError::Io {
-            action: "cannot write",
-            path,
-            source,
-        })?;
-        *self.held.lock() = Some(level);
+        let io = |source| StorageError::Io { action: "cannot write", path, source };
+        replace(&self.path, "HELD.new", HELD, decided.to_string().as_bytes()).map_err(io)?;
+        *hold = Some(decided);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use super::*;
-use diorite_base::{Clock, Level, SystemClock};
+use diorite_base::{Clock, Hold, Level, SystemClock};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -81,15 +81,20 @@ fn markers_of_every_level_are_read_and_written_as_before() {
 }
 
 #[test]
-fn a_hold_survives_the_process() {
+fn the_newest_decision_of_an_operator_survives_the_process() {
     let home = tempfile::tempdir().unwrap();
     let mut directory = DataDirectory::open(home.path()).unwrap();
     directory.claim(Uuid::from_u128(1), 1, Uuid::from_u128(2), Level::FIRST).unwrap();
-    assert_eq!(directory.held(), None);
-    directory.hold(Level(1)).unwrap();
-    assert_eq!(directory.held(), Some(Level(1)));
+    let decided = |number, is_held| Hold { level: Level(1), number, is_held };
+    assert_eq!(directory.hold(), None);
+    for (number, is_held, in_force) in [(1, true, 1), (3, false, 3), (2, true, 3)] {
+        directory.note_hold(decided(number, is_held)).unwrap();
+        assert_eq!(directory.hold().map(|hold| hold.number), Some(in_force));
+    }
     drop(directory);
-    assert_eq!(DataDirectory::open(home.path()).unwrap().held(), Some(Level(1)));
+    assert_eq!(DataDirectory::open(home.path()).unwrap().hold(), Some(decided(3, false)));
+    fs::write(home.path().join("HELD"), "1").unwrap();
+    assert_eq!(DataDirectory::open(home.path()).unwrap().hold(), None);
 }
 
 #[test]

@@ -72,6 +72,8 @@ pub use tablet::{Batch, Moment, PinnedValue, Tablet, TabletStatistics};
 #[cfg(test)]
 mod directory_tests;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod log_tests;
 #[cfg(test)]
 mod table_tests;

@@ -87,7 +87,7 @@ pub struct LogBatch {
 
 impl LogBatch {
     /// Records why a group's records cannot be relied on.
-    fn set_damage(&mut self, group: GroupId, reason: &str) -> Result<(), StorageError> {
+    pub(crate) fn set_damage(&mut self, group: GroupId, reason: &str) -> Result<(), StorageError> {
         Ok(self.inner.put(group.0, DAMAGE.to_vec(), reason.as_bytes().to_vec())?)
     }
 

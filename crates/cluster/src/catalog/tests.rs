@@ -5,8 +5,10 @@
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+mod access;
 mod cidr_groups;
 mod evaluator;
+mod golden;
 mod join_tokens;
 mod levels;
 mod limits;

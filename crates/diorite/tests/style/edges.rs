@@ -37,16 +37,18 @@ const EDGES: &[(&str, &[&str])] = &[
 /// Edges that only a crate's own tests need.
 const TEST_EDGES: &[(&str, &[&str])] = &[
     ("diorite", &["base", "cql", "history"]),
+    ("base", &["golden"]),
     ("cql", &["seeds"]),
-    ("model", &["seeds"]),
+    ("model", &["golden", "seeds"]),
     ("raft", &["golden"]),
+    ("storage", &["golden"]),
     ("cluster", &["golden", "seeds"]),
     ("control", &["golden"]),
     ("query", &["golden", "seeds"]),
-    ("rpc", &["seeds"]),
+    ("rpc", &["golden", "seeds"]),
     ("replica", &["golden", "seeds"]),
-    ("admin", &["seeds"]),
-    ("node", &["seeds"]),
+    ("admin", &["golden", "seeds"]),
+    ("node", &["golden", "seeds"]),
 ];
 
 /// External crates that have one home, because only that home may know what stands behind it.

@@ -11,6 +11,7 @@ mod documents;
 mod edges;
 mod glossary;
 mod modules;
+mod releases;
 mod signatures;
 mod sources;
 mod types;

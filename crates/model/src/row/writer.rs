@@ -41,7 +41,7 @@ impl<'a> RowWriter<'a> {
     }
 
     /// As [`Self::new`], for a row with a horizon, if one is given.
-    pub(super) fn bounded(out: &'a mut Vec<u8>, base_us: i64, horizon: Option<Horizon>) -> Self {
+    pub(crate) fn bounded(out: &'a mut Vec<u8>, base_us: i64, horizon: Option<Horizon>) -> Self {
         let mut writer = Self::new(out, base_us);
         if let Some(horizon) = horizon {
             writer.out[writer.start] = FORMAT_BOUNDED_ROW;

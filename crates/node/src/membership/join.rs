@@ -93,7 +93,7 @@ impl Answer {
         serde_json::to_vec(self).expect("answers have string keys")
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(bytes)
     }
 }

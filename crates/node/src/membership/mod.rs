@@ -14,6 +14,8 @@
 
 mod admission;
 mod gate;
+#[cfg(test)]
+mod golden;
 mod join;
 pub(crate) mod metrics;
 mod named;

@@ -47,7 +47,7 @@ impl Own for Observed {
             )),
             NodeQuestion::Logs(filter) => Ok(logs(&self.shared.logging, filter)?),
             NodeQuestion::Configuration => Ok(self.configuration.clone()),
-            NodeQuestion::Cancel(number) => match self.shared.engine.activity().cancel(number) {
+            NodeQuestion::Cancel { number } => match self.shared.engine.activity().cancel(number) {
                 true => serde_json::to_value(Done { message: format!("request {number} is ended") }),
                 false => {
                     let message = format!("no request with the number {number} runs on this node");

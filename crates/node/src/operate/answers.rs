@@ -1,7 +1,7 @@
 //! Answers about the cluster, its nodes, its tables and its moves, from the catalog and the nodes' reports.
 
 use super::Operations;
-use super::report::{Report, SetAside};
+use super::report::{self, Report, SetAside};
 use super::sight::Sight;
 use super::{Answer, in_json, restart, unavailable};
 use crate::catalog::CATALOG_TABLET;
@@ -113,7 +113,7 @@ pub(super) fn status(sight: &Sight) -> ClusterStatus {
     }
     let tablets = catalog.tablets().count();
     let live = || sight.known.reports.iter().filter(|(node, _)| sight.is_up(**node)).map(|(_, report)| report);
-    let programs: BTreeSet<&str> = live().map(|report| report.details.program.as_str()).collect();
+    let programs: BTreeSet<&str> = live().map(|report| report::release(report)).collect();
     ClusterStatus {
         name: identity.name.clone(),
         cluster_id: identity.cluster_id.map(|id| id.to_string()).unwrap_or_default(),
@@ -308,7 +308,7 @@ fn node_status(sight: &Sight, node: &Node, replicas: usize, leaders: usize) -> N
             sight.silence_ns.get(&node.id).map(|silence_ns| silence_ns / 1_000_000)
         },
         uptime_seconds: report.filter(|_| is_up).map(|report| report.details.uptime_s),
-        program: report.map(|report| report.details.program.clone()),
+        program: report.map(|report| report::release(report).to_owned()),
         resident_bytes: report.filter(|_| is_up).and_then(|report| report.details.resident_bytes),
         memory_limit_bytes: report.and_then(|report| report.details.memory_limit_bytes),
         cpu_seconds: report.filter(|_| is_up).and_then(|report| report.details.cpu_s),

@@ -24,7 +24,8 @@ impl Operations {
         }
         match change {
             Change::FinishUpgrade => return self.finish_upgrade().await,
-            Change::HoldUpgrade => return self.hold_upgrade().await,
+            Change::HoldUpgrade => return self.decide_about_upgrade(true).await,
+            Change::ResumeUpgrade => return self.decide_about_upgrade(false).await,
             _ => {}
         }
         let catalog = self.catalog.current();

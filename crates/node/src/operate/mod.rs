@@ -21,6 +21,8 @@ mod cidr_groups;
 mod closer;
 mod compaction;
 mod finish;
+#[cfg(test)]
+mod golden;
 mod growth;
 mod history;
 mod kept;
@@ -98,6 +100,8 @@ pub(crate) struct Operations {
     /// The questions to other nodes that wait for answers, by id.
     asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
     answering: Arc<Semaphore>,
+    /// Held while something about levels is noted on the disks.
+    noting: Arc<Mutex<()>>,
     /// The nodes' reports, and the decisions from them.
     steering: Mutex<Steering<report::Details>>,
     /// The last merged history of the cluster.
@@ -135,6 +139,7 @@ impl Operations {
             next_question: AtomicU64::new(1),
             asked: Mutex::default(),
             answering: Arc::new(Semaphore::new(AT_A_TIME)),
+            noting: Arc::default(),
             steering: Mutex::default(),
             history: kept::Kept::default(),
             sst_bytes: AtomicU64::new(0),
@@ -277,8 +282,8 @@ impl Operations {
             Ask::SetAside => in_json(&report::set_aside(&self.store)),
             Ask::Recovery => self.recovery_here(),
             Ask::ScrubHere(order) => self.scrub_here(order),
-            Ask::AgreeToLevelHere { level } => self.agree_to_level_here(level).await,
-            Ask::HoldUpgradeHere { level } => self.hold_upgrade_here(level).await,
+            Ask::AgreeToLevelHere { level, overruled } => self.agree_to_level_here(level, overruled).await,
+            Ask::NoteHoldHere(hold) => self.note_hold_here(hold).await,
             Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
@@ -383,7 +388,7 @@ impl Operations {
 
 /// A node that is asked is not connected, or runs a program that does not know the question.
 fn too_early(node: NodeId) -> String {
-    format!("the program of node {} does not know of upgrades yet: upgrade that node first", node.0)
+    format!("the program of node {} does not know the question yet: upgrade that node first", node.0)
 }
 
 fn may_be_asked_again(ask: &Ask, failed: FailureKind) -> bool {

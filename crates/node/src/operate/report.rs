@@ -101,6 +101,18 @@ pub(super) struct Details {
     pub(super) certificate_days_left: Option<i64>,
 }
 
+/// The release of programs that know of no levels, as earlier ones cannot be in one cluster with this one
+/// (`RELEASES`). They give the version that was the same for all releases until then.
+const RELEASE_WITHOUT_LEVELS: &str = "0.2.0";
+
+/// The release of the program that made a report.
+pub(super) fn release(report: &Report) -> &str {
+    match report.levels == Levels::FIRST {
+        true => RELEASE_WITHOUT_LEVELS,
+        false => &report.details.program,
+    }
+}
+
 fn copy_report(copy: &CopyStatus) -> CopyReport {
     CopyReport {
         tablet: copy.tablet,
@@ -192,7 +204,7 @@ pub(super) fn make(
         next_tablet: Some(catalog.identity().next_tablet().0),
         requires_login: Some(options.requires_login),
         levels: Levels::OWN,
-        held: store.held_level(),
+        hold: store.hold(),
         details: Details {
             uptime_s,
             program: env!("CARGO_PKG_VERSION").to_owned(),
@@ -229,5 +241,13 @@ mod tests {
         let encoded = serde_json::to_string(&report).unwrap();
         assert!(encoded.contains("[7,9,1,true,2,8,null]"), "{encoded}");
         assert_eq!(serde_json::from_str::<Report>(&encoded).unwrap(), report);
+    }
+
+    #[test]
+    fn a_program_without_levels_is_of_the_last_release_without_them() {
+        let details = Details { program: "0.1.0".to_owned(), ..Details::default() };
+        let old = Report { details: details.clone(), ..Report::default() };
+        let new = Report { levels: Levels::OWN, details, ..Report::default() };
+        assert_eq!((release(&old), release(&new)), ("0.2.0", "0.1.0"));
     }
 }

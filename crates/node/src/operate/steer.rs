@@ -76,7 +76,7 @@ impl Operations {
             }
             Because::Small => tracing::info!(event = "merge", ?command, "two tablets have become small"),
         }
-        if let Err(failure) = self.agree(command).await {
+        if let Err(failure) = self.agree_unless_held(command).await {
             tracing::warn!(why = failure.message, "the level of the cluster is not raised yet");
             return None;
         }

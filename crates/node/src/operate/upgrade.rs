@@ -1,19 +1,20 @@
 //! Upgrades: how far one is, holding it, and finishing it. [`diorite_control::upgrade`] decides.
 //!
-//! Always true: every member agrees to a level, on its disks, before the level is raised: a program that does not know
-//! it does not start there any more, whatever becomes of the raise. A hold is durable on every node that is up before
-//! it is answered. It is of one level, so it ends with the next one.
+//! Always true: every member agrees to a level, on its disks, before the level is raised: a program that does not know it
+//! does not start there any more, whatever becomes of the raise. A decision to hold the cluster, or to let its level be raised by itself again, is durable on every node that
+//! is up and knows of levels before it is answered. It is of one level, so it ends with the next one.
 
-use super::{Answer, Known, Operations, in_json, unavailable};
+use super::{Answer, Known, Operations, in_json, report, unavailable};
 use diorite_admin::api::{Ask, Done, Failure, FailureKind, NodeLevels, UpgradeState, UpgradeStatus};
-use diorite_base::{Level, Levels, NodeId};
+use diorite_base::{Hold, Level, Levels, NodeId};
 use diorite_cluster::catalog::{Catalog, Command};
 use diorite_control::planted::Planted;
-use diorite_control::upgrade::Outlook;
+use diorite_control::upgrade::{Noted, Outlook};
+use diorite_replica::Store;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long a node is given to note a hold.
+/// How long a node is given to note something.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
 fn refused(message: String) -> Failure {
@@ -49,7 +50,7 @@ impl Operations {
         let state = match outlook.command() {
             None if outlook.is_finished(&known) => UpgradeState::Finished,
             None => UpgradeState::UnderWay,
-            Some(_) if outlook.is_held => UpgradeState::Held,
+            Some(_) if outlook.is_held() => UpgradeState::Held,
             Some(_) => UpgradeState::Ready,
         };
         let steering = self.steering.lock();
@@ -61,7 +62,7 @@ impl Operations {
                 node: node.id,
                 address: node.address().to_string(),
                 is_up: known.up.get(&node.id).copied().unwrap_or(false),
-                program: report.map(|report| report.details.program.clone()),
+                program: report.map(|report| report::release(report).to_owned()),
                 levels: report.map(|report| report.levels).or(node.description.levels),
             }
         });
@@ -85,37 +86,50 @@ impl Operations {
         };
         let level = outlook.level.next();
         tracing::info!(event = "upgrade", %level, "an operator finishes the upgrade");
-        self.agree(&command).await?;
+        self.agree(&command, u64::MAX).await?;
         self.commit(&command).await?;
         in_json(&Done { message: format!("the cluster is at level {level}: no node can go back any more") })
     }
 
-    /// Has all members agree to the level before it is raised: none of them starts with a program that does not know it
-    /// any more.
-    pub(super) async fn agree(&self, command: &Command) -> Result<(), Failure> {
+    /// Has all members agree to the level before it is raised by itself.
+    pub(super) async fn agree_unless_held(&self, command: &Command) -> Result<(), Failure> {
+        let overruled = self.outlook().2.overruled();
+        self.agree(command, overruled).await
+    }
+
+    /// Has all members agree to the level before it is raised: none of them starts with a program that does not know it any
+    /// more. They do so in spite of a hold up to this number.
+    async fn agree(&self, command: &Command, overruled: u64) -> Result<(), Failure> {
         let Command::RaiseLevel { level, members } = command else { return Ok(()) };
-        let asked = members.iter().map(|node| self.ask_any(*node, Ask::AgreeToLevelHere { level: *level }, TIMEOUT));
-        let failed = failures(futures::future::join_all(asked).await, members);
+        let ask = Ask::AgreeToLevelHere { level: *level, overruled };
+        let failed = self.ask_all(members, &ask).await;
         match failed.is_empty() {
             true => Ok(()),
             false => Err(unavailable(format!("not all nodes agree to level {level}, try again: {}", joined(&failed)))),
         }
     }
 
+    /// Asks nodes the same; returns why some have failed to do it.
+    async fn ask_all(&self, nodes: &[NodeId], ask: &Ask) -> Vec<String> {
+        let asked = nodes.iter().map(|node| self.ask_any(*node, ask.clone(), TIMEOUT));
+        failures(futures::future::join_all(asked).await, nodes)
+    }
+
     /// Agrees to a level.
-    pub(super) async fn agree_to_level_here(&self, level: Level) -> Answer {
-        if !Levels::OWN.contains(level) {
-            return Err(refused(format!("this program knows {}", Levels::OWN)));
-        }
-        let store = Arc::clone(&self.store);
-        let noted = self.runtime.spawn_blocking(move || store.note_level(level)).await;
-        noted.map_err(|error| unavailable(error.to_string()))?.map_err(|error| unavailable(error.to_string()))?;
+    pub(super) async fn agree_to_level_here(&self, level: Level, overruled: u64) -> Answer {
+        self.note(move |store, noted| {
+            noted
+                .agrees(level, overruled, Levels::OWN, Planted::default())
+                .map_err(|refusal| refused(refusal.to_string()))?;
+            store.note_level(level).map_err(|error| unavailable(error.to_string()))
+        })
+        .await?;
         tracing::info!(event = "upgrade", %level, "this node does not go back from here");
         in_json(&Done { message: format!("agreed to level {level}") })
     }
 
-    /// Has all nodes note that the upgrade is held.
-    pub(super) async fn hold_upgrade(&self) -> Answer {
+    /// Has all nodes note that the upgrade is held, or goes on.
+    pub(super) async fn decide_about_upgrade(&self, is_held: bool) -> Answer {
         let (catalog, known, outlook) = self.outlook();
         let level = outlook.level;
         let is_new = |node: &NodeId| known.reports.get(node).is_some_and(|report| report.levels.greatest > level);
@@ -123,20 +137,42 @@ impl Operations {
         if nodes.is_empty() {
             return Err(highest(level));
         }
-        let asked = nodes.iter().map(|node| self.ask_any(*node, Ask::HoldUpgradeHere { level }, TIMEOUT));
-        let failed = failures(futures::future::join_all(asked).await, &nodes);
-        if !failed.is_empty() {
-            return Err(unavailable(format!("the upgrade may not be held everywhere: {}", joined(&failed))));
+        if !is_held && !outlook.is_held() {
+            return Err(refused(format!("no operator holds the cluster at level {level}")));
         }
-        tracing::info!(event = "upgrade", %level, "an operator holds the upgrade");
-        in_json(&Done { message: format!("the cluster stays at level {level} until `upgrade finish`") })
+        let hold = outlook.decided(is_held);
+        let failed = self.ask_all(&nodes, &Ask::NoteHoldHere(hold)).await;
+        let (what, then) = match is_held {
+            true => ("held", format!("the cluster stays at level {level} until `upgrade finish` or `upgrade resume`")),
+            false => ("resumed", format!("level {} follows by itself, unless `upgrade hold`", level.next())),
+        };
+        if !failed.is_empty() {
+            return Err(unavailable(format!("the upgrade may not be {what} everywhere: {}", joined(&failed))));
+        }
+        tracing::info!(event = "upgrade", %level, is_held, "an operator holds the upgrade, or lets it go on");
+        in_json(&Done { message: then })
     }
 
-    /// Notes a hold on this node.
-    pub(super) async fn hold_upgrade_here(&self, level: Level) -> Answer {
-        let store = Arc::clone(&self.store);
-        let noted = self.runtime.spawn_blocking(move || store.hold_level(level)).await;
-        noted.map_err(|error| unavailable(error.to_string()))?.map_err(|error| unavailable(error.to_string()))?;
-        in_json(&Done { message: format!("held at level {level}") })
+    /// Notes an operator's decision on this node.
+    pub(super) async fn note_hold_here(&self, hold: Hold) -> Answer {
+        self.note(move |store, noted| {
+            noted.takes(hold).map_err(|refusal| refused(refusal.to_string()))?;
+            store.note_hold(hold).map_err(|error| unavailable(error.to_string()))
+        })
+        .await?;
+        in_json(&Done { message: format!("noted: {hold}") })
+    }
+
+    /// Decides by what this node's disks have, and notes something there; one at a time.
+    async fn note(
+        &self,
+        decide: impl FnOnce(&Store, Noted) -> Result<(), Failure> + Send + 'static,
+    ) -> Result<(), Failure> {
+        let (store, noting) = (Arc::clone(&self.store), Arc::clone(&self.noting));
+        let noted = self.runtime.spawn_blocking(move || {
+            let _one_at_a_time = noting.lock();
+            decide(&store, Noted { level: store.noted_level(), hold: store.hold() })
+        });
+        noted.await.map_err(|error| unavailable(error.to_string()))?
     }
 }

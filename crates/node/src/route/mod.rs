@@ -17,6 +17,8 @@ mod ask;
 mod checked;
 mod counters;
 mod gathering;
+#[cfg(test)]
+mod golden;
 mod options;
 mod peer;
 mod read;

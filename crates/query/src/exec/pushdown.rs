@@ -18,6 +18,8 @@
 
 mod advance;
 mod ask;
+#[cfg(test)]
+mod golden;
 mod leader;
 mod task;
 #[cfg(test)]

@@ -10,6 +10,8 @@
 //! which tablets are merged (the node's), when one serves in the place of the other, and whether a merge is cancelled
 //! (the catalog's).
 
+#[cfg(test)]
+mod golden;
 mod reopen;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -153,7 +155,7 @@ pub enum MergeReply {
 }
 
 impl MergeReply {
-    fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         vec![match self {
             MergeReply::Done => 0,
             MergeReply::Finished => 1,

@@ -1,28 +1,17 @@
 //! Heartbeats between nodes: which nodes are up, and the support from which leases are made.
 //!
-//! Frames on the control lane, integers as LEB128:
-//!
-//! ```text
-//! frame     := version u8 (1) · kind u8 · body
-//! heartbeat (1): incarnation · sent ns · announced · incarnation and sent ns of the receiver's latest heartbeat that was received, or 0 and 0
-//! support   (2): incarnation · sent ns (both of the heartbeat that it answers) · epoch · the sender's wall clock, microseconds, i64 (not from earlier versions)
-//! ```
-//!
-//! `announced` is a number that the node announces to all others (the catalog version that it serves, or [`LEAVING`]).
+//! Left out: the bytes of their frames ([`super::wire`]).
 
 use crate::peers::clocks::{CLOCK_LIMIT_US, ClockChange, ClockWatch, Offset};
-use diorite_base::bytes::{Malformed, Reader, put_varint};
+use crate::peers::wire::Frame;
+use diorite_base::bytes::Malformed;
 use diorite_base::{Clock, NodeId};
-use diorite_raft::{Beat, Epoch, HEARTBEAT_NS, Heartbeat, Support, SupportChange, SupportTable, Supporter};
+use diorite_raft::{Epoch, HEARTBEAT_NS, Heartbeat, SupportChange, SupportTable, Supporter};
 use diorite_rpc::{Lane, Transport};
 use parking_lot::Mutex;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-
-pub(crate) const VERSION: u8 = 1;
-pub(crate) const HEARTBEAT: u8 = 1;
-const SUPPORT: u8 = 2;
 
 /// The number that a node announces before it stops.
 pub const LEAVING: u64 = u64::MAX;
@@ -120,12 +109,8 @@ impl Liveness {
         let announced = self.announced.load(Ordering::Acquire);
         for peer in self.peers.lock().iter() {
             let beat = self.table.lock().beat(peer.0, now_ns);
-            let mut frame = vec![VERSION, HEARTBEAT];
-            put_heartbeat(&mut frame, beat.heartbeat);
-            put_varint(&mut frame, announced);
-            put_heartbeat(&mut frame, beat.latest.unwrap_or(Heartbeat { incarnation: 0, sent_ns: 0 }));
             // A node that cannot be reached receives the next heartbeat.
-            let _ = self.transport.send(*peer, Lane::Control, &frame);
+            let _ = self.transport.send(*peer, Lane::Control, &Frame::Beat { beat, announced }.encode());
         }
     }
 
@@ -144,46 +129,32 @@ impl Liveness {
     }
 
     fn take(&self, from: NodeId, frame: &[u8]) -> Result<Vec<SupportChange>, Malformed> {
-        let mut reader = Reader::new(frame);
-        if reader.u8()? != VERSION {
-            return Err(Malformed);
-        }
-        let kind = reader.u8()?;
-        let heartbeat = Heartbeat { incarnation: reader.varint()?, sent_ns: reader.varint()? };
-        let number = reader.varint()?;
-        match kind {
-            HEARTBEAT => {
-                let latest = Heartbeat { incarnation: reader.varint()?, sent_ns: reader.varint()? };
-                let beat = Beat { heartbeat, latest: Some(latest).filter(|latest| latest.incarnation != 0) };
+        match Frame::decode(frame)? {
+            Frame::Beat { beat, announced } => {
                 // Read after the frame arrived: a pause before this point only lengthens this node's promise.
                 let now_ns = self.clock.monotonic_ns();
                 let (support, changes) = self.change(|table| table.on_heartbeat(from.0, beat, now_ns));
                 if let Some(support) = support {
-                    let mut answer = vec![VERSION, SUPPORT];
-                    put_heartbeat(&mut answer, support.heartbeat);
-                    put_varint(&mut answer, support.epoch.0);
                     // The machine's clock, adopted or not.
                     let wall_us = self.clock.wall_us().saturating_add(self.clock.step_us());
-                    answer.extend_from_slice(&wall_us.to_le_bytes());
+                    let answer = Frame::Support { support, wall_us: Some(wall_us) };
                     // If it is lost, the next answer replaces it.
-                    let _ = self.transport.send(from, Lane::Control, &answer);
+                    let _ = self.transport.send(from, Lane::Control, &answer.encode());
                 }
                 if let Some(listener) = self.listener.get() {
-                    listener.announced(from, number);
+                    listener.announced(from, announced);
                 }
                 Ok(changes)
             }
-            SUPPORT => {
+            Frame::Support { support, wall_us } => {
                 self.support_received.fetch_add(1, Ordering::Relaxed);
-                let support = Support { heartbeat, epoch: Epoch(number) };
-                let agrees_again = !reader.is_empty() && self.compare_clocks(from, heartbeat, reader.i64()?);
+                let agrees_again = wall_us.is_some_and(|wall_us| self.compare_clocks(from, support.heartbeat, wall_us));
                 let ((), mut changes) =
                     self.change(|table| ((), table.supported(from.0, support).into_iter().collect()));
                 // Tablets that prefer that node are visited again: leadership was not transferred to it meanwhile.
                 changes.extend(agrees_again.then_some(SupportChange::Received(from.0)));
                 Ok(changes)
             }
-            _ => Err(Malformed),
         }
     }
 
@@ -384,9 +355,4 @@ impl Seen {
         let found = self.received.iter().find(|(other, _)| *other == node);
         found.map(|(_, supporter)| supporter).filter(|supporter| supporter.epoch() == epoch)
     }
-}
-
-fn put_heartbeat(out: &mut Vec<u8>, heartbeat: Heartbeat) {
-    put_varint(out, heartbeat.incarnation);
-    put_varint(out, heartbeat.sent_ns);
 }

@@ -2,3 +2,4 @@
 
 pub(crate) mod clocks;
 pub(crate) mod liveness;
+pub(crate) mod wire;

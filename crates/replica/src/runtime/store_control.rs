@@ -11,13 +11,14 @@ use crate::lifecycle::asides::SetAside;
 use crate::lifecycle::command::Command;
 use crate::lifecycle::copy::meter::CopyStatus;
 use crate::lifecycle::copy::receiving::INCOMING;
+use crate::lifecycle::disks::Disk;
 use crate::lifecycle::openings::Openings;
 use crate::peers::liveness::Liveness;
 use crate::runtime::compaction::CompactionStatus;
 use crate::runtime::queue::Queue;
 use crate::runtime::scrub::ScrubStatus;
 use crate::runtime::store::Store;
-use diorite_base::{GroupId, Level, NodeId, TabletId};
+use diorite_base::{GroupId, Hold, Level, NodeId, TabletId};
 use diorite_raft::Recovered;
 use diorite_storage::{LogBatch, LogRecords, StorageError, TableOptions};
 use std::collections::BTreeSet;
@@ -70,14 +71,21 @@ impl Store {
         self.replicas.disks.working().try_for_each(|disk| disk.directory.raise(level))
     }
 
-    /// The level at which an operator holds the cluster, as far as this node's disks know.
-    pub fn held_level(&self) -> Option<Level> {
-        self.replicas.disks.working().filter_map(|disk| disk.directory.held()).max()
+    /// The highest level that a disk of the node has noted.
+    pub fn noted_level(&self) -> Level {
+        let noted = |disk: &Disk| disk.directory.identity().map(|identity| identity.level);
+        self.replicas.disks.working().filter_map(noted).max().unwrap_or(Level::FIRST)
     }
 
-    /// Notes on each disk that has not failed that an operator holds the cluster at this level.
-    pub fn hold_level(&self, level: Level) -> Result<(), StorageError> {
-        self.replicas.disks.working().try_for_each(|disk| disk.directory.hold(level))
+    /// What an operator has decided about the next level, as far as this node's disks know.
+    pub fn hold(&self) -> Option<Hold> {
+        let noted = self.replicas.disks.working().filter_map(|disk| disk.directory.hold());
+        noted.reduce(|one, other| if other.overrules(&one) { other } else { one })
+    }
+
+    /// Notes an operator's decision on each disk that has not failed. Durable when it returns.
+    pub fn note_hold(&self, decided: Hold) -> Result<(), StorageError> {
+        self.replicas.disks.working().try_for_each(|disk| disk.directory.note_hold(decided))
     }
 
     /// Sets whether replicas stay on their disks even if some disks are fuller than others.

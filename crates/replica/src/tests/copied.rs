@@ -3,7 +3,7 @@
 use super::*;
 use crate::group::promise::Promise;
 use crate::group::wire::Envelope;
-use crate::peers::liveness::{HEARTBEAT, VERSION};
+use crate::peers::wire::{HEARTBEAT, VERSION};
 use crate::runtime::incoming::Incoming;
 use diorite_base::bytes::put_varint;
 use diorite_raft::{ConfState, Epoch, Message, MessageType};

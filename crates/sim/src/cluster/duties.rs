@@ -56,6 +56,7 @@ impl Cluster {
     /// A node reports to the one that leads the catalog.
     fn report(&mut self, id: NodeId) {
         let (levels, description) = (self.nodes[&id].levels(), self.nodes[&id].described());
+        let hold = self.nodes[&id].noted.hold.filter(|_| !levels.greatest.is_first());
         let Some(life) = self.life(id) else { return };
         let tablets = life.handles.iter().filter(|(tablet, _)| **tablet != CATALOG_TABLET);
         let tablets = tablets.map(|(tablet, handle)| TabletReport {
@@ -71,6 +72,7 @@ impl Cluster {
             tablets: tablets.collect(),
             next_tablet: Some(life.served().identity().next_tablet().0),
             levels,
+            hold,
             ..Report::default()
         };
         let unrecorded = unrecorded(&life.newest(), id, &description);
@@ -115,7 +117,7 @@ impl Cluster {
                 Task::Summarize => SteeringEvent::Summarized,
                 Task::Decide(deciding) => SteeringEvent::Decided(deciding.decide()),
                 Task::Propose(Proposal { command, because: Because::Upgraded }) => {
-                    return self.raise(id, command, true);
+                    return self.raise_by_itself(id, command);
                 }
                 Task::Propose(proposal) => return self.propose(id, &proposal.command, Purpose::Steering),
             };

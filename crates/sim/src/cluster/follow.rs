@@ -147,7 +147,7 @@ impl Cluster {
             Action::Stop => self.retire(id),
             Action::ApplySettings(catalog) => {
                 if let Some(node) = self.nodes.get_mut(&id) {
-                    node.noted = node.noted.max(catalog.level());
+                    node.noted.level = node.noted.level.max(catalog.level());
                 }
             }
             Action::Notify(_) => {}

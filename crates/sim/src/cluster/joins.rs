@@ -70,7 +70,7 @@ impl Cluster {
         let joined = Joined { version: Some(welcome.version), members: welcome.members.into_iter().collect() };
         self.add_node(id, host, joined);
         if let Some(node) = self.nodes.get_mut(&id) {
-            node.noted = welcome.level;
+            node.noted.level = welcome.level;
         }
         self.start(id);
     }

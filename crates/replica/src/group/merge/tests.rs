@@ -49,6 +49,12 @@ impl TabletView for Before {
     }
 }
 
+impl Taking {
+    pub(super) fn stored(&self, key: &[u8]) -> &[u8] {
+        &self.data[key]
+    }
+}
+
 impl TabletChanges for Taking {
     fn put(&mut self, key: &[u8], value: &[u8]) {
         self.data.insert(key.to_vec(), value.to_vec());
