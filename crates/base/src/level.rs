@@ -73,8 +73,8 @@ impl Levels {
     }
 }
 
-/// What an operator has decided about the next level: to hold the cluster at its level, or to let it be raised by itself
-/// again. Noted on the disks of all nodes; the decision with the greatest number is in force.
+/// What an operator has decided about the next level: to hold the cluster at its level, or to let it be raised by
+/// itself again. Noted on the disks of all nodes; the decision with the greatest number is in force.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
     /// The level of the cluster; the decision means nothing at another one.

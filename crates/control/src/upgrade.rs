@@ -10,8 +10,8 @@
 //! level: the decision with the greatest number that a member reports is in force.
 //!
 //! Members agree to a level before it is raised ([`Noted`]). A member that has noted a hold does not agree, unless an
-//! operator finishes the upgrade; one that has agreed takes no hold any more. So once a hold is answered, which every node
-//! that is up has noted, the level is not raised by itself, whatever a leader had seen before.
+//! operator finishes the upgrade; one that has agreed takes no hold any more. So once a hold is answered, which every
+//! node that is up has noted, the level is not raised by itself, whatever a leader had seen before.
 
 use crate::knowledge::Known;
 use crate::planted::Planted;

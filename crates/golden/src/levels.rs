@@ -1,7 +1,7 @@
 //! Golden bytes: what each level writes of a format, in files that no later program may fail to read.
 //!
-//! `testdata/level-N/<format>.txt` of a crate has a paragraph for each case: its name and the bytes (JSON as it is), then
-//! what they mean, as the code shows a decoded value.
+//! `testdata/level-N/<format>.txt` of a crate has a paragraph for each case: its name and the bytes (JSON as it is),
+//! then what they mean, as the code shows a decoded value.
 //!
 //! ```text
 //! released = 01e807020402
@@ -52,8 +52,8 @@ macro_rules! kinds {
 
 impl Golden<'_> {
     /// Checks every case of every level: its bytes are decoded to the value in the file, and the value is encoded to
-    /// the same bytes. `written` are the cases that the code writes now, which must be in the newest file that has them,
-    /// with these bytes. `decode` is given the name of the case too.
+    /// the same bytes. `written` are the cases that the code writes now, which must be in the newest file that has
+    /// them, with these bytes. `decode` is given the name of the case too.
     ///
     /// # Panics
     /// If a case differs, or a variant has none.

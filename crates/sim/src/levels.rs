@@ -82,7 +82,8 @@ impl Holds {
         }
     }
 
-    /// The hold that a cluster of this level breaks, which no operator has finished or ended, while one of these members has it.
+    /// The hold that a cluster of this level breaks, which no operator has finished or ended, while one of these
+    /// members has it.
     pub fn broken(&self, level: Level, is_member: impl Fn(&NodeId) -> bool) -> Option<Hold> {
         let (hold, nodes) = self.answered.as_ref()?;
         let is_broken = level > hold.level && !self.finished.contains(&hold.level) && nodes.iter().any(is_member);

@@ -1,4 +1,5 @@
-//! The golden bytes of what a data directory holds beside rows: records of the Raft log, the applied state, small files.
+//! The golden bytes of what a data directory holds beside rows: records of the Raft log, the applied state, small
+//! files.
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use crate::ages::{set_written_s, written_s};

@@ -163,7 +163,8 @@ fn named(asks: &[Ask]) -> Vec<(String, Vec<u8>)> {
     asks.iter().map(|ask| (name(ask), json(ask))).collect()
 }
 
-/// Programs of level 1 know the questions in the file of that level and no others: these may be asked on any connection.
+/// Programs of level 1 know the questions in the file of that level and no others: these may be asked on any
+/// connection.
 #[test]
 fn questions_have_their_bytes() {
     for level in (Levels::OWN.least.0..=Levels::OWN.greatest.0).map(Level) {

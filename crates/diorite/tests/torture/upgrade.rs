@@ -1,10 +1,10 @@
-//! Two releases of the program in one cluster, under load: nodes are upgraded one after another, are killed, go back and
-//! are upgraded again, until the upgrade is finished; beside that all that [`beside`] does. Nothing acknowledged is lost,
-//! what clients see is linearizable, and they meet no error but those that say "try again".
+//! Two releases of the program in one cluster, under load: nodes are upgraded one after another, are killed, go back
+//! and are upgraded again, until the upgrade is finished; beside that all that [`beside`] does. Nothing acknowledged is
+//! lost, what clients see is linearizable, and they meet no error but those that say "try again".
 //!
-//! `DIORITE_BEFORE` is the program of the release before (`make test-upgrade` builds it); without it the test says so and
-//! does nothing. `DIORITE_UPGRADE_ROUNDS` says how often the cluster is upgraded and goes back (1) before the upgrade is
-//! finished; `DIORITE_SEED` repeats a plan.
+//! `DIORITE_BEFORE` is the program of the release before (`make test-upgrade` builds it); without it the test says so
+//! and does nothing. `DIORITE_UPGRADE_ROUNDS` says how often the cluster is upgraded and goes back (1) before the
+//! upgrade is finished; `DIORITE_SEED` repeats a plan.
 
 mod beside;
 
@@ -44,8 +44,8 @@ fn admin(cluster: &Cluster, node: usize, arguments: &[&str]) -> (bool, String) {
     (done.status.success(), String::from_utf8_lossy(&said).into_owned())
 }
 
-/// Waits until `finish` is refused for this reason. While the old program leads the catalog nobody answers about upgrades:
-/// its node is restarted then.
+/// Waits until `finish` is refused for this reason. While the old program leads the catalog nobody answers about
+/// upgrades: its node is restarted then.
 fn expect_unfinished(cluster: &Cluster, node: usize, why: &str, old: Option<usize>) {
     let mut restarted = Instant::now();
     let start = Instant::now();

@@ -1,8 +1,9 @@
 //! Upgrades: how far one is, holding it, and finishing it. [`diorite_control::upgrade`] decides.
 //!
-//! Always true: every member agrees to a level, on its disks, before the level is raised: a program that does not know it
-//! does not start there any more, whatever becomes of the raise. A decision to hold the cluster, or to let its level be raised by itself again, is durable on every node that
-//! is up and knows of levels before it is answered. It is of one level, so it ends with the next one.
+//! Always true: every member agrees to a level, on its disks, before the level is raised: a program that does not know
+//! it does not start there any more, whatever becomes of the raise. A decision to hold the cluster, or to let its level
+//! be raised by itself again, is durable on every node that is up and knows of levels before it is answered. It is of
+//! one level, so it ends with the next one.
 
 use super::{Answer, Known, Operations, in_json, report, unavailable};
 use diorite_admin::api::{Ask, Done, Failure, FailureKind, NodeLevels, UpgradeState, UpgradeStatus};
@@ -97,8 +98,8 @@ impl Operations {
         self.agree(command, overruled).await
     }
 
-    /// Has all members agree to the level before it is raised: none of them starts with a program that does not know it any
-    /// more. They do so in spite of a hold up to this number.
+    /// Has all members agree to the level before it is raised: none of them starts with a program that does not know it
+    /// any more. They do so in spite of a hold up to this number.
     async fn agree(&self, command: &Command, overruled: u64) -> Result<(), Failure> {
         let Command::RaiseLevel { level, members } = command else { return Ok(()) };
         let ask = Ask::AgreeToLevelHere { level: *level, overruled };

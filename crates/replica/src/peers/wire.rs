@@ -7,8 +7,8 @@
 //! ```
 //!
 //! `announced` is a number that the node announces to all others (the catalog version that it serves, or
-//! [`crate::LEAVING`]). Always true: what later versions add to the end of a frame is ignored. Left out: what the frames
-//! do ([`super::liveness`]).
+//! [`crate::LEAVING`]). Always true: what later versions add to the end of a frame is ignored. Left out: what the
+//! frames do ([`super::liveness`]).
 
 use diorite_base::bytes::{Malformed, Reader, put_varint};
 use diorite_raft::{Beat, Epoch, Heartbeat, Support};

@@ -160,8 +160,8 @@ impl Cluster {
         self.raise(leader, command, Some(overruled));
     }
 
-    /// A node that leads the catalog has all members agree to a level, and then proposes it; `overruled`: the number of the hold
-    /// in spite of which they agree, if its balancer does it.
+    /// A node that leads the catalog has all members agree to a level, and then proposes it; `overruled`: the number of
+    /// the hold in spite of which they agree, if its balancer does it.
     fn raise(&mut self, leader: NodeId, command: Command, overruled: Option<u64>) {
         let Some(life) = self.life(leader).map(|life| life.number) else { return };
         let (is_for_steering, overruled) = (overruled.is_some(), overruled.unwrap_or(u64::MAX));
@@ -191,8 +191,8 @@ impl Cluster {
         self.later(after_ns, Event::Level(LevelEvent::Agree(raise, at + 1)));
     }
 
-    /// No member runs a program that does not know the level of the cluster, and no level is raised by itself that an operator
-    /// holds.
+    /// No member runs a program that does not know the level of the cluster, and no level is raised by itself that an
+    /// operator holds.
     pub(crate) fn check_levels(&self) -> Result<(), Finding> {
         let newest = &self.setting.newest;
         let is_below = |node: &&Node| {

@@ -1,5 +1,5 @@
-//! What happens to a cluster of two releases beside its upgrade: kills, pauses, broken networks, replicas and leaders that
-//! move, splits, merges, and changes of the schema.
+//! What happens to a cluster of two releases beside its upgrade: kills, pauses, broken networks, replicas and leaders
+//! that move, splits, merges, and changes of the schema.
 //!
 //! Always true: each kind comes before any comes a second time; a fault is over when it returns; what is refused at the
 //! moment does no harm. Rows of the tables that it makes are read back in the end, asked of every node.
