@@ -41,7 +41,8 @@ impl Order {
     pub(super) fn turns(&self, program: &Program, is_block: bool) -> Option<Vec<Turn>> {
         let operations = &program.operations;
         let sums = operations.iter().any(|operation| matches!(operation, ProgramOperation::Sum { .. }));
-        if !sums && !(is_block && self.follows(operations)) {
+        let follows_on = sums || is_block && self.follows(operations);
+        if !follows_on {
             return None;
         }
         let mut conditions = self.conditions.iter().peekable();
