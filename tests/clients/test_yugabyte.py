@@ -1,5 +1,5 @@
 """YugabyteDB's fork of the Java driver with the statements of yb-sample-apps: every workload that needs neither a secondary
-index nor a transaction. The workloads are in yugabyte/src/main/java/checks/Workloads.java.
+index nor a transaction over several partitions. The workloads are in yugabyte/src/main/java/checks/Workloads.java.
 """
 
 import conftest
@@ -7,7 +7,8 @@ import pytest
 
 CHECKS = [
     "connect", "key_value", "key_value_with_ttl", "batch_key_value", "batch_timeseries", "hello_world", "personalization",
-    "range_key_value", "stock_ticker", "timeseries", "user_id", "concurrent_key_value", "drop",
+    "range_key_value", "stock_ticker", "timeseries", "user_id", "concurrent_key_value",
+    "transactional_restart_read", "transaction_block", "drop",
 ]  # fmt: skip
 
 

@@ -32,6 +32,7 @@ mod placing;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod writer;
 
 use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
@@ -53,6 +54,7 @@ pub use path::{
 };
 pub use placing::place_lists;
 pub use reader::{Cell, Cells, Complex, Content, Element, Elements, RowReader};
+pub use turns::follow;
 pub use writer::RowWriter;
 pub(crate) use {parts::horizon, reader::read_deletion, writer::push_deletion};
 

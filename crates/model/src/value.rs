@@ -12,6 +12,7 @@ pub mod literal;
 mod order;
 mod render;
 mod span;
+mod sum;
 mod temporal;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use uuid::Uuid;
 pub use canonical::canonical;
 pub use order::compare;
 pub use render::{literal_text, plain_decimal};
+pub use sum::{is_summable, sum};
 #[cfg(test)]
 pub(crate) use validate::DAY_NS;
 

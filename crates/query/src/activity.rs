@@ -104,7 +104,10 @@ impl Operation {
             Plan::Batch(batch) if batch.statements.iter().any(|statement| statement.condition.is_some()) => {
                 Self::Conditional
             }
-            Plan::Batch(_) => Self::Batch,
+            Plan::Block(block) if block.statements.iter().any(|statement| statement.condition.is_some()) => {
+                Self::Conditional
+            }
+            Plan::Batch(_) | Plan::Block(_) => Self::Batch,
             Plan::Definition(statement) if auth::handles(statement) => Self::Access,
             Plan::Definition(_) => Self::Schema,
             Plan::Use(_) => Self::Other,

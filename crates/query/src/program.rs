@@ -5,13 +5,16 @@
 //! reply says which, and shows the rows that were read. `docs/formats/programs.md` is the layout.
 //!
 //! Always true: a program carries everything it needs (ids, types, keys, values), so that running it needs no schema; it is run with the
-//! timestamp of its log entry as the current time, so that all replicas agree. Left out: programs over several tablets.
+//! timestamp of its log entry as the current time, so that all replicas agree; what it would do can be asked for without
+//! doing it ([`evaluate`]). Left out: programs over several tablets.
 
 mod codec;
 mod definition;
 mod document;
 mod evaluate;
 mod growth;
+mod outcome;
+mod overlay;
 mod reply;
 mod shown;
 mod stored;
@@ -19,12 +22,14 @@ mod stored_value;
 mod test_value;
 #[cfg(test)]
 mod tests;
+mod turns;
 mod types;
 mod wire;
 
 pub use definition::{
     ColumnTest, ListEdit, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply, RowCondition,
-    RowTest, Seen, SeenRow, TestTree, TestedPart, ValueTest,
+    RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, ValueTest,
 };
 pub use evaluate::TabletEvaluator;
+pub use outcome::{Change, Outcome, evaluate};
 pub use types::{put_type, read_type};

@@ -13,8 +13,16 @@ use std::sync::Arc;
 /// The table option that allows reads from followers.
 pub const FOLLOWER_STALENESS: &str = "follower_read_staleness_ms";
 
+/// The table option that allows transaction blocks.
+pub const TRANSACTIONS: &str = "transactions";
+
 /// Up to this many columns are looked through when one is looked for.
 const FEW_COLUMNS: usize = 16;
+
+/// Whether the stored value of the option enables them; it is a canonical literal of a map.
+fn enables_transactions(literal: &str) -> bool {
+    literal.to_ascii_lowercase().contains("'enabled': 'true'")
+}
 
 /// Where the rows of a table are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +47,7 @@ pub struct TableContext {
     names: Vec<u32>,
     has_dropped_columns: bool,
     staleness_ms: Option<u32>,
+    has_transactions: bool,
 }
 
 impl TableContext {
@@ -69,6 +78,7 @@ impl TableContext {
                 .get(FOLLOWER_STALENESS)
                 .and_then(|text| text.parse().ok())
                 .filter(|ms| *ms > 0),
+            has_transactions: definition.options.get(TRANSACTIONS).is_some_and(|text| enables_transactions(text)),
             definition,
         }
     }
@@ -77,6 +87,11 @@ impl TableContext {
     /// (`follower_read_staleness_ms`), and only for levels that ask for one replica. `None`: the read is linearizable.
     pub fn staleness_ms(&self, consistency: Consistency) -> Option<u32> {
         self.staleness_ms.filter(|_| matches!(consistency, Consistency::One | Consistency::LocalOne))
+    }
+
+    /// Whether it may be written to in transaction blocks.
+    pub fn has_transactions(&self) -> bool {
+        self.has_transactions
     }
 
     /// The definition.

@@ -12,6 +12,8 @@ mod account;
 #[cfg(test)]
 mod audited;
 #[cfg(test)]
+mod blocks;
+#[cfg(test)]
 mod changes;
 #[cfg(test)]
 mod conformance;

@@ -14,7 +14,7 @@ const MAX_TABLES: usize = 64;
 /// See the top of this module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTables {
-    /// `SELECT`, `INSERT`, `UPDATE`, `DELETE` or `BATCH`.
+    /// `SELECT`, `INSERT`, `UPDATE`, `DELETE`, `BATCH` or `TRANSACTION`.
     pub kind: &'static str,
     /// Each one once.
     pub tables: Vec<QualifiedName>,
@@ -40,7 +40,15 @@ pub fn named_tables(text: &str) -> Option<NamedTables> {
         Kind::Keyword(Keyword::Insert) => "INSERT",
         Kind::Keyword(Keyword::Update) => "UPDATE",
         Kind::Keyword(Keyword::Delete) => "DELETE",
-        Kind::Keyword(Keyword::Begin) => "BATCH",
+        Kind::Keyword(Keyword::Begin | Keyword::Start) => {
+            let is_start = token.kind == Kind::Keyword(Keyword::Start);
+            token = lexer.next();
+            match token.kind {
+                Kind::Keyword(Keyword::Transaction) => "TRANSACTION",
+                _ if is_start => return None,
+                _ => "BATCH",
+            }
+        }
         _ => return None,
     };
     let mut tables: Vec<QualifiedName> = Vec::new();
@@ -88,6 +96,8 @@ mod tests {
                 "BEGIN UNLOGGED BATCH INSERT INTO a (k) VALUES (1); UPDATE b SET v = 1; DELETE FROM ks.c; INSERT INTO a x",
                 "BATCH a, b, ks.c",
             ),
+            ("BEGIN TRANSACTION INSERT INTO a (k) VALUES (1); UPDATE ks.b SET v = x", "TRANSACTION a, ks.b"),
+            ("start transaction; DELETE FROM c WHERE k = sesame; COMMIT", "TRANSACTION c"),
             ("SELECT * FROM values", "SELECT values"),
             // Where a table should be is something else.
             ("SELECT * FROM 'sesame'", "SELECT "),
@@ -99,7 +109,9 @@ mod tests {
         ] {
             assert_eq!(shown(text).as_deref(), Some(wanted), "{text}");
         }
-        for other in ["", "SELEKT * FROM kept", "REVOKE SELECT ON t FROM kept", "'SELECT' FROM kept", "TRUNCATE kept"] {
+        for other in
+            ["", "SELEKT * FROM kept", "REVOKE SELECT ON t FROM kept", "'SELECT' FROM kept", "START UPDATE kept"]
+        {
             assert_eq!(named_tables(other), None, "{other}");
         }
         let many: String = (0..200).map(|at| format!(" FROM t{at}")).collect();

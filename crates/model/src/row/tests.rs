@@ -16,6 +16,7 @@ mod folding;
 mod horizons;
 mod placing;
 mod reference;
+mod turns;
 
 /// The view of the real reader, in the reference's terms.
 fn view(value: &[u8], now_s: u32, deleted_us: i64) -> View {

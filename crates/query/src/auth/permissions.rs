@@ -109,6 +109,7 @@ pub fn needed_by(planned: &Planned) -> Vec<Needed> {
         Plan::Select(select) => needed.extend(read_permission(&select.table)),
         Plan::Modify(modify) => write_permissions(modify, &mut needed),
         Plan::Batch(batch) => batch.statements.iter().for_each(|modify| write_permissions(modify, &mut needed)),
+        Plan::Block(block) => block.statements.iter().for_each(|modify| write_permissions(modify, &mut needed)),
         Plan::Use(_) | Plan::Definition(_) => {}
     }
     needed
@@ -124,6 +125,15 @@ enum Access {
 /// The keyspace and name of a table; the session's keyspace if the name has none.
 fn qualified<'n>(name: &'n QualifiedName, keyspace: Option<&'n str>) -> (&'n str, &'n str) {
     (name.keyspace.as_deref().or(keyspace).unwrap_or_default(), &name.name)
+}
+
+/// The statements of a batch or a transaction block.
+fn modifications(statement: &Statement) -> &[Modification] {
+    match statement {
+        Statement::Batch(batch) => &batch.statements,
+        Statement::Transaction(block) => &block.statements,
+        _ => &[],
+    }
 }
 
 /// Checks the tables that a statement on rows names, before the statement is planned: a role without permission on a
@@ -149,11 +159,13 @@ pub fn check_parsed(
         Statement::Insert(insert) => write(&insert.table, &insert.condition),
         Statement::Update(update) => write(&update.table, &update.condition),
         Statement::Delete(delete) => write(&delete.table, &delete.condition),
-        Statement::Batch(batch) => batch.statements.iter().for_each(|modification| match modification {
-            Modification::Insert(insert) => write(&insert.table, &insert.condition),
-            Modification::Update(update) => write(&update.table, &update.condition),
-            Modification::Delete(delete) => write(&delete.table, &delete.condition),
-        }),
+        Statement::Batch(_) | Statement::Transaction(_) => {
+            modifications(statement).iter().for_each(|modification| match modification {
+                Modification::Insert(insert) => write(&insert.table, &insert.condition),
+                Modification::Update(update) => write(&update.table, &update.condition),
+                Modification::Delete(delete) => write(&delete.table, &delete.condition),
+            });
+        }
         Statement::Select(select) => {
             named.insert((qualified(&select.from, keyspace), Access::Read));
         }

@@ -7,13 +7,15 @@ use super::fields::FieldPlaces;
 use super::known::Typing;
 use super::receiver::Receiver;
 use crate::ddl;
-use crate::error::invalid;
+use crate::error::{invalid, unprovable};
 use crate::plan::budget::Budget;
 use crate::plan::term::Term;
 use crate::system;
 use crate::table::{Source, TableContext};
 use crate::types::{charge_type_option, type_option};
 use diorite_base::TableId;
+use diorite_base::level::Level;
+use diorite_base::program::Unprovable;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{QualifiedName, TypeName};
 use diorite_cql::protocol::rows::BindMarkers;
@@ -106,6 +108,12 @@ impl<'a> Binder<'a> {
         self.tables.push(Arc::clone(&context));
         self.table = Some(context);
         Ok(())
+    }
+
+    /// Refuses what the cluster's level does not have yet.
+    pub(super) fn require_level(&self, needed: Level) -> Result<(), CqlError> {
+        let level = self.catalog.level();
+        if level >= needed { Ok(()) } else { Err(unprovable(Unprovable::Early { needed, level })) }
     }
 
     /// The position of a column of the statement's table.

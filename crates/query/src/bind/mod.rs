@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Always true: binding neither waits nor reads data; each module uses only those to its right, and [`crate::plan`] has no use of any of
-//! them. The messages of errors are Cassandra's. Left out: choosing between ways to execute (there is one), secondary indexes, transactions.
+//! them. The messages of errors are Cassandra's. Left out: choosing between ways to execute (there is one), secondary indexes.
 
 mod arithmetic;
 mod binder;

@@ -227,7 +227,7 @@ fn check_assignments(binder: &Binder<'_>, operations: &[Operation]) -> Result<()
     // Of each column whether it was assigned as a whole.
     let mut assigned: HashMap<usize, bool> = HashMap::with_capacity(operations.len());
     for operation in operations {
-        let is_whole = matches!(operation.change, Change::Set(_) | Change::Count(..));
+        let is_whole = matches!(operation.change, Change::Set(_) | Change::Count(..) | Change::Sum(..));
         if assigned.insert(operation.column, is_whole).is_some_and(|before| before || is_whole) {
             return Err(invalid(format!(
                 "Multiple incompatible setting of column {}",
@@ -335,6 +335,10 @@ fn finish(binder: &mut Binder<'_>, clauses: Clauses) -> Result<ModifyPlan, CqlEr
     operations.sort_by_key(|operation| table.column(operation.column).id);
     let regulars = table.table().regulars().count();
     let set_regulars = operations.iter().filter(|operation| !table.is_static(operation.column)).count();
+    let sums = operations.iter().any(|operation| matches!(operation.change, Change::Sum(..)));
+    if sums && using.timestamp.is_some() {
+        return Err(invalid("Cannot provide custom timestamp for arithmetic on columns"));
+    }
     let reads_row = |operation: &Operation| operation.change.reads_row(&table.column(operation.column).data_type);
     let is_plain = |operation: &Operation| {
         matches!(operation.change, Change::Set(_)) && !table.column(operation.column).data_type.is_multi_cell()
@@ -351,6 +355,7 @@ fn finish(binder: &mut Binder<'_>, clauses: Clauses) -> Result<ModifyPlan, CqlEr
         timestamp: using.timestamp,
         condition,
         table,
+        sums,
         answer,
     })
 }

@@ -7,10 +7,12 @@ use super::receiver::Receiver;
 use crate::error::{invalid, not_supported};
 use crate::plan::operation::{Change, Operation};
 use crate::plan::term::Term;
+use diorite_base::level::Level;
 use diorite_cql::language::ast::{Assignment, AssignmentOperation, Expression, Target};
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::{Column, ColumnKind};
 use diorite_model::types::{CqlType, Frozen};
+use diorite_model::value::is_summable;
 use std::sync::Arc;
 
 /// The column an assignment or deletion is about; it may not be part of the primary key.
@@ -69,6 +71,14 @@ fn change_in_place(
         }
         let term = binder.term(value, &Receiver::new(name, &CqlType::Counter))?;
         return Ok(Change::Count(term, symbol == "-"));
+    }
+    if is_summable(&column.data_type) {
+        binder.require_level(Level::RECORDED)?;
+        let term = binder.term(value, &Receiver::new(name, &column.data_type))?;
+        return match symbol {
+            "prepend" => Ok(Change::Sum(term, false)),
+            _ => Ok(Change::Sum(term, symbol == "-")),
+        };
     }
     let refuse = |what: &str| {
         let shown =

@@ -15,7 +15,8 @@ use crate::plan::modify::ModifyPlan;
 use crate::plan::point::point_plan;
 use crate::plan::restrictions::{PartitionRestriction, Restrictions};
 use crate::plan::values::Values;
-use crate::plan::{BatchPlan, Plan, Planned, check_batch};
+use crate::plan::{BatchPlan, BlockPlan, Plan, Planned, check_batch};
+use diorite_base::level::Level;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{self, Modification, Parsed, Statement};
 use diorite_cql::protocol::{CqlError, ResultMetadata};
@@ -49,7 +50,11 @@ pub fn plan_within(
         Statement::Delete(delete) => Plan::Modify(Box::new(bind_delete(&mut binder, delete)?)),
         Statement::Batch(batch) => Plan::Batch(Box::new(bind_batch(&mut binder, batch)?)),
         Statement::Use(keyspace) => Plan::Use(keyspace.clone()),
-        Statement::Transaction(_) => return Err(not_supported("BEGIN TRANSACTION")),
+        Statement::Transaction(transaction) => {
+            let block = bind_block(&mut binder, transaction)?;
+            partition_key_indexes = block_markers(&block);
+            Plan::Block(Box::new(block))
+        }
         Statement::Explain(_) => return Err(not_supported("EXPLAIN")),
         other => {
             if let Statement::Describe(request) = other {
@@ -87,6 +92,56 @@ fn key_markers(restrictions: &Restrictions) -> Vec<u16> {
     keys.iter().map(marker).collect::<Option<Vec<u16>>>().unwrap_or_default()
 }
 
+/// Of the first statement whose whole partition key is bound by markers: drivers send the block where its rows are.
+fn block_markers(block: &BlockPlan) -> Vec<u16> {
+    let mut markers = block.statements.iter().map(|statement| key_markers(&statement.restrictions));
+    markers.find(|markers| !markers.is_empty()).unwrap_or_default()
+}
+
+fn bind_modification(binder: &mut Binder<'_>, statement: &Modification) -> Result<ModifyPlan, CqlError> {
+    binder.budget.step()?;
+    binder.budget.charge(size_of::<ModifyPlan>())?;
+    match statement {
+        Modification::Insert(insert) => bind_insert(binder, insert),
+        Modification::Update(update) => bind_update(binder, update),
+        Modification::Delete(delete) => bind_delete(binder, delete),
+    }
+}
+
+/// The messages are YCQL's, where it has them.
+fn bind_block(binder: &mut Binder<'_>, block: &ast::Transaction) -> Result<BlockPlan, CqlError> {
+    binder.require_level(Level::RECORDED)?;
+    let mut statements = Vec::with_capacity(block.statements.len());
+    for statement in &block.statements {
+        let plan = bind_modification(binder, statement)?;
+        let table = plan.table.table();
+        if !plan.table.has_transactions() {
+            return Err(invalid(format!(
+                "Transactions are not enabled in the table {}.{}",
+                table.keyspace, table.name
+            )));
+        }
+        if table.is_counter() {
+            return Err(invalid("Counters cannot be updated in a transaction block"));
+        }
+        if plan.condition.is_some() && !plan.answer.error {
+            return Err(invalid(
+                "Execution of conditional DML statement in transaction block without ELSE ERROR is not supported yet",
+            ));
+        }
+        if plan.answer.status_row {
+            return Err(invalid(
+                "Execution of statement in transaction block with RETURNS STATUS AS ROW is not supported yet",
+            ));
+        }
+        if plan.timestamp.is_some() {
+            return Err(invalid("Cannot provide custom timestamp for a statement of a transaction block"));
+        }
+        statements.push(plan);
+    }
+    Ok(BlockPlan { statements })
+}
+
 fn bind_batch(binder: &mut Binder<'_>, batch: &ast::Batch) -> Result<BatchPlan, CqlError> {
     if batch.using.ttl.is_some() {
         return Err(invalid("Global TTL on the BATCH statement is not supported."));
@@ -97,13 +152,7 @@ fn bind_batch(binder: &mut Binder<'_>, batch: &ast::Batch) -> Result<BatchPlan, 
     };
     let mut statements = Vec::with_capacity(batch.statements.len());
     for statement in &batch.statements {
-        binder.budget.step()?;
-        binder.budget.charge(size_of::<ModifyPlan>())?;
-        statements.push(match statement {
-            Modification::Insert(insert) => bind_insert(binder, insert)?,
-            Modification::Update(update) => bind_update(binder, update)?,
-            Modification::Delete(delete) => bind_delete(binder, delete)?,
-        });
+        statements.push(bind_modification(binder, statement)?);
     }
     if timestamp.is_some() && statements.iter().any(|statement| statement.timestamp.is_some()) {
         return Err(invalid("Timestamp must be set either on BATCH or individual statements"));

@@ -10,6 +10,14 @@ use diorite_cql::language::ast::{Expression, Literal, Modification, Statement};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 
+fn has_timeout(modification: &Modification) -> bool {
+    match modification {
+        Modification::Insert(insert) => insert.using.timeout.is_some(),
+        Modification::Update(update) => update.using.timeout.is_some(),
+        Modification::Delete(delete) => delete.timeout.is_some(),
+    }
+}
+
 /// The timeout of a statement. Only a batch as a whole may have one, not its statements.
 fn said(statement: &Statement) -> Result<Option<&Expression>, CqlError> {
     Ok(match statement {
@@ -17,12 +25,13 @@ fn said(statement: &Statement) -> Result<Option<&Expression>, CqlError> {
         Statement::Insert(insert) => insert.using.timeout.as_ref(),
         Statement::Update(update) => update.using.timeout.as_ref(),
         Statement::Delete(delete) => delete.timeout.as_ref(),
+        Statement::Transaction(block) => {
+            if block.statements.iter().any(has_timeout) {
+                return Err(invalid("statements of a transaction block cannot have timeouts"));
+            }
+            None
+        }
         Statement::Batch(batch) => {
-            let has_timeout = |modification: &Modification| match modification {
-                Modification::Insert(insert) => insert.using.timeout.is_some(),
-                Modification::Update(update) => update.using.timeout.is_some(),
-                Modification::Delete(delete) => delete.timeout.is_some(),
-            };
             if batch.statements.iter().any(has_timeout) {
                 return Err(invalid("the timeout of a batch must be set for the whole batch"));
             }

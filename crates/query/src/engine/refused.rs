@@ -63,8 +63,9 @@ impl<K: Kv> Writing<'_, K> {
                 ProgramReply::Failed(message) => return Err(invalid(message)),
                 ProgramReply::Applied if answer.status_row && !is_batch => {}
                 ProgramReply::Refused(_) if plans.iter().any(|plan| plan.answer.error) => {
-                    let table = plans[0].table.full_name();
-                    return Err(invalid(format!("Condition on table {table} was not satisfied.")));
+                    // YCQL's words.
+                    let table = &plans[0].table.table().name;
+                    return Err(invalid(format!("Execution Error. Condition on table {table} was not satisfied.")));
                 }
                 ProgramReply::Refused(seen) if answer.status_row && !is_batch => {
                     let mut shown = outcome::shown_columns(plans, true);
@@ -72,7 +73,7 @@ impl<K: Kv> Writing<'_, K> {
                     let seen = Some((shown.as_slice(), &seen));
                     response = Response::Rows(outcome::status(&plans[0].table, false, None, seen, budget)?);
                 }
-                ProgramReply::Applied if is_conditional => {
+                ProgramReply::Applied if is_conditional && !self.is_block => {
                     response = Response::Rows(outcome::applied(&plans[0].table));
                 }
                 ProgramReply::Applied => {}

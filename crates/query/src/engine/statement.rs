@@ -14,7 +14,7 @@ use crate::bind;
 use crate::budget::Budget;
 use crate::ddl;
 use crate::error::invalid;
-use crate::exec::modify::Writes;
+use crate::exec::modify::{Defaults, Writes};
 use crate::exec::parts::{Failure, Means, Progress};
 use crate::exec::read::{PageRequest, Read};
 use crate::exec::source::{Entries, Source};
@@ -24,7 +24,7 @@ use crate::kv::Kv;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
-use crate::plan::{Plan, Planned};
+use crate::plan::{BatchPlan, BlockPlan, Plan, Planned};
 use crate::prepared::{CurrentPlan, PreparedStatement};
 use crate::session::Session;
 use crate::statement_id::statement_id;
@@ -291,31 +291,12 @@ impl<K: Kv> QueryEngine<K> {
                     Ok(writes)
                 };
                 let work = work_of(request, [(&**modify, &bound)]);
-                let writing = Writing { engine: self, plans: &[modify], write_type, means: run.means(work, false) };
+                let means = run.means(work, false);
+                let writing = Writing { engine: self, plans: &[modify], write_type, means, is_block: false };
                 writing.write(gather).await
             }
-            Plan::Batch(batch) => {
-                check_write_consistency(run.parameters.consistency)?;
-                let mut defaults = self.defaults(run.parameters.default_timestamp_us)?;
-                if let Some(term) = &batch.timestamp {
-                    defaults.timestamp_us = explicit_timestamp(term, &bound)?;
-                }
-                let gather = |written: &[TablePart]| {
-                    let mut writes = Writes::besides(written);
-                    for statement in &batch.statements {
-                        writes.add(statement, &bound, &self.entry(&statement.table)?.tablets, defaults)?;
-                    }
-                    Ok(writes)
-                };
-                let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
-                let work = work_of(request, plans.iter().map(|plan| (*plan, &bound)));
-                let write_type = batch_write_type(batch.kind);
-                let writing = Writing { engine: self, plans: &plans, write_type, means: run.means(work, true) };
-                if plans.iter().any(|plan| plan.answer.status_row) {
-                    return writing.statuses(|_| bound, defaults).await;
-                }
-                writing.write(gather).await
-            }
+            Plan::Batch(batch) => self.text_batch(batch, bound, &run).await,
+            Plan::Block(block) => self.block(block, &bound, &run).await,
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone()), budget).await,
             Plan::Definition(statement) => {
                 // A change of the catalog is reported, however long it took.
@@ -330,6 +311,48 @@ impl<K: Kv> QueryEngine<K> {
                 defined
             }
         }
+    }
+
+    /// A batch that was given as text.
+    async fn text_batch(&self, batch: &BatchPlan, bound: Bound<'_>, run: &Run<'_>) -> Result<Reply, CqlError> {
+        check_write_consistency(run.parameters.consistency)?;
+        let mut defaults = self.defaults(run.parameters.default_timestamp_us)?;
+        if let Some(term) = &batch.timestamp {
+            defaults.timestamp_us = explicit_timestamp(term, &bound)?;
+        }
+        let gather = |written: &[TablePart]| {
+            let mut writes = Writes::besides(written);
+            for statement in &batch.statements {
+                writes.add(statement, &bound, &self.entry(&statement.table)?.tablets, defaults)?;
+            }
+            Ok(writes)
+        };
+        let plans: Vec<&ModifyPlan> = batch.statements.iter().collect();
+        let work = work_of(run.asked.request, plans.iter().map(|plan| (*plan, &bound)));
+        let write_type = batch_write_type(batch.kind);
+        let means = run.means(work, true);
+        let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false };
+        if plans.iter().any(|plan| plan.answer.status_row) {
+            return writing.statuses(|_| bound, defaults).await;
+        }
+        writing.write(gather).await
+    }
+
+    /// A transaction block: all statements or none, in their order.
+    async fn block(&self, block: &BlockPlan, bound: &Bound<'_>, run: &Run<'_>) -> Result<Reply, CqlError> {
+        check_write_consistency(run.parameters.consistency)?;
+        let gather = |written: &[TablePart]| {
+            let mut writes = Writes::of_block(written);
+            for statement in &block.statements {
+                // All rows have the timestamp of the block, whatever the driver attached.
+                writes.add(statement, bound, &self.entry(&statement.table)?.tablets, Defaults::default())?;
+            }
+            Ok(writes)
+        };
+        let plans: Vec<&ModifyPlan> = block.statements.iter().collect();
+        let work = work_of(run.asked.request, plans.iter().map(|plan| (*plan, bound)));
+        let (write_type, means) = (WriteType::Batch, run.means(work, true));
+        Writing { engine: self, plans: &plans, write_type, means, is_block: true }.write(gather).await
     }
 
     async fn define(

@@ -102,6 +102,8 @@ pub(super) struct Writing<'a, K> {
     pub(super) plans: &'a [&'a ModifyPlan],
     pub(super) write_type: WriteType,
     pub(super) means: Means<'a>,
+    /// A transaction block: the answer has no rows.
+    pub(super) is_block: bool,
 }
 
 impl<K> Clone for Writing<'_, K> {
@@ -201,7 +203,7 @@ impl<K: Kv> Writing<'_, K> {
         bound: impl Fn(usize) -> Bound<'v> + Send + Sync,
         defaults: Defaults,
     ) -> Result<Reply, CqlError> {
-        let Writing { engine, plans, means, write_type } = *self;
+        let Writing { engine, plans, means, write_type, .. } = *self;
         let (table, progress) = (&plans[0].table, means.progress);
         if plans.iter().any(|plan| !plan.answer.status_row) {
             return Err(invalid(

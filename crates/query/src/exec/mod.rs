@@ -31,4 +31,5 @@ pub mod source;
 pub mod table_part;
 mod tested;
 mod together;
+mod turns;
 pub mod write;

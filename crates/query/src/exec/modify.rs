@@ -1,12 +1,14 @@
 //! Execution of `INSERT`, `UPDATE` and `DELETE`, alone or in a batch: what they write is gathered per tablet and becomes one mutation each.
 //!
-//! Always true: all of a mutation takes effect together; a statement with a condition goes to one tablet. Left out: atomicity over tablets.
+//! Always true: all of a mutation takes effect together; statements of a transaction block, and of a batch with
+//! arithmetic, see those before them; a statement with a condition goes to one tablet. Left out: atomicity over tablets.
 
 use super::keys::{clustering_ranges, partition_keys};
 use super::table_part::{TablePart, WrittenParts};
 use super::tested::TestedRows;
+use super::turns::Order;
 use super::write::{Timing, expiry, explicit_timestamp, pack_row, path_steps};
-use crate::error::{invalid, unprovable};
+use crate::error::{invalid, not_supported, unprovable};
 use crate::functions::Environment;
 use crate::plan::condition::{ColumnCondition, Condition, ConditionTree, Part, Test};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
@@ -16,10 +18,10 @@ use crate::plan::values::Values;
 use crate::program::{ColumnTest, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
 use crate::steps;
 use crate::table::TableContext;
-use diorite_base::TabletId;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_base::program::ProvenProgram;
+use diorite_base::{TableId, TabletId};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key;
@@ -54,6 +56,8 @@ struct Pending {
     deletes_only: bool,
     /// The rows of the program's conditions.
     tested: TestedRows,
+    /// The order of its parts.
+    order: Order,
 }
 
 /// The writes of a statement or batch, gathered by tablet.
@@ -67,6 +71,8 @@ pub struct Writes {
     pub partitions: usize,
     /// The parts of tables where the write has taken effect already.
     written: WrittenParts,
+    /// A transaction block, and the partition that it is about.
+    block: Option<Option<(TableId, Vec<u8>)>>,
 }
 
 /// The defaults for statements that do not set these.
@@ -82,6 +88,22 @@ impl Writes {
         Self { written: WrittenParts::new(written), ..Self::default() }
     }
 
+    /// The same for the statements of a transaction block, each of which sees those before it.
+    pub fn of_block(written: &[TablePart]) -> Self {
+        Self { block: Some(None), ..Self::besides(written) }
+    }
+
+    /// Refuses a block over several partitions.
+    fn check_block(&mut self, table: TableId, partition: &[u8]) -> Result<(), CqlError> {
+        let Some(known) = &mut self.block else { return Ok(()) };
+        match known {
+            None => *known = Some((table, partition.to_vec())),
+            Some((of, known)) if *of == table && known == partition => {}
+            Some(_) => return Err(not_supported("a transaction block over several partitions")),
+        }
+        Ok(())
+    }
+
     fn pending(&mut self, part: TablePart, table: &Arc<TableContext>) -> &mut Pending {
         let next = self.pending.len();
         let at = *self.by_tablet.entry(part.tablet).or_insert(next);
@@ -93,6 +115,7 @@ impl Writes {
                 explicit_us: None,
                 deletes_only: true,
                 tested: TestedRows::default(),
+                order: Order::default(),
             });
         }
         &mut self.pending[at]
@@ -120,18 +143,7 @@ impl Writes {
         tablets: &[TabletRange],
         defaults: Defaults,
     ) -> Result<(), CqlError> {
-        let now_s = bound.environment.now_s;
-        let given = plan.timestamp.as_ref().map(|term| explicit_timestamp(term, bound)).transpose()?.flatten();
-        let is_free = plan.condition.is_none() && !plan.table.table().is_counter();
-        let timing = Timing {
-            explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
-            now_s,
-            expiry: match plan.kind {
-                ModifyKind::Delete => None,
-                _ if plan.table.table().is_counter() => None,
-                _ => expiry(plan.ttl.as_ref(), plan.table.table(), now_s, bound)?,
-            },
-        };
+        let timing = timing(plan, bound, defaults)?;
         let PartitionRestriction::Keys(keys) = &plan.restrictions.partition else {
             return Err(invalid("a write must name its partitions by their keys"));
         };
@@ -148,10 +160,13 @@ impl Writes {
             if self.written.contains(table, partition.token) {
                 continue;
             }
+            self.check_block(table, &partition.prefix)?;
             let part = TablePart::holding(partition.token, table, tablets);
             let mut target = Target { plan, bound, timing, partition: &partition.prefix };
             let pending = self.pending(part.clone(), &plan.table);
             pending.deletes_only &= plan.kind == ModifyKind::Delete;
+            let begins_at = pending.program.operations.len();
+            pending.order.begin(begins_at);
             match plan.scope {
                 Scope::Partition => pending.delete(&target, None)?,
                 Scope::Range => {
@@ -177,13 +192,20 @@ impl Writes {
                 } else {
                     ranges.first().map_or(&[][..], |range| &range.start)
                 };
-                self.condition(part, &target, row)?;
+                self.condition(part, &target, row, begins_at)?;
             }
         }
         Ok(())
     }
 
-    fn condition(&mut self, part: TablePart, target: &Target<'_>, row: &[u8]) -> Result<(), CqlError> {
+    /// Adds the condition of a statement whose operations begin there.
+    fn condition(
+        &mut self,
+        part: TablePart,
+        target: &Target<'_>,
+        row: &[u8],
+        begins_at: usize,
+    ) -> Result<(), CqlError> {
         if self.conditional_partition.as_deref().is_some_and(|known| known != target.partition) {
             return Err(invalid("Batch with conditions cannot span multiple partitions"));
         }
@@ -195,8 +217,16 @@ impl Writes {
         let key_bytes = target.partition.len() + row.len();
         target.bound.environment.budget.take(3 * key_bytes + size_of::<RowCondition>())?;
         let test = row_test(target.plan, condition, target.bound)?;
-        let Pending { program, tested, .. } = self.pending(part, &target.plan.table);
-        tested.add(row, &test)?;
+        let is_block = self.block.is_some();
+        let Pending { program, tested, order, .. } = self.pending(part, &target.plan.table);
+        match is_block {
+            // Later conditions see what earlier statements did.
+            true => tested.count(row)?,
+            false => tested.add(row, &test)?,
+        }
+        // The conditions of a batch are about what was there before it.
+        let before = if is_block { begins_at } else { 0 };
+        order.condition(before, target.plan.answer.error);
         if program.conditions.is_empty() {
             program.dropped_columns = target.plan.table.dropped_columns();
             steps::count(program.dropped_columns.len());
@@ -216,6 +246,7 @@ impl Writes {
         self.pending.iter().flat_map(|pending| &pending.program.operations).any(|operation| match operation {
             ProgramOperation::Row { key, .. }
             | ProgramOperation::List { key, .. }
+            | ProgramOperation::Sum { key, .. }
             | ProgramOperation::Document { key, .. } => !key.starts_with(partition),
             ProgramOperation::Delete { partition: other, .. } => other != partition,
         })
@@ -223,11 +254,13 @@ impl Writes {
 
     /// The writes, one for each tablet.
     pub fn finish(self) -> Result<Vec<Write>, CqlError> {
+        let is_block = self.block.is_some();
         let mut writes = Vec::with_capacity(self.pending.len());
         for mut pending in self.pending {
             if pending.program.operations.is_empty() && pending.program.conditions.is_empty() {
                 continue;
             }
+            pending.program.turns = pending.order.turns(&pending.program, is_block);
             pending.merge_repeated();
             let (part, table) = (pending.part.clone(), Arc::clone(&pending.table));
             let (mutation, is_evaluated) = pending.mutation()?;
@@ -242,6 +275,22 @@ impl Writes {
         }
         Ok(writes)
     }
+}
+
+/// When a statement writes, and how long that lasts.
+fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Timing, CqlError> {
+    let now_s = bound.environment.now_s;
+    let given = plan.timestamp.as_ref().map(|term| explicit_timestamp(term, bound)).transpose()?.flatten();
+    let is_free = plan.condition.is_none() && !plan.table.table().is_counter() && !plan.sums;
+    Ok(Timing {
+        explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
+        now_s,
+        expiry: match plan.kind {
+            ModifyKind::Delete => None,
+            _ if plan.table.table().is_counter() => None,
+            _ => expiry(plan.ttl.as_ref(), plan.table.table(), now_s, bound)?,
+        },
+    })
 }
 
 /// One statement on one partition.
@@ -327,6 +376,18 @@ impl Pending {
                 expiry: target.timing.expiry,
             });
         }
+        for (column, data_type, subtracts, number) in packed.sums {
+            target.take(key.len() + number.len())?;
+            self.program.operations.push(ProgramOperation::Sum {
+                key: key.clone(),
+                partition_len: target.partition.len(),
+                column,
+                data_type,
+                subtracts,
+                number,
+                expiry: target.timing.expiry,
+            });
+        }
         if packed.is_empty {
             return Ok(());
         }
@@ -342,8 +403,13 @@ impl Pending {
         Ok(())
     }
 
-    /// Several writes of one row in a batch have the same timestamp: they are merged, in any order, so none of them may overwrite the row.
+    /// Several writes of one row in a batch have the same timestamp: they are merged, in any order, so none of them may
+    /// overwrite the row. What programs write in turns is merged in any case.
     fn merge_repeated(&mut self) {
+        if self.program.turns.is_some() {
+            self.program.operations.iter_mut().for_each(merge_instead);
+            return;
+        }
         if self.program.operations.len() < 2 {
             return;
         }
@@ -368,7 +434,8 @@ impl Pending {
     }
 
     fn mutation(&self) -> Result<(Mutation, bool), CqlError> {
-        let is_blind = self.program.conditions.is_empty()
+        let is_blind = self.program.turns.is_none()
+            && self.program.conditions.is_empty()
             && self.program.operations.iter().all(|operation| matches!(operation, ProgramOperation::Row { .. }));
         let mut mutation = match is_blind {
             true => self.blind(),
@@ -389,6 +456,13 @@ impl Pending {
             }
         }
         mutation
+    }
+}
+
+/// Lets an operation be merged with the row, which it would have overwritten.
+fn merge_instead(operation: &mut ProgramOperation) {
+    if let ProgramOperation::Row { is_overwrite, .. } = operation {
+        *is_overwrite = false;
     }
 }
 

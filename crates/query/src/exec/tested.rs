@@ -4,7 +4,7 @@
 //! batch names more rows than [`limits::CONDITION_ROWS`], as replicas read each of them when they apply it. Left out: whether conditions hold.
 
 use crate::error::{exceeded, invalid};
-use crate::program::RowTest;
+use crate::program::{RowTest, TestTree};
 use crate::steps;
 use diorite_base::limits;
 use diorite_cql::protocol::CqlError;
@@ -25,6 +25,11 @@ enum Kind {
 pub(super) struct TestedRows(HashMap<Vec<u8>, Kind, ahash::RandomState>);
 
 impl TestedRows {
+    /// Counts the row of a condition that may exclude others.
+    pub(super) fn count(&mut self, row: &[u8]) -> Result<(), CqlError> {
+        self.add(row, &RowTest::Tree(TestTree::Exists))
+    }
+
     /// Adds a condition on a row. An error if it excludes an earlier condition on the same row.
     pub(super) fn add(&mut self, row: &[u8], test: &RowTest) -> Result<(), CqlError> {
         steps::count(1);
@@ -61,7 +66,6 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test data is known")]
 
     use super::*;
-    use crate::program::TestTree;
     use proptest::prelude::*;
 
     fn test() -> impl Strategy<Value = RowTest> {

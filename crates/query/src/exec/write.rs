@@ -103,6 +103,8 @@ pub struct Packed {
     pub list_edits: Vec<(ColumnId, ListEdit)>,
     /// Changes of places in documents.
     pub document_edits: Vec<(ColumnId, Vec<PathStep>, Vec<u8>)>,
+    /// Numbers that are added to columns, or (`true`) taken from them.
+    pub sums: Vec<(ColumnId, CqlType, bool, Vec<u8>)>,
 }
 
 /// Packs the static or the regular part of the writes of `plan` to a row.
@@ -174,6 +176,15 @@ impl<'p> Packing<'p> {
                         self.writer.counter(column.id, timing.timestamp_us(), delta);
                     }
                     Evaluated::Null => return Err(invalid("Invalid null value for counter increment")),
+                    Evaluated::Unset => self.packed.has_unset = true,
+                },
+                Change::Sum(term, subtracts) => match value_of(term, column, bound)? {
+                    Evaluated::Set(bytes) => {
+                        let data_type = column.data_type.clone();
+                        self.packed.sums.push((column.id, data_type, *subtracts, bytes.into_owned()));
+                    }
+                    // What null is added to is null.
+                    Evaluated::Null => self.writer.tombstone(column.id, timing.deletion()),
                     Evaluated::Unset => self.packed.has_unset = true,
                 },
                 Change::SetPath(steps, terms, value) => match value_of(value, column, bound)? {
@@ -292,7 +303,7 @@ impl<'a> Elements<'a> {
                     self.changes.insert(field_path(*index).to_vec(), value);
                 }
             },
-            Change::Count(..) | Change::SetPath(..) => {
+            Change::Count(..) | Change::Sum(..) | Change::SetPath(..) => {
                 return Err(invalid(format!("Invalid operation for column {}", column.name)));
             }
         }

@@ -22,4 +22,4 @@ pub mod values;
 
 pub use budget::Budget;
 pub use planned::Planned;
-pub use statement::{BatchPlan, Plan, check_batch};
+pub use statement::{BatchPlan, BlockPlan, Plan, check_batch};

@@ -71,6 +71,8 @@ pub struct ModifyPlan {
     pub reads_row: bool,
     /// Every operation sets a simple column, so that the row can be packed without gathering elements first.
     pub is_simple: bool,
+    /// Some operation adds to a number that is stored: the write cannot have a timestamp of its own.
+    pub sums: bool,
     /// The form of the answer.
     pub answer: AnswerAs,
 }

@@ -22,6 +22,8 @@ pub enum Change {
     Set(Term),
     /// A counter grows by this, or shrinks (`true`).
     Count(Term, bool),
+    /// A number grows by this, or shrinks (`true`).
+    Sum(Term, bool),
     /// Elements are added: after a list's, into a set or map.
     Add(Term),
     /// Elements are put before a list's.
@@ -40,6 +42,7 @@ impl Change {
     /// Whether its effect depends on the stored row.
     pub fn reads_row(&self, data_type: &CqlType) -> bool {
         let is_list = matches!(data_type, CqlType::List(_, Frozen::No));
-        is_list && matches!(self, Change::Remove(_) | Change::SetElement(..)) || matches!(self, Change::SetPath(..))
+        is_list && matches!(self, Change::Remove(_) | Change::SetElement(..))
+            || matches!(self, Change::SetPath(..) | Change::Sum(..))
     }
 }

@@ -18,6 +18,8 @@ pub enum Plan {
     Modify(Box<ModifyPlan>),
     /// Writes rows, several statements together.
     Batch(Box<BatchPlan>),
+    /// Writes rows, several statements one after the other, all or nothing.
+    Block(Box<BlockPlan>),
     /// Changes the current keyspace.
     Use(String),
     /// Changes or describes the schema; carried out as it was parsed.
@@ -32,6 +34,13 @@ pub struct BatchPlan {
     /// `USING TIMESTAMP` of the whole batch.
     pub timestamp: Option<Term>,
     /// Its statements, whose markers are numbered through.
+    pub statements: Vec<ModifyPlan>,
+}
+
+/// `BEGIN TRANSACTION … END TRANSACTION`
+#[derive(Debug)]
+pub struct BlockPlan {
+    /// Its statements, whose markers are numbered through; each sees those before it.
     pub statements: Vec<ModifyPlan>,
 }
 
@@ -53,6 +62,10 @@ pub fn check_batch(kind: ast::BatchKind, has_timestamp: bool, statements: &[&Mod
             _ if counters < statements.len() => "Counter and non-counter mutations cannot exist in the same batch",
             _ => return Ok(()),
         }));
+    }
+    let sums = statements.iter().any(|statement| statement.sums);
+    if sums && (has_timestamp || statements.iter().any(|statement| statement.timestamp.is_some())) {
+        return Err(invalid("Cannot provide custom timestamp for a batch with arithmetic on columns"));
     }
     if has_conditions {
         if has_timestamp {

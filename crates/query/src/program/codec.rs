@@ -1,10 +1,11 @@
-//! The bytes of programs (versions 1 to 3); see `docs/formats/programs.md`.
+//! The bytes of programs (versions 1 to 4); see `docs/formats/programs.md`.
 //!
 //! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes. Left out:
 //! versions that do not exist yet.
 
 use super::definition::{
-    ColumnTest, ListEdit, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest,
+    ColumnTest, ListEdit, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, Turn,
+    ValueTest,
 };
 use super::types::{put_type, read_type};
 use super::wire::{put_i64_option, put_optional, read_bool, read_i64_option, read_list, read_optional, read_usize};
@@ -14,6 +15,7 @@ use diorite_base::program::{LoggedProgram, Target};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::row::Expiry;
 use diorite_model::types::CqlType;
+use diorite_model::value::is_summable;
 use std::collections::HashSet;
 
 const VERSION: u8 = 1;
@@ -23,6 +25,9 @@ const VERSION_WITH_DROPPED: u8 = 2;
 
 /// Programs with boolean expressions or places in documents; they may name dropped columns.
 const VERSION_WITH_TREES: u8 = 3;
+
+/// Programs whose conditions and operations follow one another; they may name dropped columns.
+const VERSION_IN_TURNS: u8 = 4;
 
 const OPERATORS: [ComparisonOperator; 6] = [
     ComparisonOperator::Equal,
@@ -36,6 +41,9 @@ const OPERATORS: [ComparisonOperator; 6] = [
 impl Program {
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
+        if let Some(turns) = &self.turns {
+            return self.encode_in_turns(turns);
+        }
         let version = match (self.needs_trees(), self.dropped_columns.is_empty()) {
             (true, _) => VERSION_WITH_TREES,
             (false, false) => VERSION_WITH_DROPPED,
@@ -43,8 +51,7 @@ impl Program {
         };
         let mut out = vec![version];
         if version != VERSION {
-            put_varint(&mut out, self.dropped_columns.len() as u64);
-            self.dropped_columns.iter().for_each(|column| put_varint(&mut out, u64::from(*column)));
+            self.put_dropped(&mut out);
         }
         put_varint(&mut out, self.conditions.len() as u64);
         self.conditions.iter().for_each(|condition| condition.encode(&mut out));
@@ -59,6 +66,7 @@ impl Program {
         let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
         let version = reader.u8()?;
         let dropped_columns = match version {
+            VERSION_IN_TURNS => return Self::decode_in_turns(&mut reader),
             VERSION => Vec::new(),
             VERSION_WITH_TREES => read_list(&mut reader, column)?,
             VERSION_WITH_DROPPED => {
@@ -68,13 +76,69 @@ impl Program {
         };
         let conditions = read_list(&mut reader, RowCondition::decode)?;
         let operations = read_list(&mut reader, ProgramOperation::decode)?;
-        let program = Self { conditions, operations, dropped_columns };
+        let program = Self { conditions, operations, dropped_columns, turns: None };
+        if program.operations.iter().any(|operation| matches!(operation, ProgramOperation::Sum { .. })) {
+            return Err(Malformed);
+        }
         // The version follows from the content, so a program has exactly one encoded form.
         let fits = program.needs_trees() == (version == VERSION_WITH_TREES);
         if reader.is_empty() && fits { Ok(program) } else { Err(Malformed) }
     }
 
-    /// Whether it holds something that only the newest version has.
+    fn put_dropped(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.dropped_columns.len() as u64);
+        self.dropped_columns.iter().for_each(|column| put_varint(out, u64::from(*column)));
+    }
+
+    fn encode_in_turns(&self, turns: &[Turn]) -> Vec<u8> {
+        let of_operations = turns.iter().filter(|turn| matches!(turn, Turn::Operation | Turn::SameStatement)).count();
+        let parts = (self.operations.len(), self.conditions.len());
+        assert_eq!(parts, (of_operations, turns.len() - of_operations), "each part of a program has its turn");
+        let mut out = vec![VERSION_IN_TURNS];
+        self.put_dropped(&mut out);
+        put_varint(&mut out, turns.len() as u64);
+        let (mut conditions, mut operations) = (self.conditions.iter(), self.operations.iter());
+        for turn in turns {
+            out.push(match turn {
+                Turn::Operation => 0,
+                Turn::Condition => 1,
+                Turn::ConditionElseError => 2,
+                Turn::SameStatement => 3,
+            });
+            match turn {
+                Turn::Operation | Turn::SameStatement => {
+                    operations.next().into_iter().for_each(|operation| operation.encode(&mut out))
+                }
+                _ => conditions.next().into_iter().for_each(|condition| condition.encode(&mut out)),
+            }
+        }
+        out
+    }
+
+    fn decode_in_turns(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let dropped_columns = read_list(reader, |reader| u32::try_from(reader.varint()?).map_err(|_| Malformed))?;
+        let mut program = Self { dropped_columns, ..Self::default() };
+        let mut is_in_statement = false;
+        let turns = read_list(reader, |reader| {
+            let turn = match reader.u8()? {
+                0 => Turn::Operation,
+                1 => Turn::Condition,
+                2 => Turn::ConditionElseError,
+                3 if is_in_statement => Turn::SameStatement,
+                _ => return Err(Malformed),
+            };
+            is_in_statement = matches!(turn, Turn::Operation | Turn::SameStatement);
+            match turn {
+                Turn::Operation | Turn::SameStatement => program.operations.push(ProgramOperation::decode(reader)?),
+                _ => program.conditions.push(RowCondition::decode(reader)?),
+            }
+            Ok(turn)
+        })?;
+        program.turns = Some(turns);
+        if reader.is_empty() { Ok(program) } else { Err(Malformed) }
+    }
+
+    /// Whether it holds something that only version 3 and later have.
     fn needs_trees(&self) -> bool {
         let is_path = |test: &ColumnTest| matches!(test.part, TestedPart::Path(..)) || test.data_type == CqlType::Jsonb;
         self.conditions.iter().any(|condition| match &condition.test {
@@ -345,6 +409,16 @@ impl ProgramOperation {
                 put_i64_option(out, *explicit_us);
                 put_expiry(out, expiry.as_ref());
             }
+            ProgramOperation::Sum { key, partition_len, column, data_type, subtracts, number, expiry } => {
+                out.push(4);
+                put_slice(out, key);
+                put_varint(out, *partition_len as u64);
+                put_varint(out, u64::from(*column));
+                put_type(out, data_type);
+                out.push(u8::from(*subtracts));
+                put_slice(out, number);
+                put_expiry(out, expiry.as_ref());
+            }
         }
     }
 
@@ -395,7 +469,21 @@ impl ProgramOperation {
                 let expiry = read_expiry(reader)?;
                 Ok(Self::Document { key, partition_len, column, edits, explicit_us, expiry })
             }
+            4 => Self::decode_sum(reader),
             _ => Err(Malformed),
         }
+    }
+    fn decode_sum(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let key = reader.slice()?.to_vec();
+        let partition_len = read_usize(reader)?;
+        let column = u32::try_from(reader.varint()?).map_err(|_| Malformed)?;
+        let data_type = read_type(reader)?;
+        if partition_len >= key.len() || !is_summable(&data_type) {
+            return Err(Malformed);
+        }
+        let subtracts = read_bool(reader)?;
+        let number = reader.slice()?.to_vec();
+        let expiry = read_expiry(reader)?;
+        Ok(Self::Sum { key, partition_len, column, data_type, subtracts, number, expiry })
     }
 }

@@ -22,6 +22,22 @@ pub struct Program {
     pub operations: Vec<ProgramOperation>,
     /// Columns that conditions on existence must not see, because the table dropped them; ascending.
     pub dropped_columns: Vec<ColumnId>,
+    /// The order in which conditions are tested and operations take effect, each seeing those before it: each turn is
+    /// that of the next condition or operation. `None`: all see the tablet as it was.
+    pub turns: Option<Vec<Turn>>,
+}
+
+/// One turn of a program whose parts follow one another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// The next operation takes effect.
+    Operation,
+    /// So does the next one, which is of the same statement: it sees the tablet as the one before did.
+    SameStatement,
+    /// The next condition must hold.
+    Condition,
+    /// The same, and if it does not hold, no rows are shown: YCQL's `ELSE ERROR`.
+    ConditionElseError,
 }
 
 /// A condition on one row.
@@ -165,6 +181,23 @@ pub enum ProgramOperation {
         edits: Vec<(Vec<PathStep>, Vec<u8>)>,
         /// `USING TIMESTAMP`
         explicit_us: Option<i64>,
+        /// `USING TTL`
+        expiry: Option<Expiry>,
+    },
+    /// A number is added to a column, or taken from it. Null stays null.
+    Sum {
+        /// The row's key.
+        key: Vec<u8>,
+        /// The length of token and partition columns in it.
+        partition_len: usize,
+        /// The column.
+        column: ColumnId,
+        /// Its type, which is one of numbers.
+        data_type: CqlType,
+        /// Whether the number is taken from it.
+        subtracts: bool,
+        /// The number.
+        number: Vec<u8>,
         /// `USING TTL`
         expiry: Option<Expiry>,
     },

@@ -45,9 +45,7 @@ impl Evaluator for TabletEvaluator {
     ) -> Result<Vec<u8>, EvaluationFailed> {
         let program = Program::decode(program)
             .map_err(|_| EvaluationFailed("a program is malformed or of a newer version".to_owned()))?;
-        let now_s = now_seconds(context.stamp_us);
-        let run = Run { context, stored: Stored::new(view, now_s, &program.dropped_columns), looking: Cell::new(0) };
-        Ok(run.program(&program, changes)?.encode())
+        Ok(Run::new(&program, context, view).program(&program, changes)?.encode())
     }
 
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
@@ -75,13 +73,13 @@ impl Evaluator for TabletEvaluator {
 }
 
 /// Why a program stops: the client did something impossible, or the replica cannot go on.
-enum Stop {
+pub(super) enum Stop {
     Client(Impossible),
     Replica(EvaluationFailed),
 }
 
 impl Stop {
-    fn reply(self) -> Result<ProgramReply, EvaluationFailed> {
+    pub(super) fn reply(self) -> Result<ProgramReply, EvaluationFailed> {
         match self {
             Stop::Client(Impossible(message)) => Ok(ProgramReply::Failed(message)),
             Stop::Replica(failed) => Err(failed),
@@ -109,15 +107,30 @@ impl From<EvaluationFailed> for Stop {
     }
 }
 
-struct Run<'v> {
-    context: EvaluationContext,
-    stored: Stored<'v>,
+/// A program that runs.
+pub(super) struct Run<'v> {
+    pub(super) context: EvaluationContext,
+    pub(super) stored: Stored<'v>,
     /// Range deletions that have looked for the rows that they remove.
     looking: Cell<u32>,
 }
 
+impl<'v> Run<'v> {
+    pub(super) fn new(program: &'v Program, context: EvaluationContext, view: &'v dyn TabletView) -> Self {
+        let now_s = now_seconds(context.stamp_us);
+        Self { context, stored: Stored::new(view, now_s, &program.dropped_columns), looking: Cell::new(0) }
+    }
+}
+
 impl Run<'_> {
-    fn program(&self, program: &Program, changes: &mut dyn TabletChanges) -> Result<ProgramReply, EvaluationFailed> {
+    pub(super) fn program(
+        &self,
+        program: &Program,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<ProgramReply, EvaluationFailed> {
+        if let Some(turns) = &program.turns {
+            return self.in_turns(program, turns, changes);
+        }
         match self.refused_by(&program.conditions) {
             Ok(None) => {}
             Ok(Some(condition)) => {
@@ -132,7 +145,7 @@ impl Run<'_> {
         };
         for operation in &program.operations {
             if let ProgramOperation::Delete { partition, range, explicit_us } = operation {
-                self.delete(partition, range.as_ref(), *explicit_us, changes)?;
+                self.delete(partition, range.as_ref(), *explicit_us, self.context.stamp_us, changes)?;
             }
         }
         for (nth, operation) in (0..).zip(&program.operations) {
@@ -168,7 +181,7 @@ impl Run<'_> {
     fn edits<'p>(&self, operations: &'p [ProgramOperation]) -> Result<Vec<Edit<'p>>, Stop> {
         let key = |(at, operation): (usize, &'p ProgramOperation)| match operation {
             ProgramOperation::List { key, .. } | ProgramOperation::Document { key, .. } => Some((key.as_slice(), at)),
-            ProgramOperation::Row { .. } | ProgramOperation::Delete { .. } => None,
+            ProgramOperation::Row { .. } | ProgramOperation::Delete { .. } | ProgramOperation::Sum { .. } => None,
         };
         let mut order: Vec<(&[u8], usize)> = operations.iter().enumerate().filter_map(key).collect();
         order.sort_unstable();
@@ -199,7 +212,7 @@ impl Run<'_> {
         first.map_or(Ok(edits), |(_, stop)| Err(stop))
     }
 
-    fn holds(&self, condition: &RowCondition) -> Result<bool, Stop> {
+    pub(super) fn holds(&self, condition: &RowCondition) -> Result<bool, Stop> {
         let is_static = condition.row.is_empty();
         match &condition.test {
             RowTest::Exists | RowTest::NotExists => {
@@ -268,8 +281,22 @@ impl Run<'_> {
         nth: u32,
         changes: &mut dyn TabletChanges,
     ) -> Result<(), EvaluationFailed> {
-        let ProgramOperation::Row { is_overwrite, is_stamped, is_unplaced, key, value } = operation else {
+        let ProgramOperation::Row { is_overwrite, is_stamped, key, .. } = operation else {
             return Ok(());
+        };
+        let value = self.row_value(operation, nth)?;
+        if *is_overwrite && *is_stamped && self.context.stamp_us > self.context.newest_explicit_us {
+            changes.put(key, &value);
+        } else {
+            changes.merge(key, &value);
+        }
+        Ok(())
+    }
+
+    /// The value that an operation writes to a row, with the timestamp; it is the `nth`.
+    pub(super) fn row_value(&self, operation: &ProgramOperation, nth: u32) -> Result<Vec<u8>, EvaluationFailed> {
+        let ProgramOperation::Row { is_stamped, is_unplaced, value, .. } = operation else {
+            unreachable!("called for rows only");
         };
         let mut value = value.clone();
         if *is_stamped {
@@ -279,45 +306,60 @@ impl Run<'_> {
         if *is_unplaced {
             place_lists(&mut value, self.context.stamp_us, nth);
         }
-        if *is_overwrite && *is_stamped && self.context.stamp_us > self.context.newest_explicit_us {
-            changes.put(key, &value);
-        } else {
-            changes.merge(key, &value);
-        }
-        Ok(())
+        Ok(value)
     }
 
-    fn delete(
-        &self,
-        partition: &[u8],
-        range: Option<&(Vec<u8>, Vec<u8>)>,
-        explicit_us: Option<i64>,
-        changes: &mut dyn TabletChanges,
-    ) -> Result<(), EvaluationFailed> {
-        let timestamp_us = explicit_us.unwrap_or(self.context.stamp_us);
-        let deletion = Deletion { timestamp_us, local_s: self.stored.now_s };
-        let mut writer = DeletionsWriter::default();
+    /// The keys that a deletion covers: from the first to the second, exclusive.
+    pub(super) fn deleted(partition: &[u8], range: Option<&(Vec<u8>, Vec<u8>)>) -> (Vec<u8>, Vec<u8>) {
         let (mut start, mut end) = (partition.to_vec(), partition.to_vec());
         match range {
             None => {
-                writer.partition(deletion);
                 key::push_static(&mut start);
                 key::push_partition_end(&mut end);
             }
             Some((first, last)) => {
-                writer.range(first, last, deletion);
                 key::push_row(&mut start);
                 start.extend_from_slice(first);
                 key::push_row(&mut end);
                 end.extend_from_slice(last);
             }
         }
+        (start, end)
+    }
+
+    /// The key of a partition's header, and the header with a deletion.
+    pub(super) fn header(
+        &self,
+        partition: &[u8],
+        range: Option<&(Vec<u8>, Vec<u8>)>,
+        timestamp_us: i64,
+    ) -> (Vec<u8>, Vec<u8>) {
+        let deletion = Deletion { timestamp_us, local_s: self.stored.now_s };
+        let mut writer = DeletionsWriter::default();
+        match range {
+            None => writer.partition(deletion),
+            Some((first, last)) => writer.range(first, last, deletion),
+        }
         let (mut header, mut packed) = (partition.to_vec(), Vec::new());
         key::push_header(&mut header);
         writer.finish(timestamp_us, &mut packed);
+        (header, packed)
+    }
+
+    /// Deletes a partition or a range of its rows, with this timestamp unless the client gave one.
+    pub(super) fn delete(
+        &self,
+        partition: &[u8],
+        range: Option<&(Vec<u8>, Vec<u8>)>,
+        explicit_us: Option<i64>,
+        otherwise_us: i64,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        let (header, packed) = self.header(partition, range, explicit_us.unwrap_or(otherwise_us));
         changes.merge(&header, &packed);
         changes.raise_flags(PARTITION_DELETIONS);
-        if explicit_us.is_none() && timestamp_us > self.context.newest_explicit_us {
+        if explicit_us.is_none() && self.context.stamp_us > self.context.newest_explicit_us {
+            let (start, end) = Self::deleted(partition, range);
             self.remove_rows(&start, &end, changes)?;
         }
         Ok(())
@@ -342,7 +384,7 @@ impl Run<'_> {
     }
 
     /// The packed row that carries out a list edit.
-    fn list_edit(&self, operation: &ProgramOperation) -> Result<Vec<u8>, Stop> {
+    pub(super) fn list_edit(&self, operation: &ProgramOperation) -> Result<Vec<u8>, Stop> {
         let ProgramOperation::List { key, partition_len, column, edit, explicit_us, expiry } = operation else {
             unreachable!("called for lists only");
         };
@@ -384,7 +426,7 @@ impl Run<'_> {
     }
 
     /// The packed row that carries out changes of places in a document.
-    fn document_edit(&self, operation: &ProgramOperation) -> Result<Vec<u8>, Stop> {
+    pub(super) fn document_edit(&self, operation: &ProgramOperation) -> Result<Vec<u8>, Stop> {
         let ProgramOperation::Document { key, partition_len, column, edits, explicit_us, expiry } = operation else {
             unreachable!("called for documents only");
         };

@@ -4,7 +4,9 @@
 //! nothing.
 
 use super::definition::{ListEdit, PathStep, ProgramOperation};
+use diorite_base::limits::MAX_NUMBER_BYTES;
 use diorite_base::mutation::{Effect, Growth};
+use diorite_model::types::CqlType;
 use diorite_model::{entry, key};
 
 /// What a deletion, an element or a step of a path takes beside its bytes, at most.
@@ -42,6 +44,14 @@ pub(super) fn of(operation: &ProgramOperation, see: &mut dyn FnMut(Growth<'_>)) 
             };
             let edit = |(path, text): &(Vec<PathStep>, Vec<u8>)| text.len() + path.iter().map(step).sum::<usize>();
             see(Growth { key, effect: Effect::Grows, bytes: edits.iter().map(edit).sum::<usize>() + FEW_BYTES });
+        }
+        ProgramOperation::Sum { key, data_type, .. } => {
+            // A sum may be longer than both numbers: decimals are brought to one scale.
+            let number_bytes = match data_type {
+                CqlType::Varint | CqlType::Decimal => MAX_NUMBER_BYTES,
+                _ => size_of::<u64>(),
+            };
+            see(Growth { key, effect: Effect::Grows, bytes: number_bytes + FEW_BYTES });
         }
     }
 }

@@ -1,17 +1,20 @@
 //! The rows that a program has read from its tablet, kept while it runs.
 //!
-//! Always true: a program reads the tablet as it was before its own changes, so a value that was read once stays valid; a row, a column, a list or a
+//! Always true: a program reads the tablet as it was before its own changes, unless its parts follow one another, when
+//! each row is read again after a write to it ([`Overlay`]); so a value that was read once stays valid; a row, a column, a list or a
 //! document is decoded once, however many conditions and edits read it, so the cost of a batch is linear in its size and in what it reads.
 //! Left out: more than [`KEPT_BYTES`] of rows, which are read again: callers with many rows go row by row.
 
+use super::definition::Impossible;
+use super::overlay::{HEADER_READ_BYTES, Overlay, ROW_READ_BYTES};
 use super::stored_value::StoredValue;
 use crate::steps;
 use diorite_base::mutation::{EvaluationFailed, TabletView};
 use diorite_model::Malformed;
 use diorite_model::deletions::{self, Deletions};
-use diorite_model::key;
 use diorite_model::row::{Deletion, LiveContent, LiveRow};
 use diorite_model::types::CqlType;
+use diorite_model::{entry, key};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -171,6 +174,8 @@ pub(super) struct Stored<'v> {
     rows: RefCell<Rows>,
     /// The static row of the partition that was asked for last: conditions on many rows read it, too.
     statics: RefCell<Option<Statics>>,
+    /// The program's own writes, if its parts follow one another.
+    overlay: RefCell<Overlay>,
 }
 
 /// A partition, and its static row.
@@ -185,7 +190,44 @@ impl<'v> Stored<'v> {
             headers: RefCell::default(),
             rows: RefCell::default(),
             statics: RefCell::default(),
+            overlay: RefCell::default(),
         }
+    }
+
+    /// Writes to a row; what is read from now on shows it.
+    pub fn write(&self, row_key: &[u8], value: &[u8]) -> Result<(), Impossible> {
+        self.overlay.borrow_mut().write(row_key, value)?;
+        let mut rows = self.rows.borrow_mut();
+        if let Some(known) = rows.found.remove(row_key) {
+            rows.bytes -= row_key.len() + known.map_or(0, |known| known.value.len());
+        }
+        *self.statics.borrow_mut() = None;
+        Ok(())
+    }
+
+    /// Deletes the rows of a partition from the first key to the second, as `header` says.
+    pub fn delete(&self, partition: &[u8], keys: (&[u8], &[u8]), header: Vec<u8>) {
+        self.overlay.borrow_mut().delete(partition, keys, header);
+        self.headers.borrow_mut().remove(partition);
+        *self.rows.borrow_mut() = Rows::default();
+        *self.statics.borrow_mut() = None;
+    }
+
+    /// Whether the program is too much work.
+    pub fn check_work(&self) -> Result<(), Impossible> {
+        self.overlay.borrow().check()
+    }
+
+    /// All that was written, by key.
+    pub fn take_written(&self) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        self.overlay.take().into_rows()
+    }
+
+    /// A stored value with the writes to it.
+    fn with_writes(stored: Option<&[u8]>, writes: &[&[u8]]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
+        let mut folded = Vec::new();
+        entry::fold(stored, writes.iter().copied(), &mut folded).map_err(damaged)?;
+        Ok(Some(folded))
     }
 
     /// The deletions of a partition.
@@ -195,7 +237,17 @@ impl<'v> Stored<'v> {
         }
         let mut header_key = partition.to_vec();
         key::push_header(&mut header_key);
-        let stored = self.view.get(&header_key)?;
+        let mut stored = self.view.get(&header_key)?;
+        {
+            let mut overlay = self.overlay.borrow_mut();
+            let added = overlay.headers(partition);
+            if !added.is_empty() {
+                let bytes = added.iter().map(Vec::len).sum::<usize>() + HEADER_READ_BYTES;
+                let added: Vec<&[u8]> = added.iter().map(Vec::as_slice).collect();
+                stored = Self::with_writes(stored.as_deref(), &added)?;
+                overlay.count(bytes);
+            }
+        }
         let header = Rc::new(Header::decode(stored.as_deref()).map_err(damaged)?);
         self.headers.borrow_mut().insert(partition.to_vec(), Rc::clone(&header));
         Ok(header)
@@ -219,11 +271,44 @@ impl<'v> Stored<'v> {
     }
 
     fn read(&self, partition: &[u8], row: &[u8], row_key: &[u8]) -> Result<Option<Found>, EvaluationFailed> {
-        let Some(value) = self.view.get(row_key)? else { return Ok(None) };
+        let mut value = self.view.get(row_key)?;
+        if let Some(written) = self.overlay.borrow().row(row_key) {
+            value = Self::with_writes(value.as_deref(), &[written])?;
+        }
+        let Some(value) = value else { return Ok(None) };
         let deleted_us = self.header(partition)?.deletion_for(row, &value);
         let exists = self.exists(&value, deleted_us).map_err(damaged)?;
         let now_s = self.now_s;
-        Ok(exists.then(|| Found { value, deleted_us, now_s, columns: RefCell::default(), lists: RefCell::default() }))
+        let found = Found { value, deleted_us, now_s, columns: RefCell::default(), lists: RefCell::default() };
+        if !self.overlay.borrow().is_empty() {
+            let bytes = self.live_bytes(&found).map_err(damaged)? + ROW_READ_BYTES;
+            self.overlay.borrow_mut().count(bytes);
+        }
+        Ok(exists.then_some(found))
+    }
+
+    /// The bytes of live values: the same on all replicas, unlike those that are stored.
+    fn live_bytes(&self, found: &Found) -> Result<usize, Malformed> {
+        let mut bytes = 0;
+        for cell in found.live()?.cells() {
+            let cell = cell?;
+            if self.is_dropped(cell.column) {
+                continue;
+            }
+            bytes += match cell.content {
+                LiveContent::Value(value) => value.len(),
+                LiveContent::Counter(_) => size_of::<i64>(),
+                LiveContent::Complex(complex) => {
+                    let mut sum = 0;
+                    for element in complex.elements() {
+                        let element = element?;
+                        sum += element.path.len() + element.value.len();
+                    }
+                    sum
+                }
+            };
+        }
+        Ok(bytes)
     }
 
     /// Whether a stored row exists for readers: it has a marker or a value of a column that the table still has.

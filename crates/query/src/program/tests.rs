@@ -12,6 +12,7 @@ use std::sync::Arc;
 mod growth;
 mod shown;
 mod steps;
+mod turns;
 
 fn program() -> Program {
     let map = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Int), Frozen::No);
@@ -72,6 +73,7 @@ fn program() -> Program {
             },
         ],
         dropped_columns: Vec::new(),
+        turns: None,
     }
 }
 
@@ -106,8 +108,10 @@ fn programs_and_replies_round_trip() {
 #[test]
 fn newer_versions_are_refused() {
     let mut bytes = program().encode();
-    bytes[0] = 3;
-    assert!(Program::decode(&bytes).is_err());
+    for version in [3, 4, 5] {
+        bytes[0] = version;
+        assert!(Program::decode(&bytes).is_err());
+    }
 }
 
 #[test]

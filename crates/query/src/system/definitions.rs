@@ -92,6 +92,7 @@ const KEYSPACES: &[(&str, &[&str])] = &[
             concat!(
                 "CREATE TABLE tables (keyspace_name text, table_name text, flags frozen<set<text>>, ",
                 shared_options!(),
+                "transactions frozen<map<text, text>>, ",
                 "PRIMARY KEY (keyspace_name, table_name)) WITH comment = 'table definitions'"
             ),
             "CREATE TABLE columns (keyspace_name text, table_name text, column_name text, clustering_order text, \

@@ -7,6 +7,7 @@ use super::cells::{RowBuilder, boolean, double, int, list, map, set, text, uuid}
 use super::definitions;
 use super::source::Row;
 use crate::ddl::options::{option, read_map, read_text};
+use crate::table::TRANSACTIONS;
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Order, Table};
 use std::collections::BTreeMap;
@@ -83,6 +84,7 @@ fn table_row(table: &Table, described: &Table) -> Row {
     }
     row.set("cdc", boolean(literal("cdc") == Some("true")))
         .set("extensions", map(&extensions(literal("extensions").unwrap_or_default())))
+        .set("transactions", map(&read_map(literal(TRANSACTIONS).unwrap_or("{'enabled': 'false'}"))))
         .finish()
 }
 

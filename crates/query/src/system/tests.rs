@@ -222,6 +222,8 @@ fn columns_of_the_schema_tables_are_those_of_the_release() {
             "read_repair",
             "read_repair_chance",
             "speculative_retry",
+            // YugabyteDB's.
+            "transactions",
         ]
     );
     let caching = table("system_schema", "tables").unwrap().column("caching").unwrap().data_type.clone();

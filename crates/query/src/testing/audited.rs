@@ -67,6 +67,12 @@ fn requests_for_rows_of_a_chosen_table_are_told_however_they_come() {
     assert_eq!(kept.take(), told("INSERT INTO kept (k, v) VALUES (?, ?)"));
     database.run("SELECT * FROM other").unwrap();
     assert!(kept.take().is_empty());
+    for table in ["kept", "other"] {
+        database.run(&format!("ALTER TABLE {table} WITH transactions = {{'enabled': true}}")).unwrap();
+    }
+    kept.take();
+    database.run("BEGIN TRANSACTION UPDATE kept SET v = 7777 WHERE k = 1; END TRANSACTION").unwrap();
+    assert_eq!(kept.take(), told("BEGIN TRANSACTION UPDATE kept SET v = ? WHERE k = ?; END TRANSACTION"));
     let select = database.prepare("SELECT v FROM kept WHERE k = ?").unwrap();
     let one = 1i32.to_be_bytes();
     let values = [Value::Set(&one)];
@@ -109,6 +115,12 @@ fn what_fails_before_it_is_planned_is_told_by_the_names_of_its_tables() {
             "BATCH ks.kept, ks.other",
             Outcome::Refused,
         ),
+        (
+            "START TRANSACTION; UPDATE other SET v = 7777 WHERE k = 1; DELETE FROM kept WHERE k = 7777; COMMIT",
+            "TRANSACTION ks.kept, ks.other",
+            Outcome::Refused,
+        ),
+        ("BEGIN TRANSACTION DELETE FROM kept WHERE k = 7777", "TRANSACTION ks.kept", failed("Syntax")),
         ("SELECT * FROM kept WHER k = 7777", "SELECT ks.kept", failed("Syntax")),
         ("UPDATE ks.kept SET v = '7777", "UPDATE ks.kept", failed("Syntax")),
     ] {

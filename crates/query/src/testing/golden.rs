@@ -44,8 +44,13 @@ fn replay(script: &str) -> String {
         }
         statement.push_str(line);
         statement.push('\n');
-        let is_batch = statement.starts_with("BEGIN") && !statement.starts_with("BEGIN TRANSACTION");
-        if line.ends_with(';') && (!is_batch || line.ends_with("APPLY BATCH;")) {
+        let last = match statement.split_whitespace().next() {
+            Some("BEGIN") if statement.starts_with("BEGIN TRANSACTION") => "TRANSACTION;",
+            Some("BEGIN") => "APPLY BATCH;",
+            Some("START") => "COMMIT;",
+            _ => ";",
+        };
+        if line.ends_with(last) {
             out.push_str(&outcome(&database, &statement));
             statement.clear();
         }

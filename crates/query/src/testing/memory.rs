@@ -15,7 +15,7 @@ use diorite_base::mutation::{
     Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, MutationRef, OperationKind, TabletChanges,
     TabletView,
 };
-use diorite_base::{Levels, NodeId, TabletId};
+use diorite_base::{Level, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::entry;
 use parking_lot::Mutex;
@@ -98,6 +98,11 @@ pub struct MemoryKv {
 
 impl MemoryKv {
     pub fn new() -> Self {
+        Self::at_level(Levels::OWN.greatest)
+    }
+
+    /// Of a cluster at this level.
+    pub fn at_level(level: Level) -> Self {
         let node = NodeDescription {
             host_id: Uuid::from_u128(1),
             address: "127.0.0.1".parse().unwrap(),
@@ -114,7 +119,7 @@ impl MemoryKv {
             name: "test".to_owned(),
             replication_factor: 1,
             requires_login: None,
-            level: Levels::OWN.greatest,
+            level,
         };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });

@@ -100,6 +100,7 @@ impl RowClients {
             }
             10..20 => (statements::append(partitions[0], value), Meaning::Append(value)),
             20..32 => (statements::insert_into(&partitions, value), Meaning::Several(value)),
+            40..45 => (statements::transfer(partitions[0], self.dice.chance(200)), Meaning::Transfer),
             32..40 => (statements::scan(&partitions, self.dice.chance(500)), Meaning::Scan),
             _ => (statements::anything(&mut self.dice, value), Meaning::Anything),
         }
@@ -132,6 +133,12 @@ impl RowClients {
             }
         }
         count
+    }
+
+    /// How many numbers may have been moved, at most.
+    pub fn transfers(&self) -> u64 {
+        let is_possible = |said: &Said| said.meaning == Meaning::Transfer && said.ended != Ended::NotDone;
+        self.all().filter(is_possible).count() as u64
     }
 
     /// The appends to the list.

@@ -3,7 +3,7 @@
 use super::clients::{FIRST_NUMBER, RowClients};
 use super::kv::{Asked, Given, read};
 use super::schema::{poll, response};
-use super::statements::{COUNTERS, LIST_ROW};
+use super::statements::{COUNTERS, LIST_ROW, TRANSFER_ROW};
 use crate::checkers::Finding;
 use crate::cluster::Cluster;
 use diorite_cql::protocol::client::ClientResponse;
@@ -36,9 +36,18 @@ impl Cluster {
         if let Err(violation) = check_appended(&rows.appends(), &list) {
             return finding(violation.to_string());
         }
+        let moved = format!("SELECT v, w FROM t WHERE k = {} AND c = {TRANSFER_ROW}", partitions[0]);
+        if let Some(row) = self.select(rows, &moved)?.first() {
+            let [from, to] = [0, 1].map(|at| row[at].as_deref().map(signed));
+            let most = rows.transfers();
+            if !matches!((from, to), (Some(from), Some(to)) if from == -to && (0..=most as i64).contains(&to)) {
+                return finding(format!("of at most {most} moved numbers {to:?} came and {from:?} went"));
+            }
+        }
         let mut found = BTreeMap::new();
         for partition in &partitions {
-            let selected = self.select(rows, &format!("SELECT c FROM t WHERE k = {partition} AND c > 1"))?;
+            let selected =
+                self.select(rows, &format!("SELECT c FROM t WHERE k = {partition} AND c >= {FIRST_NUMBER}"))?;
             for number in selected.iter().filter_map(|row| row[0].as_deref()).map(int) {
                 *found.entry(number).or_insert(0) += 1;
             }
@@ -93,6 +102,10 @@ impl Cluster {
 
 fn int(bytes: &[u8]) -> u64 {
     u64::from(u32::from_be_bytes(bytes.try_into().expect("an int has four bytes")))
+}
+
+fn signed(bytes: &[u8]) -> i64 {
+    i64::from(i32::from_be_bytes(bytes.try_into().expect("an int has four bytes")))
 }
 
 fn bigint(bytes: &[u8]) -> u64 {

@@ -5,7 +5,7 @@
 
 use crate::clock::TrueTime;
 use diorite_base::mutation::Mutation;
-use diorite_base::{Clock, Level, NodeId, TabletId};
+use diorite_base::{Clock, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_query::exec::source::scan_entries;
 use diorite_query::kv::{
@@ -70,14 +70,14 @@ impl SimKv {
             data_center: "datacenter1".to_owned(),
             zone: "rack1".to_owned(),
             node_address: None,
-            levels: None,
+            levels: Some(Levels::OWN),
         };
         let bootstrap = Command::Bootstrap {
             cluster_id: Uuid::from_u128(2),
             name: "sim".to_owned(),
             replication_factor: 1,
             requires_login: None,
-            level: Level::FIRST,
+            level: Levels::OWN.greatest,
         };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });

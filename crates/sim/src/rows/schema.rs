@@ -66,7 +66,7 @@ impl RowWorld {
         world.define("USE ks");
         world.define(&format!(
             "CREATE TABLE t (k int, c int, s int static, v int, w int, l list<int>, m map<int, int>, PRIMARY KEY (k, c)) \
-             WITH gc_grace_seconds = {grace_s}"
+             WITH gc_grace_seconds = {grace_s} AND transactions = {{'enabled': true}}"
         ));
         world.define("CREATE TABLE n (k int PRIMARY KEY, n counter)");
         for partition in PARTITIONS..KNOWN_PARTITIONS {

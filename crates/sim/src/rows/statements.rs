@@ -12,6 +12,8 @@ pub enum Meaning {
     Increment(u64),
     /// Appends this value to the list.
     Append(u64),
+    /// Moves one from a column of a row to another, if the row is there.
+    Transfer,
     /// Inserts rows of this number into partitions of several tablets.
     Several(u64),
     /// Reads all that was inserted so, in one statement over several tablets.
@@ -20,6 +22,9 @@ pub enum Meaning {
 
 /// The row whose list is appended to.
 pub const LIST_ROW: u64 = 0;
+
+/// The row in which numbers are moved: both begin at 0.
+pub const TRANSFER_ROW: u64 = 2;
 
 /// Counters.
 pub const COUNTERS: u64 = 3;
@@ -32,7 +37,9 @@ pub fn anything(dice: &mut Dice, value: u64) -> String {
     match dice.range(0, 100) {
         0..12 => format!("INSERT INTO t (k, c, v, w) VALUES ({k}, {c}, {value}, {value}){using}"),
         12..22 => format!("UPDATE t{using} SET v = {value} WHERE {row}"),
-        22..36 => conditional(dice, &row, value),
+        22..30 => conditional(dice, &row, value),
+        30..33 => format!("UPDATE t{} SET w = w - {}, s = s + 1 WHERE {row}", lifetime(dice), dice.range(0, 9)),
+        33..36 => block(dice, &row, value),
         36..40 => format!("INSERT INTO t (k, c, v) VALUES ({k}, {c}, {value}) IF NOT EXISTS{}", lifetime(dice)),
         40..58 => list(dice, &row, value),
         58..68 => map(dice, &row, value),
@@ -56,6 +63,38 @@ pub fn anything(dice: &mut Dice, value: u64) -> String {
 fn compare(dice: &mut Dice) -> &'static str {
     const SIGNS: [&str; 4] = ["<", ">", "!=", "<="];
     SIGNS[dice.range(0, SIGNS.len() as u64) as usize]
+}
+
+/// A transaction block on a partition.
+fn block(dice: &mut Dice, row: &str, value: u64) -> String {
+    let partition = row.split(" AND ").next().unwrap_or(row).to_owned();
+    let mut statements = String::new();
+    for _ in 0..dice.range(1, 6) {
+        let other = format!("{partition} AND c = {}", dice.range(0, 4));
+        statements += &match dice.range(0, 9) {
+            0 => format!("DELETE FROM t WHERE {other}; "),
+            1 => format!("DELETE FROM t WHERE {partition} AND c >= {}; ", dice.range(0, 4)),
+            2 => format!("UPDATE t SET v = v + 1, w = {value} WHERE {other}; "),
+            3 => {
+                format!("UPDATE t SET w = w - 2 WHERE {other} IF w > {} OR v = null ELSE ERROR; ", dice.range(0, value))
+            }
+            4 => format!("UPDATE t SET l = l + [{value}], m[1] = {value} WHERE {other}; "),
+            5 => format!("UPDATE t SET l = [{value}] WHERE {other}; "),
+            6 => format!("UPDATE t SET s = {value} WHERE {partition}; "),
+            7 => format!("UPDATE t{} SET v = {value} WHERE {other} IF EXISTS ELSE ERROR; ", lifetime(dice)),
+            _ => format!("UPDATE t{} SET v = {value}, w = {value} WHERE {other}; ", lifetime(dice)),
+        };
+    }
+    format!("BEGIN TRANSACTION {statements}END TRANSACTION")
+}
+
+/// Moves one from a column to another, or makes the row in which that is done.
+pub fn transfer(partition: u64, makes_row: bool) -> String {
+    if makes_row {
+        return format!("INSERT INTO t (k, c, v, w) VALUES ({partition}, {TRANSFER_ROW}, 0, 0) IF NOT EXISTS");
+    }
+    let row = format!("k = {partition} AND c = {TRANSFER_ROW}");
+    format!("BEGIN TRANSACTION UPDATE t SET v = v - 1 WHERE {row}; UPDATE t SET w = w + 1 WHERE {row}; END TRANSACTION")
 }
 
 fn conditional(dice: &mut Dice, row: &str, value: u64) -> String {

@@ -7,6 +7,7 @@ use super::super::ast::{
     Assignment, AssignmentOperation, Batch, BatchKind, Delete, Expression, Insert, InsertSource, JsonDefault,
     Modification, Statement, Target, Transaction, Update, Using,
 };
+use super::super::error::ParseError;
 use super::super::keyword::Keyword;
 use super::super::lexer::Symbol;
 use super::cursor::{MAX_BATCH_STATEMENTS, Parser, Result, limits};
@@ -228,13 +229,13 @@ pub(super) fn begin(parser: &mut Parser<'_>) -> Result<Statement> {
 
 /// The part after the first two words; a transaction ends the way it began.
 fn transaction(parser: &mut Parser<'_>, is_start: bool) -> Result<Statement> {
-    parser.eat_symbol(Symbol::Semicolon);
+    while parser.eat_symbol(Symbol::Semicolon) {}
     let (last_word, expected) = match is_start {
         true => (Keyword::Commit, "INSERT, UPDATE, DELETE or COMMIT"),
         false => (Keyword::End, "INSERT, UPDATE, DELETE or END TRANSACTION"),
     };
     let end = parser.current;
-    let statements = modifications(parser, expected, last_word)?;
+    let statements = modifications(parser, expected, last_word).map_err(|error| other_transaction(parser, error))?;
     if statements.is_empty() {
         return Err(parser.invalid(end, "a transaction needs at least one statement".to_owned()));
     }
@@ -243,6 +244,24 @@ fn transaction(parser: &mut Parser<'_>, is_start: bool) -> Result<Statement> {
         parser.expect(Keyword::Transaction)?;
     }
     Ok(Statement::Transaction(Transaction { statements }))
+}
+
+/// The error for a transaction of another kind than blocks are, or `error`.
+fn other_transaction(parser: &Parser<'_>, error: Box<ParseError>) -> Box<ParseError> {
+    let token = parser.current;
+    let is_let = parser.at_identifier() && parser.token_text(token).eq_ignore_ascii_case("let");
+    let is_commit = parser.at(Keyword::Commit) && parser.followed_by(Keyword::Transaction);
+    if is_let || is_commit || parser.at(Keyword::If) {
+        let message = "Cassandra's transactions (LET, IF … THEN … END IF, COMMIT TRANSACTION) are not supported, \
+                       only blocks of INSERT, UPDATE and DELETE that end in END TRANSACTION";
+        return parser.invalid(token, message.to_owned());
+    }
+    if parser.at(Keyword::Select) {
+        // YCQL's words.
+        let message = "Only insert, update, and delete statements are allowed in a statement batch";
+        return parser.invalid(token, message.to_owned());
+    }
+    error
 }
 
 /// Statements up to the word that ends them; semicolons between them are optional.
@@ -260,7 +279,8 @@ fn modifications(parser: &mut Parser<'_>, expected: &str, last_word: Keyword) ->
         } else {
             return Err(parser.unexpected(expected));
         });
-        parser.eat_symbol(Symbol::Semicolon);
+        // YCQL passes over empty statements in a block of this form.
+        while parser.eat_symbol(Symbol::Semicolon) && last_word == Keyword::Commit {}
     }
     Ok(statements)
 }

@@ -8,7 +8,7 @@ use diorite_model::row::{
 };
 use diorite_model::types::CqlType;
 use diorite_query::program::{
-    ColumnTest, ListEdit, Program, ProgramOperation, RowCondition, RowTest, TestedPart, ValueTest,
+    ColumnTest, ListEdit, Program, ProgramOperation, RowCondition, RowTest, TestedPart, Turn, ValueTest,
 };
 use proptest::prelude::*;
 
@@ -72,6 +72,25 @@ enum Kind {
     RemoveElements(u8),
     If(Option<u8>, u8),
     IfNotExists(u8),
+    /// Adds to the value.
+    Sum(i8),
+    /// A transaction block: each part is a kind of write to a row of the partition.
+    Block(Vec<(u8, Part)>),
+}
+
+/// A statement of a block.
+#[derive(Debug, Clone)]
+enum Part {
+    Set(u8),
+    Add(i8),
+    Delete,
+    DeleteFrom,
+    DeletePartition,
+    ReplaceList(u8),
+    Append(u8),
+    RemoveElements(u8),
+    IfExists,
+    IfNotExists,
 }
 
 fn kind() -> impl Strategy<Value = Kind> {
@@ -93,6 +112,24 @@ fn kind() -> impl Strategy<Value = Kind> {
         1 => value().prop_map(Kind::RemoveElements),
         2 => (prop::option::of(value()), value()).prop_map(|(old, new)| Kind::If(old, new)),
         1 => value().prop_map(Kind::IfNotExists),
+        2 => (-2i8..3).prop_map(Kind::Sum),
+        3 => prop::collection::vec((0u8..3, part()), 1..6).prop_map(Kind::Block),
+    ]
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    let value = || 0u8..3;
+    prop_oneof![
+        3 => value().prop_map(Part::Set),
+        2 => (-2i8..3).prop_map(Part::Add),
+        2 => Just(Part::Delete),
+        1 => Just(Part::DeleteFrom),
+        1 => Just(Part::DeletePartition),
+        1 => value().prop_map(Part::ReplaceList),
+        2 => value().prop_map(Part::Append),
+        1 => value().prop_map(Part::RemoveElements),
+        1 => Just(Part::IfExists),
+        1 => Just(Part::IfNotExists),
     ]
 }
 
@@ -231,7 +268,13 @@ impl Write {
         // Counters and conditions take no timestamps.
         let takes_none = matches!(
             self.kind,
-            Kind::Count(_) | Kind::DeleteCounter | Kind::If(..) | Kind::AppendIf(..) | Kind::IfNotExists(_)
+            Kind::Count(_)
+                | Kind::DeleteCounter
+                | Kind::If(..)
+                | Kind::AppendIf(..)
+                | Kind::IfNotExists(_)
+                | Kind::Sum(_)
+                | Kind::Block(_)
         );
         let ago_s = self.explicit_ago_s.filter(|_| !takes_none);
         let explicit_us = ago_s.map(|ago_s| stamp_us - i64::from(ago_s) * 1_000_000);
@@ -291,9 +334,89 @@ impl Write {
             }
             Kind::Count(delta) => writer.counter(COUNTER, at_us, i64::from(*delta)),
             Kind::DeleteCounter => writer.tombstone(COUNTER, deletion),
+            Kind::Sum(number) => {
+                let operations = vec![self.sum(self.row, *number, expiry)];
+                return Body::Program(Program { operations, turns: Some(vec![Turn::Operation]), ..Program::default() });
+            }
+            Kind::Block(parts) => return Body::Program(self.block(parts, stamp_us, expiry)),
             _ => return Body::Program(self.program(at_us, explicit_us, expiry)),
         }
         Body::Row(packed, matches!(self.kind, Kind::Insert(_)))
+    }
+
+    fn key(&self, of: u8) -> Vec<u8> {
+        [partition(self.partition), row(of)].concat()
+    }
+
+    /// Values are small numbers, which stay within the type.
+    fn sum(&self, of: u8, number: i8, expiry: Option<Expiry>) -> ProgramOperation {
+        ProgramOperation::Sum {
+            key: self.key(of),
+            partition_len: PARTITION_BYTES,
+            column: VALUE,
+            data_type: CqlType::Tinyint,
+            subtracts: number < 0,
+            number: vec![number.unsigned_abs()],
+            expiry,
+        }
+    }
+
+    /// A program whose parts follow one another.
+    fn block(&self, parts: &[(u8, Part)], at_us: i64, expiry: Option<Expiry>) -> Program {
+        let mut program = Program::default();
+        let mut turns = Vec::new();
+        let local_s = (at_us / 1_000_000) as u32 - u32::from(self.behind_s);
+        let deletion = Deletion { timestamp_us: at_us, local_s };
+        for (of, part) in parts {
+            let key = self.key(*of);
+            let packed = |is_unplaced, write: &dyn Fn(&mut RowWriter<'_>)| {
+                let (mut value, key) = (Vec::new(), key.clone());
+                write(&mut RowWriter::new(&mut value, at_us));
+                ProgramOperation::Row { is_overwrite: false, is_stamped: true, is_unplaced, key, value }
+            };
+            let delete =
+                |range| ProgramOperation::Delete { partition: partition(self.partition), range, explicit_us: None };
+            let list = |edit| ProgramOperation::List {
+                key: key.clone(),
+                partition_len: PARTITION_BYTES,
+                column: LIST,
+                edit,
+                explicit_us: None,
+                expiry,
+            };
+            let element = |value: &u8| {
+                let (path, value) = (unplaced_list_path_append(0), *value);
+                packed(true, &|writer| list_element(writer, &path, at_us, expiry, value))
+            };
+            program.operations.push(match part {
+                Part::Set(value) => packed(false, &|writer| {
+                    writer.marker(Marker { timestamp_us: at_us, expiry });
+                    writer.cell(VALUE, at_us, expiry, &[*value]);
+                }),
+                Part::Add(number) => self.sum(*of, *number, expiry),
+                Part::Delete => packed(false, &|writer| writer.deletion(deletion)),
+                Part::DeleteFrom => delete(Some((vec![*of], vec![9]))),
+                Part::DeletePartition => delete(None),
+                Part::ReplaceList(value) => packed(true, &|writer| {
+                    let before = Deletion { timestamp_us: writer.before_base(), local_s };
+                    writer.begin_complex(LIST, Some(before));
+                    writer.element(&unplaced_list_path_append(0), at_us, expiry, &[*value]);
+                    writer.end_complex();
+                }),
+                Part::Append(value) => element(value),
+                Part::RemoveElements(value) => list(ListEdit::Remove(vec![vec![*value]])),
+                Part::IfExists | Part::IfNotExists => {
+                    let test = if matches!(part, Part::IfExists) { RowTest::Exists } else { RowTest::NotExists };
+                    let partition = partition(self.partition);
+                    program.conditions.push(RowCondition { partition, row: row(*of), test });
+                    turns.push(Turn::ConditionElseError);
+                    continue;
+                }
+            });
+            turns.push(Turn::Operation);
+        }
+        program.turns = Some(turns);
+        program
     }
 
     fn program(&self, at_us: i64, explicit_us: Option<i64>, expiry: Option<Expiry>) -> Program {
@@ -340,6 +463,7 @@ impl Write {
             conditions: test.map(condition).into_iter().collect(),
             operations: vec![operation],
             dropped_columns: Vec::new(),
+            turns: None,
         }
     }
 }

@@ -12,6 +12,7 @@ import com.datastax.driver.core.ResultSet;
 import com.datastax.driver.core.Row;
 import com.datastax.driver.core.Session;
 import com.datastax.driver.core.SocketOptions;
+import com.datastax.driver.core.exceptions.InvalidQueryException;
 import com.yugabyte.driver.core.policies.PartitionAwarePolicy;
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
@@ -306,6 +307,57 @@ public final class Workloads {
     }
   }
 
+  private static void transactionalRestartRead() {
+    define(
+        "CREATE TABLE IF NOT EXISTS CassandraTransactionalRestartRead (k varchar, v bigint, primary key (k)) "
+            + "WITH transactions = { 'enabled' : true };");
+    PreparedStatement insert =
+        session.prepare(
+            "BEGIN TRANSACTION  INSERT INTO CassandraTransactionalRestartRead (k, v) VALUES (:k, :v);END TRANSACTION;");
+    PreparedStatement select = session.prepare("SELECT k, v FROM CassandraTransactionalRestartRead WHERE k = :k;");
+    expect(1, insert.getRoutingKeyIndexes().length, "key columns of the block");
+    for (long value = 0; value < 300; value++) {
+      String key = "key:" + value % 10;
+      session.execute(insert.bind().setString("k", key).setLong("v", value));
+      Row row = session.execute(select.bind().setString("k", key)).one();
+      expect(true, row.getLong(1) >= value, "the value just written to " + key);
+    }
+    expect(10L, count("CassandraTransactionalRestartRead"), "rows");
+  }
+
+  private static void transactionBlock() {
+    define(
+        "CREATE TABLE IF NOT EXISTS accounts (h1 int, h2 int, r int, balance bigint, primary key ((h1, h2), r)) "
+            + "WITH transactions = { 'enabled' : true };");
+    PreparedStatement open =
+        session.prepare(
+            "begin transaction"
+                + "  insert into accounts (h1, h2, r, balance) values (1, 1, ?, ?);"
+                + "  insert into accounts (h1, h2, r, balance) values (?, ?, ?, ?);"
+                + "end transaction;");
+    expect(List.of(2, 3), List.of(open.getRoutingKeyIndexes()[0], open.getRoutingKeyIndexes()[1]), "routing key");
+    session.execute(open.bind(1, 100L, 1, 1, 2, 0L));
+    PreparedStatement transfer =
+        session.prepare(
+            "start transaction;"
+                + "update accounts set balance = balance - :n where h1 = 1 and h2 = 1 and r = 1 if balance >= :n else error;"
+                + "update accounts set balance = balance + :n where h1 = 1 and h2 = 1 and r = 2;"
+                + "commit;");
+    for (int at = 0; at < 3; at++) {
+      session.execute(transfer.bind().setLong("n", 30L));
+    }
+    try {
+      session.execute(transfer.bind().setLong("n", 30L));
+      throw new AssertionError("more was taken than there was");
+    } catch (InvalidQueryException failure) {
+      expect(true, failure.getMessage().contains("Execution Error. Condition on table accounts was not satisfied."),
+          failure.getMessage());
+    }
+    List<Row> rows = session.execute("SELECT balance, writetime(balance) FROM accounts").all();
+    expect(List.of(10L, 90L), List.of(rows.get(0).getLong(0), rows.get(1).getLong(0)), "balances");
+    expect(rows.get(0).getLong(1), rows.get(1).getLong(1), "one time of writing");
+  }
+
   private static void drop() {
     for (String table : List.of("CassandraKeyValue", "KeyValueThatExpires", "concurrent_key_value", "absent_table")) {
       session.execute("DROP TABLE IF EXISTS " + table + ";");
@@ -330,6 +382,8 @@ public final class Workloads {
     check("timeseries", Workloads::timeseries);
     check("user_id", Workloads::userId);
     check("concurrent_key_value", Workloads::concurrentKeyValue);
+    check("transactional_restart_read", Workloads::transactionalRestartRead);
+    check("transaction_block", Workloads::transactionBlock);
     check("drop", Workloads::drop);
     cluster.close();
     System.exit(failed ? 1 : 0);

@@ -1,0 +1,110 @@
+//! The order of the conditions and operations of a write to one tablet, where it makes a difference.
+//!
+//! Always true: recording it costs nothing for a single statement without a condition. The statements of a transaction
+//! block follow one another, and so do those of a batch with arithmetic, whose conditions are about what was there
+//! before it. Left out: running programs ([`crate::program`]).
+
+use crate::program::{Program, ProgramOperation, Turn};
+use std::collections::HashSet;
+
+/// See the top of this module.
+#[derive(Debug, Default)]
+pub(super) struct Order {
+    conditions: Vec<Tested>,
+    /// Where the operations of statements after the first one begin.
+    starts: Vec<usize>,
+}
+
+/// The turn of a condition.
+#[derive(Debug, Clone, Copy)]
+struct Tested {
+    /// It comes before this operation.
+    before: usize,
+    /// It ends in `ELSE ERROR`.
+    is_error: bool,
+}
+
+impl Order {
+    /// Begins a statement, whose first operation has this number.
+    pub(super) fn begin(&mut self, begins_at: usize) {
+        if begins_at > 0 && self.starts.last() != Some(&begins_at) {
+            self.starts.push(begins_at);
+        }
+    }
+
+    /// Adds a condition that comes before this operation.
+    pub(super) fn condition(&mut self, before: usize, is_error: bool) {
+        self.conditions.push(Tested { before, is_error });
+    }
+
+    /// The turns of a program; `None` if all its parts may see the tablet as it was before.
+    pub(super) fn turns(&self, program: &Program, is_block: bool) -> Option<Vec<Turn>> {
+        let operations = &program.operations;
+        let sums = operations.iter().any(|operation| matches!(operation, ProgramOperation::Sum { .. }));
+        let follows_on = sums || is_block && self.follows(operations);
+        if !follows_on {
+            return None;
+        }
+        let mut conditions = self.conditions.iter().peekable();
+        let mut starts = self.starts.iter().peekable();
+        let mut turns = Vec::with_capacity(self.conditions.len() + operations.len());
+        for at in 0..=operations.len() {
+            let mut begins = starts.next_if(|start| **start == at).is_some() || at == 0;
+            while let Some(tested) = conditions.next_if(|tested| tested.before <= at) {
+                turns.push(if tested.is_error { Turn::ConditionElseError } else { Turn::Condition });
+                begins = true;
+            }
+            if at < operations.len() {
+                turns.push(if begins { Turn::Operation } else { Turn::SameStatement });
+            }
+        }
+        Some(turns)
+    }
+
+    /// Whether the statements of a block have to follow one another: not if there is one, nor if each writes other rows.
+    fn follows(&self, operations: &[ProgramOperation]) -> bool {
+        let mut seen: HashSet<&[u8], ahash::RandomState> = HashSet::default();
+        let mut is_apart = true;
+        for operation in operations.iter().filter(|_| !self.starts.is_empty()) {
+            is_apart &= match operation {
+                ProgramOperation::Row { key, .. } => seen.insert(key),
+                _ => false,
+            };
+        }
+        !self.conditions.is_empty() || !is_apart
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(key: u8) -> ProgramOperation {
+        let key = vec![key];
+        ProgramOperation::Row { is_overwrite: false, is_stamped: true, is_unplaced: false, key, value: Vec::new() }
+    }
+
+    fn program(operations: Vec<ProgramOperation>) -> Program {
+        Program { operations, ..Program::default() }
+    }
+
+    #[test]
+    fn only_what_could_tell_the_difference_has_turns() {
+        let mut order = Order::default();
+        order.begin(0);
+        let deletion = ProgramOperation::Delete { partition: vec![1], range: None, explicit_us: None };
+        assert_eq!(order.turns(&program(vec![row(1), row(2), row(1), deletion.clone()]), true), None, "one statement");
+        order.begin(2);
+        assert_eq!(order.turns(&program(vec![row(1), row(2), row(3)]), true), None, "other rows");
+        assert_eq!(order.turns(&program(vec![row(1), row(2), row(1)]), false), None, "no block");
+        let operation = Turn::Operation;
+        let turns = vec![operation, Turn::SameStatement, operation];
+        assert_eq!(order.turns(&program(vec![row(1), row(2), row(1)]), true), Some(turns.clone()));
+        assert_eq!(order.turns(&program(vec![row(1), row(2), deletion]), true), Some(turns));
+        order.condition(2, true);
+        order.begin(3);
+        order.condition(3, false);
+        let turns = vec![operation, Turn::SameStatement, Turn::ConditionElseError, operation, Turn::Condition];
+        assert_eq!(order.turns(&program(vec![row(1), row(2), row(3)]), true), Some(turns));
+    }
+}
