@@ -3,7 +3,7 @@
 use super::golden;
 use crate::program::{
     ColumnTest, ListEdit, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen, SeenRow,
-    TestTree, TestedPart, ValueTest, put_type, read_type,
+    TestTree, TestedPart, Turn, ValueTest, put_type, read_type,
 };
 use diorite_base::bytes::Reader;
 use diorite_cql::language::ast::ComparisonOperator;
@@ -18,7 +18,8 @@ kinds!(STEPS, step(PathStep): Member, Element);
 kinds!(PARTS, part(TestedPart): Whole, Element, Field, Path);
 kinds!(VALUE_TESTS, value_test(ValueTest): Compare, In, Contains, ContainsKey);
 kinds!(OPERATORS, operator(ComparisonOperator): Equal, NotEqual, Less, LessOrEqual, Greater, GreaterOrEqual);
-kinds!(OPERATIONS, operation(ProgramOperation): Row, Delete, List, Document);
+kinds!(OPERATIONS, operation(ProgramOperation): Row, Delete, List, Document, Sum);
+kinds!(TURNS, turn(Turn): Operation, SameStatement, Condition, ConditionElseError);
 kinds!(EDITS, edit(ListEdit): Set, Remove);
 kinds!(REPLIES, reply(ProgramReply): Applied, Refused, Failed);
 kinds!(TYPES, type_of(CqlType):
@@ -88,6 +89,7 @@ fn plain() -> Program {
             list(ListEdit::Remove(vec![vec![], vec![1]]), Some(1), None),
         ],
         dropped_columns: vec![],
+        turns: None,
     }
 }
 
@@ -106,7 +108,41 @@ fn with_trees() -> Program {
         ],
         operations: vec![document(None, Some(Expiry { ttl_s: 5, at_s: 50 })), document(Some(-1), None)],
         dropped_columns: vec![],
+        turns: None,
     }
+}
+
+fn sum(data_type: CqlType, subtracts: bool, number: Vec<u8>, expiry: Option<Expiry>) -> ProgramOperation {
+    ProgramOperation::Sum { key: vec![6; 10], partition_len: 9, column: 300, data_type, subtracts, number, expiry }
+}
+
+/// Of version 4.
+fn in_turns() -> Program {
+    Program {
+        conditions: vec![condition(RowTest::Exists), condition(RowTest::NotExists)],
+        operations: vec![
+            sum(CqlType::Int, true, vec![0, 0, 0, 5], None),
+            list(ListEdit::Remove(vec![vec![1]]), None, None),
+            sum(CqlType::Decimal, false, vec![0, 0, 0, 2, 1], Some(Expiry { ttl_s: 5, at_s: 50 })),
+            ProgramOperation::Delete { partition: vec![5; 9], range: Some((vec![], vec![0xFF])), explicit_us: None },
+            row(true, true, false),
+        ],
+        dropped_columns: vec![],
+        turns: Some(vec![
+            Turn::ConditionElseError,
+            Turn::Operation,
+            Turn::SameStatement,
+            Turn::Condition,
+            Turn::Operation,
+            Turn::Operation,
+            Turn::SameStatement,
+        ]),
+    }
+}
+
+/// A program as text; those of versions without turns as they were shown before there were any.
+fn shown(program: &Program) -> String {
+    format!("{program:?}").replace(", turns: None", "")
 }
 
 fn kinds_of_tree(found: &mut Vec<&'static str>, test: &TestTree) {
@@ -145,6 +181,7 @@ fn kinds_of(program: &Program) -> Vec<&'static str> {
             found.push(edit(change));
         }
     }
+    found.extend(program.turns.iter().flatten().map(turn));
     found
 }
 
@@ -157,13 +194,15 @@ fn programs_have_their_bytes() {
         ("version 2", dropped(plain())),
         ("version 3", with_trees()),
         ("version 3, with dropped columns", dropped(with_trees())),
+        ("version 4", in_turns()),
+        ("version 4, with dropped columns", dropped(in_turns())),
     ];
     let written = programs.map(|(name, program)| (name, program.encode()));
-    assert_eq!(written.each_ref().map(|(_, bytes)| bytes[0]), [1, 1, 2, 3, 3]);
-    let kinds = [ROW_TESTS, TREES, STEPS, PARTS, VALUE_TESTS, OPERATORS, OPERATIONS, EDITS];
+    assert_eq!(written.each_ref().map(|(_, bytes)| bytes[0]), [1, 1, 2, 3, 3, 4, 4]);
+    let kinds = [ROW_TESTS, TREES, STEPS, PARTS, VALUE_TESTS, OPERATORS, OPERATIONS, EDITS, TURNS];
     golden("programs", &kinds).check(&written, |_, bytes| {
         let program = Program::decode(bytes).unwrap();
-        Decoded { kinds: kinds_of(&program), shown: format!("{program:?}"), encoded: Some(program.encode()) }
+        Decoded { kinds: kinds_of(&program), shown: shown(&program), encoded: Some(program.encode()) }
     });
 }
 

@@ -99,27 +99,6 @@ fn what_is_not_a_program_in_turns_is_refused() {
     assert!(Program::decode(&counter.encode()).is_err(), "counters are summed otherwise");
 }
 
-/// The bytes of programs at each level are decoded for ever, and encoding gives them again.
-#[test]
-fn the_bytes_of_level_2_stay() {
-    let path = diorite_golden::crate_folder().join("testdata/level-2/programs.txt");
-    let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let operations = vec![number(1, 5), deleted(1), number(2, 7), range(0, 2)];
-    let programs = [full(), in_turns(operations), in_turns(vec![sum(2, CqlType::Bigint, false, &[1; 8])])];
-    let shown: String = programs.iter().map(|program| hex(program.encode()) + "\n").collect();
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, &shown).unwrap();
-    }
-    let known = std::fs::read_to_string(&path).unwrap();
-    assert_eq!(known, shown);
-    for (line, program) in known.lines().zip(programs) {
-        let byte = |at: usize| u8::from_str_radix(&line[at..at + 2], 16).unwrap();
-        let bytes: Vec<u8> = (0..line.len()).step_by(2).map(byte).collect();
-        assert_eq!(Program::decode(&bytes), Ok(program));
-    }
-}
-
 fn tablet(rows: &[(u32, i32)]) -> Tablet {
     let mut tablet = Tablet::default();
     for (row, value) in rows {
