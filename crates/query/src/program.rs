@@ -4,9 +4,9 @@
 //! A program holds conditions and operations. If every condition holds, all operations take effect, else none does; the
 //! reply says which, and shows the rows that were read. `docs/formats/programs.md` is the layout.
 //!
-//! Always true: a program carries everything it needs (ids, types, keys, values), so that running it needs no schema; it is run with the
-//! timestamp of its log entry as the current time, so that all replicas agree; what it would do can be asked for without
-//! doing it ([`evaluate`]). Left out: programs over several tablets.
+//! Always true: a program carries everything it needs (ids, types, keys, values), so that running it needs no schema;
+//! it is run with the timestamp of its log entry as the current time, so that all replicas agree; what it would do can
+//! be asked for without doing it ([`evaluate`]). Left out: programs over several tablets.
 
 mod codec;
 mod definition;

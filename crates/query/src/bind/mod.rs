@@ -5,8 +5,9 @@
 //!           └▶ modify ─▶ restrictions ─▶ relation ─▶ predicate ─▶ selector
 //! ```
 //!
-//! Always true: binding neither waits nor reads data; each module uses only those to its right, and [`crate::plan`] has no use of any of
-//! them. The messages of errors are Cassandra's. Left out: choosing between ways to execute (there is one), secondary indexes.
+//! Always true: binding neither waits nor reads data; each module uses only those to its right, and [`crate::plan`] has
+//! no use of any of them. The messages of errors are Cassandra's. Left out: choosing between ways to execute (there is
+//! one), secondary indexes.
 
 mod arithmetic;
 mod binder;

@@ -1,7 +1,8 @@
 //! Execution of `INSERT`, `UPDATE` and `DELETE`, alone or in a batch: what they write is gathered per tablet and becomes one mutation each.
 //!
 //! Always true: all of a mutation takes effect together; statements of a transaction block, and of a batch with
-//! arithmetic, see those before them; a statement with a condition goes to one tablet. Left out: atomicity over tablets.
+//! arithmetic, see those before them; a statement with a condition goes to one tablet. Left out: atomicity over
+//! tablets.
 
 use super::keys::{clustering_ranges, partition_keys};
 use super::table_part::{TablePart, WrittenParts};

@@ -61,7 +61,8 @@ impl Order {
         Some(turns)
     }
 
-    /// Whether the statements of a block have to follow one another: not if there is one, nor if each writes other rows.
+    /// Whether the statements of a block have to follow one another: not if there is one, nor if each writes other
+    /// rows.
     fn follows(&self, operations: &[ProgramOperation]) -> bool {
         let mut seen: HashSet<&[u8], ahash::RandomState> = HashSet::default();
         let mut is_apart = true;

@@ -1,7 +1,7 @@
 //! What a program would change, without changing it.
 //!
-//! Always true: the changes are those that a replica makes which applies the program with the same timestamp to the same
-//! rows, in the same order. Left out: carrying them out.
+//! Always true: the changes are those that a replica makes which applies the program with the same timestamp to the
+//! same rows, in the same order. Left out: carrying them out.
 
 use super::definition::{Program, ProgramReply};
 use super::evaluate::Run;

@@ -1,8 +1,9 @@
 //! The rows that a program has read from its tablet, kept while it runs.
 //!
 //! Always true: a program reads the tablet as it was before its own changes, unless its parts follow one another, when
-//! each row is read again after a write to it ([`Overlay`]); so a value that was read once stays valid; a row, a column, a list or a
-//! document is decoded once, however many conditions and edits read it, so the cost of a batch is linear in its size and in what it reads.
+//! each row is read again after a write to it ([`Overlay`]); so a value that was read once stays valid; a row, a
+//! column, a list or a document is decoded once, however many conditions and edits read it, so the cost of a batch is
+//! linear in its size and in what it reads.
 //! Left out: more than [`KEPT_BYTES`] of rows, which are read again: callers with many rows go row by row.
 
 use super::definition::Impossible;

@@ -2,11 +2,12 @@
 //!
 //! In a share of the seeds all tablets belong to two tables, which are compacted at random moments, different ones on
 //! each replica. Clients send statements of all kinds (TTLs, timestamps of their own, conditions, static columns,
-//! lists, maps, deletions of ranges, counters, arithmetic, transaction blocks, batches over tablets), and the tablets' evaluator is the server's.
-//! Invariants: a program has the same result wherever and whenever it is applied at its place in the log; replicas are
-//! equal for a reader; numbers that are moved within a block are neither lost nor made; increments, appends and inserts are there as often as was answered; a refused statement has no
-//! effect anywhere. One node carries out a statement, and its requests to tablets go through that node's router. Left
-//! out: splits and merges of such tablets.
+//! lists, maps, deletions of ranges, counters, arithmetic, transaction blocks, batches over tablets), and the tablets'
+//! evaluator is the server's. Invariants: a program has the same result wherever and whenever it is applied at its
+//! place in the log; replicas are equal for a reader; numbers that are moved within a block are neither lost nor made;
+//! increments, appends and inserts are there as often as was answered; a refused statement has no effect anywhere. One
+//! node carries out a statement, and its requests to tablets go through that node's router. Left out: splits and merges
+//! of such tablets.
 
 mod clients;
 mod event;
