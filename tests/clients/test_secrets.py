@@ -3,6 +3,8 @@
 import base64
 import http.client
 import json
+import pathlib
+import re
 import time
 import urllib.error
 import urllib.parse
@@ -124,6 +126,17 @@ def test_secrets_are_written_nowhere(node):
     found = [(what, place) for what, text in [*secret.items(), *(("a hash", text) for text in hashes)] for place, content in everything.items() if text in content]
     assert found == []
     cluster.shutdown()
+
+
+def test_neither_a_node_nor_its_guard_leaves_a_core_dump(node):
+    tasks = pathlib.Path(f"/proc/{node.process.pid}/task").glob("*/children")
+    processes = [str(node.process.pid), *(child for children in tasks for child in children.read_text().split())]
+    assert len(processes) == 2, processes
+    for process in processes:
+        limits = pathlib.Path(f"/proc/{process}/limits").read_text()
+        soft, hard = re.search(r"^Max core file size +(\S+) +(\S+)", limits, re.MULTILINE).groups()
+        # 1 byte is too little for a file, and keeps the system from piping the dump to a program; 0 does only the first.
+        assert soft == ("0" if hard == "0" else "1"), limits
 
 
 def test_the_audit_log_says_who_did_what_and_from_where(node):

@@ -46,7 +46,8 @@ def test_blocks_prepared_and_as_text(session):
         "START TRANSACTION; UPDATE accounts SET balance = balance - ? WHERE h = ? AND r = 1 IF balance >= ? ELSE ERROR;"
         " UPDATE accounts SET balance = balance + ? WHERE h = ? AND r = 2; COMMIT;"
     )
-    assert transfer.routing_key_indexes in ([1], None), "protocol 3 does not tell"
+    # The server tells since protocol 4. Before that, the driver takes the last marker with the name of the column.
+    assert transfer.routing_key_indexes == ([4] if session.cluster.protocol_version == 3 else [1])
     assert list(session.execute(transfer, [60, 1, 60, 60, 1])) == []
     with pytest.raises(InvalidRequest, match=NOT_SATISFIED):
         session.execute(transfer, [60, 1, 60, 60, 1])

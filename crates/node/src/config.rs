@@ -367,6 +367,11 @@ pub struct StartOptions {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub guard: bool,
 
+    /// Let the system keep the memory of a process that has crashed (a core dump). It contains rows, and passwords that
+    /// were being checked.
+    #[arg(long, value_name = "BOOL", default_value_t = false, action = clap::ArgAction::Set)]
+    pub core_dumps: bool,
+
     /// Read and write data files without the system's page cache (direct I/O), where the file system can. Data is then
     /// cached once, in the block cache.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]

@@ -60,6 +60,18 @@ pub(crate) fn keep_files_private() {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
 
+/// Keeps the system from writing the memory of a process that has crashed, whether to a file or to a program. That of
+/// the processes that this one starts, too.
+pub(crate) fn forbid_core_dumps() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Core);
+    // A limit of 0 does not hold for dumps that are piped to a program; 1 does, and is too little for a file (core(5)).
+    let least = limit.maximum.map_or(1, |maximum| maximum.min(1));
+    if let Err(error) = setrlimit(Resource::Core, Rlimit { current: Some(least), maximum: limit.maximum }) {
+        tracing::warn!(%error, "could not forbid core dumps");
+    }
+}
+
 /// The number of processors that this process may use.
 pub(crate) fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

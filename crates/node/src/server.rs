@@ -87,6 +87,9 @@ pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
     machine::keep_files_private();
     let logging = Logging::install(&options);
     machine::raise_file_limit();
+    if !options.core_dumps {
+        machine::forbid_core_dumps();
+    }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.enable_all().thread_name("cql").max_blocking_threads(128).worker_threads(options.serving_threads());
     runtime.event_interval(TURNS_PER_LOOK);

@@ -355,7 +355,6 @@ fn finish(binder: &mut Binder<'_>, clauses: Clauses) -> Result<ModifyPlan, CqlEr
         timestamp: using.timestamp,
         condition,
         table,
-        sums,
         answer,
     })
 }

@@ -282,7 +282,7 @@ impl Writes {
 fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Timing, CqlError> {
     let now_s = bound.environment.now_s;
     let given = plan.timestamp.as_ref().map(|term| explicit_timestamp(term, bound)).transpose()?.flatten();
-    let is_free = plan.condition.is_none() && !plan.table.table().is_counter() && !plan.sums;
+    let is_free = plan.condition.is_none() && !plan.table.table().is_counter() && !plan.has_sums();
     Ok(Timing {
         explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
         now_s,

@@ -71,8 +71,6 @@ pub struct ModifyPlan {
     pub reads_row: bool,
     /// Every operation sets a simple column, so that the row can be packed without gathering elements first.
     pub is_simple: bool,
-    /// Some operation adds to a number that is stored: the write cannot have a timestamp of its own.
-    pub sums: bool,
     /// The form of the answer.
     pub answer: AnswerAs,
 }
@@ -87,6 +85,11 @@ pub struct AnswerAs {
 }
 
 impl ModifyPlan {
+    /// Whether some operation adds to a number that is stored: the write cannot have a timestamp of its own.
+    pub fn has_sums(&self) -> bool {
+        self.reads_row && self.operations.iter().any(|operation| matches!(operation.change, Change::Sum(..)))
+    }
+
     /// One of the columns of an `INSERT JSON` whose text is bound.
     pub fn json_column(&self) -> Option<&JsonColumn> {
         self.operations.iter().find_map(|operation| match &operation.change {

@@ -63,7 +63,7 @@ pub fn check_batch(kind: ast::BatchKind, has_timestamp: bool, statements: &[&Mod
             _ => return Ok(()),
         }));
     }
-    let sums = statements.iter().any(|statement| statement.sums);
+    let sums = statements.iter().any(|statement| statement.has_sums());
     if sums && (has_timestamp || statements.iter().any(|statement| statement.timestamp.is_some())) {
         return Err(invalid("Cannot provide custom timestamp for a batch with arithmetic on columns"));
     }
