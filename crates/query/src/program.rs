@@ -6,7 +6,7 @@
 //!
 //! Always true: a program carries everything it needs (ids, types, keys, values), so that running it needs no schema;
 //! it is run with the timestamp of its log entry as the current time, so that all replicas agree; what it would do can
-//! be asked for without doing it ([`evaluate`]). Left out: programs over several tablets.
+//! be asked for without doing it ([`evaluate()`]). Left out: programs over several tablets.
 
 mod codec;
 mod definition;

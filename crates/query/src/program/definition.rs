@@ -1,7 +1,7 @@
 //! A decoded program, and its reply.
 //!
 //! Always true: a program contains everything that it needs: ids, types, keys, values. Left out: its bytes ([`super::codec`]), running it
-//! ([`super::evaluate`]).
+//! ([`mod@super::evaluate`]).
 
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;

@@ -4,7 +4,7 @@
 //! of the program, its timestamp and the rows that it reads, so that a replica that applies it and a leader that only
 //! asks what it would write come to the same. All that is written has one timestamp, but for deletions, which have the
 //! one before, as cells that follow them stay. Left out: programs whose parts all see the tablet as it was
-//! ([`super::evaluate`]).
+//! ([`mod@super::evaluate`]).
 
 use super::definition::{Impossible, Program, ProgramOperation, ProgramReply, Seen, Turn};
 use super::evaluate::{Run, Stop};
