@@ -376,6 +376,17 @@ impl Leader {
         }
     }
 
+    /// A transaction asks for its locks.
+    fn enqueue(&mut self, id: TransactionId, pending: Pending, targets: &Targets, wait: Wait) {
+        self.pending.insert(id, pending);
+        match self.locks.request(Owner::Transaction(id), targets, wait) {
+            Asked::Granted => self.granted(vec![Owner::Transaction(id)]),
+            Asked::Waits => {}
+            Asked::Held => self.refuse(id, Refusal::Held),
+            Asked::Full => self.refuse(id, Refusal::Unavailable),
+        }
+    }
+
     /// These hold what they have asked for.
     fn granted(&mut self, owners: Vec<Owner>) {
         let mut owners = VecDeque::from(owners);

@@ -1,6 +1,7 @@
 //! Sums and differences of two numbers of one type, as an `UPDATE` makes them of a column and a value.
 //!
-//! Always true: a result that its type cannot hold is an error, never another number; decimals keep the greater scale.
+//! Always true: a result that its type cannot hold is an error, never another number; decimals keep the greater scale. A
+//! result that is no number has one form: processors and compilers differ in its bits, and replicas must not.
 //! Left out: arithmetic in expressions, which wraps around as Java's does, and operands of several types (the query
 //! layer).
 
@@ -10,6 +11,10 @@ use num_bigint::BigInt;
 
 /// The most digits by which two decimals may differ in scale.
 const MAX_SCALE_DIGITS: u32 = 10_000;
+
+/// Java's NaN.
+const NAN_F32: u32 = 0x7fc0_0000;
+const NAN_F64: u64 = 0x7ff8_0000_0000_0000;
 
 /// Whether a type is one of numbers that can be added; counters are not.
 pub fn is_summable(data_type: &CqlType) -> bool {
@@ -55,14 +60,14 @@ pub fn sum(data_type: &CqlType, left: &[u8], right: &[u8], subtracts: bool) -> R
             if result.is_infinite() && left.is_finite() && right.is_finite() {
                 return Err(out_of_range());
             }
-            Value::Float(result)
+            Value::Float(if result.is_nan() { f32::from_bits(NAN_F32) } else { result })
         }
         (Value::Double(left), Value::Double(right)) => {
             let result = if subtracts { left - right } else { left + right };
             if result.is_infinite() && left.is_finite() && right.is_finite() {
                 return Err(out_of_range());
             }
-            Value::Double(result)
+            Value::Double(if result.is_nan() { f64::from_bits(NAN_F64) } else { result })
         }
         (Value::Varint(left), Value::Varint(right)) => {
             Value::Varint(if subtracts { left - right } else { left + right })
@@ -131,6 +136,20 @@ mod tests {
         let apart = summed(&CqlType::Decimal, "1e9000", "1e-9000", false).unwrap_err();
         assert_eq!(apart, "the decimals differ too much in scale");
         assert!(sum(&CqlType::Varint, &[127; 4096], &[127; 4096], false).is_err(), "over the limit of numbers");
+    }
+
+    #[test]
+    fn what_is_no_number_has_one_form() {
+        let infinity = f32::INFINITY.to_be_bytes();
+        let odd = f32::from_bits(0xffc1_2345).to_be_bytes();
+        for (left, right, subtracts) in [(infinity, infinity, true), (odd, infinity, false), (infinity, odd, false)] {
+            assert_eq!(sum(&CqlType::Float, &left, &right, subtracts).unwrap(), NAN_F32.to_be_bytes());
+        }
+        let infinity = f64::INFINITY.to_be_bytes();
+        let odd = f64::from_bits(0xfff8_0000_0000_0007).to_be_bytes();
+        for (left, right, subtracts) in [(infinity, infinity, true), (odd, infinity, false), (infinity, odd, false)] {
+            assert_eq!(sum(&CqlType::Double, &left, &right, subtracts).unwrap(), NAN_F64.to_be_bytes());
+        }
     }
 
     fn over(data_type: &CqlType, sign: char) -> String {

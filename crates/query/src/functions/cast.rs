@@ -8,21 +8,10 @@ use super::number::Number;
 use crate::error::{invalid, value_error};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
-use diorite_model::value::{Value, literal, literal_text, plain_decimal};
+use diorite_model::value::{Value, is_summable, literal, literal_text, plain_decimal};
 
 fn is_number(data_type: &CqlType) -> bool {
-    matches!(
-        data_type,
-        CqlType::Tinyint
-            | CqlType::Smallint
-            | CqlType::Int
-            | CqlType::Bigint
-            | CqlType::Counter
-            | CqlType::Float
-            | CqlType::Double
-            | CqlType::Decimal
-            | CqlType::Varint
-    )
+    is_summable(data_type) || *data_type == CqlType::Counter
 }
 
 /// Whether values of `from` convert to `to`.

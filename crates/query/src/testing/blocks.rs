@@ -210,8 +210,8 @@ fn block(count: usize, statement: impl Fn(usize) -> String) -> String {
 fn many_statements_are_carried_out_and_too_much_work_is_refused_as_a_whole() {
     let database = database();
     database.run("INSERT INTO t (h, r, v) VALUES (1, 1, 0)").unwrap();
-    database.run(&block(10_000, |_| "UPDATE t SET v = v + 1 WHERE h = 1 AND r = 1".to_owned())).unwrap();
-    assert_eq!(database.rows("SELECT v FROM t WHERE h = 1 AND r = 1"), ["v=10000"]);
+    database.run(&block(8_000, |_| "UPDATE t SET v = v + 1 WHERE h = 1 AND r = 1".to_owned())).unwrap();
+    assert_eq!(database.rows("SELECT v FROM t WHERE h = 1 AND r = 1"), ["v=8000"]);
     database.run(&block(10_000, |at| format!("INSERT INTO t (h, r, v) VALUES (2, {at}, 1)"))).unwrap();
     database.run(&block(10_000, |at| format!("DELETE FROM t WHERE h = 2 AND r >= {at}"))).unwrap();
     assert!(database.rows("SELECT * FROM t WHERE h = 2").is_empty());
@@ -219,14 +219,14 @@ fn many_statements_are_carried_out_and_too_much_work_is_refused_as_a_whole() {
     let grow = |at: usize| format!("UPDATE t SET m[{at}] = 1, v = v + 1 WHERE h = 1 AND r = 1");
     let (code, message) = refused(database.run(&block(10_000, grow)));
     assert_eq!(code, ErrorCode::Invalid);
-    assert!(message.contains("more than 268435456 bytes (REREAD_BYTES)"), "{message}");
+    assert!(message.contains("more than 33554432 bytes (REREAD_BYTES)"), "{message}");
     // Deletions that are read again and again.
     let delete = |at: usize| match at % 2 {
         0 => format!("DELETE FROM t WHERE h = 1 AND r >= {} AND r < {}", at + 10, at + 12),
         _ => "UPDATE t SET v = v + 1 WHERE h = 1 AND r = 1".to_owned(),
     };
     assert!(refused(database.run(&block(10_000, delete))).1.contains("REREAD_BYTES"));
-    assert_eq!(database.rows("SELECT v, m FROM t WHERE h = 1 AND r = 1"), ["v=10000 m=null"], "nothing was done");
+    assert_eq!(database.rows("SELECT v, m FROM t WHERE h = 1 AND r = 1"), ["v=8000 m=null"], "nothing was done");
     let most = diorite_base::limits::MAX_BATCH_STATEMENTS;
     let (code, message) = refused(database.run(&block(most + 1, |_| "DELETE FROM t WHERE h = 1".to_owned())));
     assert!(code == ErrorCode::Invalid && message.contains("BATCH_STATEMENTS"), "{message}");

@@ -7,8 +7,8 @@
 
 use super::{Asker, Leader, Pending, Reservation, Role, Stage, Sweep};
 use crate::ids::{Prepared, TransactionId};
-use crate::locks::{Asked, Hold, Owner, Wait};
-use crate::message::{Program, Refusal, Reply, Status};
+use crate::locks::{Hold, Owner, Wait};
+use crate::message::{Program, Reply, Status};
 use crate::records::Records;
 use crate::step::{Commit, Ending, MAX_FORGOTTEN, Operation, Step};
 use crate::targets::Targets;
@@ -23,13 +23,7 @@ impl Leader {
         let id = TransactionId { tablet: self.tablet, term: self.term, number: self.next_number };
         self.next_number += 1;
         let pending = Pending { asker, program, role: Role::Home { attempt }, stage: Stage::Queued };
-        self.pending.insert(id, pending);
-        match self.locks.request(Owner::Transaction(id), targets, wait) {
-            Asked::Granted => self.granted(vec![Owner::Transaction(id)]),
-            Asked::Waits => {}
-            Asked::Held => self.refuse(id, Refusal::Held),
-            Asked::Full => self.refuse(id, Refusal::Unavailable),
-        }
+        self.enqueue(id, pending, targets, wait);
     }
 
     pub(super) fn reserved(

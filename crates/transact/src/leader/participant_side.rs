@@ -6,8 +6,8 @@
 
 use super::{Action, Asker, Leader, Pending};
 use crate::ids::{Home, TransactionId};
-use crate::locks::{Asked, Hold, Owner, Wait};
-use crate::message::{Refusal, Reply, Status};
+use crate::locks::{Hold, Owner, Wait};
+use crate::message::{Reply, Status};
 use crate::records::Records;
 use crate::step::{Ending, Operation, Prepare, Step};
 use crate::targets::Targets;
@@ -36,13 +36,7 @@ impl Leader {
             *earlier = asker;
             return;
         }
-        self.pending.insert(id, pending);
-        match self.locks.request(Owner::Transaction(id), targets, wait) {
-            Asked::Granted => self.granted(vec![Owner::Transaction(id)]),
-            Asked::Waits => {}
-            Asked::Held => self.refuse(id, Refusal::Held),
-            Asked::Full => self.refuse(id, Refusal::Unavailable),
-        }
+        self.enqueue(id, pending, targets, wait);
     }
 
     pub(super) fn staged(&mut self, id: TransactionId, asker: Asker, home: Home, operations: Vec<Operation>) {
