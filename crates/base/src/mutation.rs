@@ -8,9 +8,11 @@
 //! Layout, integers little-endian, lengths LEB128:
 //!
 //! ```text
-//! mutation := flags u8 (EVALUATED 1, EXPLICIT 2, DELETION 4, TIME 8) · stamp i64 · [explicit i64, if flags & EXPLICIT]
-//!           · [grace u32, if flags & TIME] · body
+//! mutation := flags u8 (EVALUATED 1, EXPLICIT 2, DELETION 4, TIME 8, REQUEST 16, STEP 32) · stamp i64
+//!           · [explicit i64, if flags & EXPLICIT] · [grace u32, if flags & TIME] · body
 //! body     := program bytes, if flags & EVALUATED
+//!           | a request to the tablet's leader, if flags & REQUEST: it is answered, and is not in the log
+//!           | a step of a transaction, if flags & STEP
 //!           | operation*
 //! operation:= kind u8 · key length · key · value length · value
 //! ```
@@ -23,6 +25,7 @@
 //! applied, because a whole-row write may replace the stored row only if it is newer than that. `DELETION` says that
 //! the mutation only deletes, so that it is accepted even when the disk is full. `TIME` marks a leader's own mutation
 //! ([`time_passes`]): it writes nothing, and puts the current time and the table's `gc_grace_seconds` into the log.
+//! `REQUEST` and `STEP` belong to transactions, whose encodings are those of the `transact` crate.
 
 use crate::Horizon;
 use crate::bytes::{Malformed, Reader, put_slice};
@@ -34,6 +37,8 @@ const EVALUATED: u8 = 1;
 const EXPLICIT: u8 = 2;
 const DELETION: u8 = 4;
 const TIME: u8 = 8;
+const REQUEST: u8 = 16;
+const STEP: u8 = 32;
 const STAMP_AT: usize = 1;
 const HEADER_BYTES: usize = 9;
 
@@ -94,6 +99,13 @@ impl Mutation {
         mutation
     }
 
+    /// A request to the tablet's leader, which checks and answers it. It takes the way of a write, and is not logged.
+    pub fn request(request: &[u8]) -> Self {
+        let mut mutation = Self::with_header(REQUEST, None, HEADER_BYTES + request.len());
+        mutation.bytes.extend_from_slice(request);
+        mutation
+    }
+
     /// Decodes a mutation that another node sent. Refuses it unless [`Self::blind`] or [`Self::evaluated`] could have
     /// made it. `prove` checks its program, if it has one.
     pub fn decode(
@@ -117,6 +129,9 @@ impl Mutation {
         let mut operations = match read.body() {
             Body::Blind(operations) => operations,
             Body::Evaluated(program) => return prove(program).map(|proven| proven.target()),
+            Body::Request(_) => return Ok(Target::Rows),
+            // Only leaders make steps.
+            Body::Step(_) => return Err(malformed(Malformed)),
         };
         while !operations.reader.is_empty() {
             let is_stamped = operations.reader.rest()[0] & STAMPED != 0;
@@ -160,7 +175,7 @@ impl Mutation {
 
     fn push_marked(&mut self, kind: OperationKind, marks: u8, key: &[u8], value: &[u8]) {
         let stamped = marks & STAMPED != 0;
-        assert!(self.bytes[0] & EVALUATED == 0, "operations belong to blind mutations");
+        assert!(self.bytes[0] & (EVALUATED | REQUEST) == 0, "operations belong to blind mutations");
         assert!(!stamped || value.len() >= HEADER_BYTES, "a stamped value has room for its stamp");
         let kind = match kind {
             OperationKind::Overwrite => 1,
@@ -195,7 +210,7 @@ impl Mutation {
     pub fn stamp(&mut self, stamp_us: i64) {
         let stamp = stamp_us.to_le_bytes();
         self.bytes[STAMP_AT..HEADER_BYTES].copy_from_slice(&stamp);
-        if self.bytes[0] & EVALUATED != 0 {
+        if self.bytes[0] & (EVALUATED | REQUEST) != 0 {
             return;
         }
         let mut slots = Vec::new();
@@ -226,6 +241,15 @@ pub fn time_passes(stamp_us: i64, gc_grace_s: u32) -> Vec<u8> {
     bytes
 }
 
+/// A mutation with a step of a transaction. Only leaders propose it; one from another node is refused.
+pub fn step(stamp_us: i64, step: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + step.len());
+    bytes.push(STEP);
+    bytes.extend_from_slice(&stamp_us.to_le_bytes());
+    bytes.extend_from_slice(step);
+    bytes
+}
+
 /// A mutation decoded from the log.
 #[derive(Clone, Copy, Debug)]
 pub struct MutationRef<'a> {
@@ -246,6 +270,10 @@ pub enum Body<'a> {
     Blind(Operations<'a>),
     /// A program for the [`Evaluator`].
     Evaluated(&'a [u8]),
+    /// A request to the leader.
+    Request(&'a [u8]),
+    /// A step of a transaction.
+    Step(&'a [u8]),
 }
 
 impl<'a> MutationRef<'a> {
@@ -253,7 +281,10 @@ impl<'a> MutationRef<'a> {
     pub fn decode(bytes: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
         let flags = reader.u8()?;
-        if flags & !(EVALUATED | EXPLICIT | DELETION | TIME) != 0 {
+        if flags & !(EVALUATED | EXPLICIT | DELETION | TIME | REQUEST | STEP) != 0 {
+            return Err(Malformed);
+        }
+        if flags & (REQUEST | STEP) != 0 && flags.count_ones() != 1 {
             return Err(Malformed);
         }
         let stamp_us = reader.i64()?;
@@ -267,12 +298,13 @@ impl<'a> MutationRef<'a> {
         self.flags & EVALUATED != 0
     }
 
-    /// The operations or the program.
+    /// The content.
     pub fn body(&self) -> Body<'a> {
-        if self.is_evaluated() {
-            Body::Evaluated(self.body)
-        } else {
-            Body::Blind(Operations { reader: Reader::new(self.body) })
+        match self.flags & (EVALUATED | REQUEST | STEP) {
+            EVALUATED => Body::Evaluated(self.body),
+            REQUEST => Body::Request(self.body),
+            STEP => Body::Step(self.body),
+            _ => Body::Blind(Operations { reader: Reader::new(self.body) }),
         }
     }
 }
@@ -365,6 +397,24 @@ pub struct EvaluationContext {
     pub stamp_us: i64,
     /// The greatest client-given timestamp this tablet has seen, or `i64::MIN`.
     pub newest_explicit_us: i64,
+    /// The second at which rows are read: what has expired by then is not there.
+    pub now_s: u32,
+}
+
+impl EvaluationContext {
+    /// A mutation that reads rows at the time of its own timestamp.
+    pub const fn new(stamp_us: i64, newest_explicit_us: i64) -> Self {
+        Self { stamp_us, newest_explicit_us, now_s: seconds(stamp_us) }
+    }
+}
+
+/// The second of a timestamp, within what a `u32` holds.
+pub const fn seconds(at_us: i64) -> u32 {
+    match at_us.div_euclid(1_000_000) {
+        ..0 => 0,
+        at_s if at_s > u32::MAX as i64 => u32::MAX,
+        at_s => at_s as u32,
+    }
 }
 
 /// The effect of a write on the size of a row, as far as it is known before the write is applied.
@@ -402,6 +452,37 @@ pub trait Evaluator: Send + Sync + 'static {
         view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed>;
+
+    /// Calls `see` with each key and each range of keys, from its start to before its end, that `program` reads or
+    /// writes, once it has proven that replicas can decode it.
+    ///
+    /// # Errors
+    /// Replicas could not decode it.
+    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+        let _ = (program, see);
+        Err(Unprovable::Unreadable("these rows have no programs".to_owned()))
+    }
+
+    /// Whether the reply of [`Self::evaluate`] says that the program took effect.
+    fn has_applied(&self, reply: &[u8]) -> bool {
+        let _ = reply;
+        true
+    }
+
+    /// A program that does what `program` does whose conditions hold; `None` if it is the same.
+    fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
+        let _ = program;
+        None
+    }
+
+    /// The value of a key that holds `stored` once `written` is merged into it.
+    ///
+    /// # Errors
+    /// One of them is damaged.
+    fn merged(&self, stored: Option<&[u8]>, written: &[u8]) -> Result<Vec<u8>, EvaluationFailed> {
+        let _ = stored;
+        Ok(written.to_vec())
+    }
 
     /// The form of `value` to merge instead of `value`, if it differs. A value with timestamps from before the horizon
     /// gets the horizon added, so that deletions past the horizon do not affect it, whether they are still stored or

@@ -35,6 +35,10 @@ pub enum KvError {
     /// The request is over a limit, which the text names. It had no effect, and never will have one.
     #[error("{0}")]
     TooLarge(String),
+    /// Rows that a read wants are prepared by a transaction, or the snapshot that it names is not kept any more: the
+    /// read goes on from a new snapshot.
+    #[error("rows of {0} are held by a transaction")]
+    Locked(TabletId),
     /// The storage reported an error, which needs an operator's attention.
     #[error("storage error: {0}")]
     Storage(String),
@@ -49,7 +53,8 @@ impl KvError {
             | Self::Overloaded(_)
             | Self::NoSuchTablet(_)
             | Self::DiskFull(_)
-            | Self::TooLarge(_) => true,
+            | Self::TooLarge(_)
+            | Self::Locked(_) => true,
             Self::Timeout(_) | Self::Storage(_) => false,
         }
     }

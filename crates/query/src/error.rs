@@ -66,7 +66,7 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
         KvError::Unavailable(_) | KvError::NoSuchTablet(_) | KvError::NotLeader { .. } => {
             CqlError::new(ErrorKind::Unavailable { consistency, required, alive }, message)
         }
-        KvError::Overloaded(_) => CqlError::overloaded(message),
+        KvError::Overloaded(_) | KvError::Locked(_) => CqlError::overloaded(message),
         KvError::Timeout(waited) => {
             // The waiting leader knows the voters better than this node's catalog, which may be older or newer.
             let required = if waited.required > 0 { count(waited.required) } else { required };

@@ -123,7 +123,7 @@ pub fn programs(input: &[u8]) {
     if let Ok(program) = Program::decode(input) {
         assert_eq!(Program::decode(&program.encode()).as_ref(), Ok(&program), "a program comes back as it went in");
     }
-    let context = EvaluationContext { stamp_us: 1_700_000_000_000_000, newest_explicit_us: 5 };
+    let context = EvaluationContext::new(1_700_000_000_000_000, 5);
     let Ok(reply) = TabletEvaluator.evaluate(input, context, &rows, &mut written) else { return };
     assert!(ProgramReply::decode(&reply).is_ok(), "a reply can be read");
     for value in &written.0 {

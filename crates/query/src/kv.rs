@@ -15,6 +15,8 @@ use diorite_base::mutation::Mutation;
 pub use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command};
+use diorite_transact::TransactionId;
+use diorite_transact::wire::PinId;
 use several::Several;
 use std::future::Future;
 use std::ops::Deref;
@@ -62,6 +64,29 @@ pub struct Fetch {
     pub deadline_ns: Option<u64>,
     /// The rows are not returned but aggregated on the node that reads them, by this encoded task ([`crate::exec::pushdown`]).
     pub aggregate: Option<Vec<u8>>,
+    /// The rows are read in a snapshot that the tablet's leader keeps ([`diorite_transact::wire`]). If it does not keep it any more, the read fails
+    /// with [`KvError::Locked`], as a read without a snapshot does that meets a row which a transaction has prepared.
+    pub pinned: Option<PinnedRead>,
+}
+
+/// A read in a snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinnedRead {
+    /// The snapshot.
+    pub pin: PinId,
+    /// The transactions whose prepares in the snapshot are to be read as committed.
+    pub committed: Arc<[CommittedIn]>,
+}
+
+/// A prepare in a snapshot, and what has become of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommittedIn {
+    /// The transaction.
+    pub id: TransactionId,
+    /// The stamp of the prepare, microseconds.
+    pub prepared_us: i64,
+    /// The stamp of the commit, microseconds.
+    pub committed_us: i64,
 }
 
 /// The rows of a [`Fetch`].

@@ -19,6 +19,7 @@ mod reply;
 mod shown;
 mod stored;
 mod stored_value;
+mod targets;
 mod test_value;
 #[cfg(test)]
 mod tests;

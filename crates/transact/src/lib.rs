@@ -35,5 +35,6 @@ pub mod targets;
 #[cfg(test)]
 mod tests;
 pub mod timing;
+pub mod wire;
 
 pub use ids::{Home, Participant, Prepared, TransactionId};

@@ -10,20 +10,20 @@
 //! home      := table varint · key slice
 //! prepared  := table varint · tablet varint · key slice · stamp of the prepare i64
 //! lock      := 0 · key slice | 1 · start slice · end slice
-//! operation := kind u8 (1 overwrite, 2 merge, + STAMPED, + UNPLACED, as in `base::mutation`) · key slice · value slice
+//! operation := key slice · second u32 · program slice
 //! ```
 //!
 //! Lists are a count and the elements, integers little-endian, lengths and counts LEB128 in the shortest form.
 //!
 //! Always true: decoding bounds what it allocates by the input and by the limits below; what has been decoded is
-//! encoded to the same bytes. Steps are data: a replica that applies them evaluates nothing.
+//! encoded to the same bytes. A program in a step has no conditions: they held when the rows were locked. What it
+//! reads is locked, and read as of a given second, so it has one outcome, whenever and wherever it is run.
 //! Left out: the stamp of the entry, which the mutation around the steps carries; rows of other tablets that a commit
-//! delivers (`LOGGED` batches), deletions of ranges, and the steps of indexes, which are to be steps of other kinds.
+//! delivers (`LOGGED` batches), and the steps of indexes, which are to be steps of other kinds.
 
 use crate::ids::{Home, Prepared, TransactionId};
 use crate::targets::Targets;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
-use diorite_base::mutation::{OperationKind, STAMPED, UNPLACED};
 
 /// The most participants of a transaction, the home not counted.
 pub const MAX_PARTICIPANTS: usize = 64;
@@ -33,19 +33,15 @@ pub const MAX_ROWS: usize = 10_000;
 pub const MAX_FORGOTTEN: usize = 1_024;
 const VERSION: u8 = 1;
 
-/// A write to one row, which takes effect with the stamp of the commit.
+/// What a transaction writes in a tablet. It takes effect with the stamp of the commit.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Operation {
-    /// The effect.
-    pub kind: OperationKind,
-    /// The value has a stamp slot.
-    pub is_stamped: bool,
-    /// The value has list elements with placeholder paths.
-    pub is_unplaced: bool,
-    /// The row's key.
+    /// The first key that it writes, which is locked.
     pub key: Vec<u8>,
-    /// The packed row, or the part of it to merge.
-    pub value: Vec<u8>,
+    /// The second as of which it reads rows.
+    pub now_s: u32,
+    /// A program without conditions. All that it reads and writes is locked.
+    pub program: Vec<u8>,
 }
 
 /// Rows are locked and staged.
@@ -107,14 +103,9 @@ pub enum Step {
 fn put_operations(out: &mut Vec<u8>, operations: &[Operation]) {
     put_varint(out, operations.len() as u64);
     for operation in operations {
-        let kind = match operation.kind {
-            OperationKind::Overwrite => 1,
-            OperationKind::Merge => 2,
-        };
-        let stamped = if operation.is_stamped { STAMPED } else { 0 };
-        out.push(kind | stamped | if operation.is_unplaced { UNPLACED } else { 0 });
         put_slice(out, &operation.key);
-        put_slice(out, &operation.value);
+        out.extend_from_slice(&operation.now_s.to_le_bytes());
+        put_slice(out, &operation.program);
     }
 }
 
@@ -132,19 +123,8 @@ pub(crate) fn list<T>(
 }
 
 fn operation(reader: &mut Reader<'_>) -> Result<Operation, Malformed> {
-    const LEAST_STAMPED_BYTES: usize = 9;
-    let marks = reader.u8()?;
-    let kind = match marks & !(STAMPED | UNPLACED) {
-        1 => OperationKind::Overwrite,
-        2 => OperationKind::Merge,
-        _ => return Err(Malformed),
-    };
-    let (key, value) = (reader.shortest_slice()?.to_vec(), reader.shortest_slice()?.to_vec());
-    let is_stamped = marks & STAMPED != 0;
-    if is_stamped && value.len() < LEAST_STAMPED_BYTES {
-        return Err(Malformed);
-    }
-    Ok(Operation { kind, is_stamped, is_unplaced: marks & UNPLACED != 0, key, value })
+    let (key, now_s) = (reader.shortest_slice()?.to_vec(), reader.u32()?);
+    Ok(Operation { key, now_s, program: reader.shortest_slice()?.to_vec() })
 }
 
 impl Prepare {
@@ -186,14 +166,7 @@ impl Step {
             Self::Finish { id, ending } => {
                 out.push(3);
                 id.encode(out);
-                match ending {
-                    Ending::Aborted => out.push(0),
-                    Ending::Committed { prepared_us, committed_us } => {
-                        out.push(1);
-                        out.extend_from_slice(&prepared_us.to_le_bytes());
-                        out.extend_from_slice(&committed_us.to_le_bytes());
-                    }
-                }
+                ending.encode(out);
             }
             Self::Forget(ids) => {
                 out.push(4);
@@ -212,24 +185,39 @@ impl Step {
                 prepared: list(reader, MAX_PARTICIPANTS, Prepared::decode)?,
                 operations: list(reader, MAX_ROWS, operation)?,
             }),
-            3 => Self::Finish { id: TransactionId::decode(reader)?, ending: ending(reader)? },
+            3 => Self::Finish { id: TransactionId::decode(reader)?, ending: Ending::decode(reader)? },
             4 => Self::Forget(list(reader, MAX_FORGOTTEN, TransactionId::decode)?),
             _ => return Err(Malformed),
         })
     }
 }
 
-fn ending(reader: &mut Reader<'_>) -> Result<Ending, Malformed> {
-    match reader.u8()? {
-        0 => Ok(Ending::Aborted),
-        1 => {
-            let (prepared_us, committed_us) = (reader.i64()?, reader.i64()?);
-            if prepared_us >= committed_us {
-                return Err(Malformed);
+impl Ending {
+    /// Appends the encoded form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Aborted => out.push(0),
+            Self::Committed { prepared_us, committed_us } => {
+                out.push(1);
+                out.extend_from_slice(&prepared_us.to_le_bytes());
+                out.extend_from_slice(&committed_us.to_le_bytes());
             }
-            Ok(Ending::Committed { prepared_us, committed_us })
         }
-        _ => Err(Malformed),
+    }
+
+    /// Decodes what [`Self::encode`] wrote. A commit is stamped above the prepares that it covers.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        match reader.u8()? {
+            0 => Ok(Self::Aborted),
+            1 => {
+                let (prepared_us, committed_us) = (reader.i64()?, reader.i64()?);
+                if prepared_us >= committed_us {
+                    return Err(Malformed);
+                }
+                Ok(Self::Committed { prepared_us, committed_us })
+            }
+            _ => Err(Malformed),
+        }
     }
 }
 

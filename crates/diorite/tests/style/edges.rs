@@ -21,12 +21,15 @@ const EDGES: &[(&str, &[&str])] = &[
     ("storage", &["base", "raft"]),
     ("certs", &["base"]),
     ("rpc", &["base", "certs"]),
-    ("query", &["base", "cql", "model", "cluster"]),
-    ("replica", &["base", "raft", "storage", "rpc"]),
+    ("query", &["base", "cql", "model", "cluster", "transact"]),
+    ("replica", &["base", "raft", "storage", "rpc", "transact"]),
     ("admin", &["base"]),
     (
         "node",
-        &["base", "cql", "model", "raft", "cluster", "control", "storage", "rpc", "query", "replica", "admin", "certs"],
+        &[
+            "base", "cql", "model", "raft", "cluster", "control", "storage", "rpc", "query", "replica", "admin",
+            "certs", "transact",
+        ],
     ),
     ("local", &["base", "certs"]),
     ("workload", &["base", "local"]),

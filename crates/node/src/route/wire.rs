@@ -7,7 +7,9 @@ use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
 use diorite_query::kv::several::Several;
-use diorite_query::kv::{Fetch, FetchRows, Fetched, Kept, ScanChunk, ScanRequest};
+use diorite_query::kv::{CommittedIn, Fetch, FetchRows, Fetched, Kept, PinnedRead, ScanChunk, ScanRequest};
+use diorite_transact::TransactionId;
+use diorite_transact::wire::PinId;
 use std::ops::Deref;
 
 const VERSION: u8 = 1;
@@ -18,6 +20,9 @@ const HAS_RANGE: u8 = 8;
 const HAS_AGGREGATE: u8 = 16;
 const HAS_SEVERAL: u8 = 32;
 const HAS_LIMIT: u8 = 64;
+const HAS_PIN: u8 = 128;
+/// The most transactions that a read in a snapshot names.
+const MAX_COMMITTED: usize = 100_000;
 const FETCH: u8 = 1;
 const WRITE: u8 = 2;
 const WRITE_UNTIL: u8 = 3;
@@ -134,6 +139,62 @@ pub(super) struct FetchRef<'a> {
     pub(super) aggregate: Option<&'a [u8]>,
     /// How much longer the request may take, milliseconds, if that is less than the usual timeout.
     pub(super) left_ms: Option<u64>,
+    /// The snapshot to read in.
+    pub(super) pinned: Option<PinnedRef<'a>>,
+}
+
+/// A snapshot to read in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct PinnedRef<'a> {
+    pub(super) pin: PinId,
+    pub(super) committed: Committed<'a>,
+}
+
+/// The transactions that are read as committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Committed<'a> {
+    Given(&'a [CommittedIn]),
+    /// So many, encoded.
+    Encoded(usize, &'a [u8]),
+}
+
+impl Committed<'_> {
+    pub(super) fn to_vec(self) -> Result<Vec<CommittedIn>, Malformed> {
+        match self {
+            Self::Given(committed) => Ok(committed.to_vec()),
+            Self::Encoded(count, bytes) => {
+                let mut reader = Reader::new(bytes);
+                (0..count).map(|_| read_committed(&mut reader)).collect()
+            }
+        }
+    }
+}
+
+fn read_committed(reader: &mut Reader<'_>) -> Result<CommittedIn, Malformed> {
+    let id = TransactionId::decode(reader)?;
+    Ok(CommittedIn { id, prepared_us: reader.i64()?, committed_us: reader.i64()? })
+}
+
+fn put_pinned(out: &mut Vec<u8>, pinned: &PinnedRead) {
+    out.extend_from_slice(&pinned.pin.0.to_le_bytes());
+    let mut committed = Vec::new();
+    for it in pinned.committed.iter() {
+        it.id.encode(&mut committed);
+        committed.extend_from_slice(&it.prepared_us.to_le_bytes());
+        committed.extend_from_slice(&it.committed_us.to_le_bytes());
+    }
+    put_varint(out, pinned.committed.len() as u64);
+    put_slice(out, &committed);
+}
+
+fn read_pinned<'a>(reader: &mut Reader<'a>) -> Result<PinnedRef<'a>, Malformed> {
+    let pin = PinId(reader.u64()?);
+    let count = usize::try_from(reader.varint()?).map_err(|_| Malformed)?;
+    let committed = Committed::Encoded(count, reader.slice()?);
+    if count > MAX_COMMITTED || committed.to_vec().is_err() {
+        return Err(Malformed);
+    }
+    Ok(PinnedRef { pin, committed })
 }
 
 impl<'a> From<&'a Fetch> for FetchRef<'a> {
@@ -160,6 +221,10 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
             },
             aggregate: fetch.aggregate.as_deref(),
             left_ms: None,
+            pinned: fetch
+                .pinned
+                .as_ref()
+                .map(|pinned| PinnedRef { pin: pinned.pin, committed: Committed::Given(&pinned.committed) }),
         }
     }
 }
@@ -190,6 +255,11 @@ impl FetchRef<'_> {
             },
             needs_disk: false,
             aggregate: self.aggregate.map(<[u8]>::to_vec),
+            // It was decoded when it arrived.
+            pinned: self.pinned.and_then(|pinned| {
+                let committed = pinned.committed.to_vec().ok()?;
+                Some(PinnedRead { pin: pinned.pin, committed: committed.into() })
+            }),
         }
     }
 }
@@ -224,7 +294,8 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         FetchRows::Several(_) => HAS_SEVERAL,
     };
     let has = flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC);
-    out.push(rows | has | flag(fetch.aggregate.is_some(), HAS_AGGREGATE) | flag(left_ms.is_some(), HAS_LIMIT));
+    let has = has | flag(fetch.aggregate.is_some(), HAS_AGGREGATE) | flag(fetch.pinned.is_some(), HAS_PIN);
+    out.push(rows | has | flag(left_ms.is_some(), HAS_LIMIT));
     let base: &[u8] = match &fetch.rows {
         FetchRows::Nothing => &[],
         FetchRows::One(key) => {
@@ -258,6 +329,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         put_slice(out, task);
     }
     left_ms.into_iter().for_each(|left_ms| put_varint(out, left_ms));
+    fetch.pinned.iter().for_each(|pinned| put_pinned(out, pinned));
 }
 
 /// Appends a write, with the time left, if that is given.
@@ -293,9 +365,6 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
 fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     let size = |value: u64| usize::try_from(value).map_err(|_| Malformed);
     let parts = reader.u8()?;
-    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_AGGREGATE | HAS_SEVERAL | HAS_LIMIT) != 0 {
-        return Err(Malformed);
-    }
     let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE | HAS_SEVERAL) {
         0 => (&[], RowsRef::Nothing),
         HAS_ROW => {
@@ -334,7 +403,8 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     };
     let aggregate = if parts & HAS_AGGREGATE == 0 { None } else { Some(reader.slice()?) };
     let left_ms = if parts & HAS_LIMIT == 0 { None } else { Some(reader.varint()?) };
-    Ok(FetchRef { header, static_row, rows, aggregate, left_ms })
+    let pinned = if parts & HAS_PIN == 0 { None } else { Some(read_pinned(reader)?) };
+    Ok(FetchRef { header, static_row, rows, aggregate, left_ms, pinned })
 }
 
 /// The content of an answer. The tablet of an error is not sent: the asking node knows which tablet it asked for.
@@ -449,6 +519,7 @@ pub(super) fn put_failed(out: &mut Vec<u8>, id: u64, error: &KvError) {
             out.push(7);
             put_slice(out, message.as_bytes());
         }
+        KvError::Locked(_) => out.push(8),
     }
 }
 
@@ -521,6 +592,7 @@ fn read_failed(reader: &mut Reader<'_>, tablet: TabletId) -> Result<KvError, Mal
         5 => KvError::DiskFull(text(reader)?),
         6 => KvError::TooLarge(text(reader)?),
         7 => KvError::Storage(text(reader)?),
+        8 => KvError::Locked(tablet),
         _ => return Err(Malformed),
     })
 }

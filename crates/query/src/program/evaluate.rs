@@ -18,9 +18,10 @@ use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
 };
+use diorite_base::program::{LoggedProgram as _, ProvenProgram, Unprovable};
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
-use diorite_model::row::{Deletion, RowWriter, now_seconds, place_lists};
+use diorite_model::row::{Deletion, RowWriter, place_lists};
 use diorite_model::types::CqlType;
 use diorite_model::{entry, key};
 use std::cell::Cell;
@@ -46,6 +47,30 @@ impl Evaluator for TabletEvaluator {
         let program = Program::decode(program)
             .map_err(|_| EvaluationFailed("a program is malformed or of a newer version".to_owned()))?;
         Ok(Run::new(&program, context, view).program(&program, changes)?.encode())
+    }
+
+    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+        ProvenProgram::read::<Program>(program)?;
+        let program = Program::decode(program).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
+        super::targets::of(&program, see);
+        Ok(())
+    }
+
+    fn has_applied(&self, reply: &[u8]) -> bool {
+        matches!(ProgramReply::decode(reply), Ok(ProgramReply::Applied))
+    }
+
+    fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
+        // What is proposed decodes.
+        let program = Program::decode(program).ok().filter(|program| !program.conditions.is_empty())?;
+        Some(super::targets::without_conditions(program).encode())
+    }
+
+    fn merged(&self, stored: Option<&[u8]>, written: &[u8]) -> Result<Vec<u8>, EvaluationFailed> {
+        let Some(stored) = stored else { return Ok(written.to_vec()) };
+        let mut together = Vec::new();
+        entry::merge(stored, written, &mut together).map_err(damaged)?;
+        Ok(together)
     }
 
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
@@ -117,8 +142,7 @@ pub(super) struct Run<'v> {
 
 impl<'v> Run<'v> {
     pub(super) fn new(program: &'v Program, context: EvaluationContext, view: &'v dyn TabletView) -> Self {
-        let now_s = now_seconds(context.stamp_us);
-        Self { context, stored: Stored::new(view, now_s, &program.dropped_columns), looking: Cell::new(0) }
+        Self { context, stored: Stored::new(view, context.now_s, &program.dropped_columns), looking: Cell::new(0) }
     }
 }
 

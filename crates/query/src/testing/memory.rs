@@ -221,12 +221,13 @@ impl MemoryKv {
                 Ok(Vec::new())
             }
             Body::Evaluated(program) => {
-                let context = EvaluationContext { stamp_us, newest_explicit_us };
+                let context = EvaluationContext::new(stamp_us, newest_explicit_us);
                 let mut changes = Changes::default();
                 let reply = TabletEvaluator.evaluate(program, context, tablet, &mut changes).unwrap();
                 changes.0.into_iter().for_each(|change| change(tablet));
                 Ok(reply)
             }
+            Body::Request(_) | Body::Step(_) => Err(KvError::Unavailable(id)),
         }
     }
 }

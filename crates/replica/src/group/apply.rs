@@ -167,13 +167,14 @@ pub fn apply_alone<T: TabletData>(
             let evaluated = evaluator.evaluate(program, context, &view, &mut changes);
             evaluated.map_err(|failed| StorageError::Corrupt(failed.to_string()))?
         }
+        Body::Request(_) | Body::Step(_) => return Err(corrupt(Malformed)),
     };
     data.apply(&mut batch, &state)?;
     Ok(reply)
 }
 
 fn context_of(mutation: &MutationRef<'_>, state: &AppliedState) -> EvaluationContext {
-    EvaluationContext { stamp_us: mutation.stamp_us, newest_explicit_us: state.newest_explicit_us }
+    EvaluationContext::new(mutation.stamp_us, state.newest_explicit_us)
 }
 
 impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
@@ -317,6 +318,7 @@ impl<E: Engine> Applier<E> {
                     self.write(replica, state, outcomes)?;
                     self.evaluate(replica, entry, &mutation, program, state, outcomes)?;
                 }
+                Body::Request(_) | Body::Step(_) => return Err(corrupt(Malformed)),
             }
         }
         Ok(())

@@ -229,6 +229,7 @@ impl RowSizes {
                 let mut see = |growth: Growth<'_>| self.see(&mut looked, growth.key, growth.bytes, || growth.effect);
                 at.evaluator.growth(program, &mut see);
             }
+            Body::Request(_) | Body::Step(_) => {}
         }
         // Samples in the rest of the bytes are charged to no row.
         self.take_samples(self.passed_bytes);

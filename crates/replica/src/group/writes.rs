@@ -43,7 +43,7 @@ const WINDOW_IDLE_S: u32 = 60;
 fn program_of(mutation: &Mutation) -> Option<&[u8]> {
     match MutationRef::decode(mutation.as_bytes()).ok()?.body() {
         Body::Evaluated(program) => Some(program),
-        Body::Blind(_) => None,
+        Body::Blind(_) | Body::Request(_) | Body::Step(_) => None,
     }
 }
 

@@ -6,7 +6,6 @@ use crate::locks::Owner;
 use crate::step::Commit;
 use crate::targets::Target;
 use diorite_base::TableId;
-use diorite_base::mutation::OperationKind;
 
 const TABLET: TabletId = TabletId(7);
 const CLIENT: Asker = Asker(1);
@@ -53,9 +52,7 @@ impl Tablet {
                     self.steps.push(step);
                 }
                 Action::Evaluate { id, program } => {
-                    let (kind, key) = (OperationKind::Overwrite, program.0);
-                    let value = key.clone();
-                    let operation = Operation { kind, is_stamped: false, is_unplaced: false, key, value };
+                    let operation = Operation { key: program.0.clone(), now_s: 0, program: program.0 };
                     self.leader.evaluated(id, Evaluated::Operations(vec![operation]), now_ns);
                 }
                 Action::Reply { to, reply } => self.replies.push((to, reply)),

@@ -20,14 +20,8 @@ fn key() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let value = prop::collection::vec(any::<u8>(), 9..12);
-    (any::<[bool; 3]>(), key(), value).prop_map(|([is_merge, is_stamped, is_unplaced], key, value)| Operation {
-        kind: if is_merge { OperationKind::Merge } else { OperationKind::Overwrite },
-        is_stamped,
-        is_unplaced,
-        key,
-        value,
-    })
+    let program = prop::collection::vec(any::<u8>(), 0..4);
+    (key(), any::<u32>(), program).prop_map(|(key, now_s, program)| Operation { key, now_s, program })
 }
 
 fn prepared() -> impl Strategy<Value = Prepared> {

@@ -182,7 +182,7 @@ impl World {
                 (effect, step)
             {
                 for operation in operations {
-                    self.write_of(*id, at, operation.key[0], operation.value[0].cast_signed(), stamp_us)?;
+                    self.write_of(*id, at, operation.key[0], operation.program[0].cast_signed(), stamp_us)?;
                 }
             }
         }

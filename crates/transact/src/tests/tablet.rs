@@ -13,7 +13,6 @@ use crate::step::{Operation, Step};
 use crate::targets::{Target, Targets};
 use crate::timing::Timing;
 use diorite_base::TabletId;
-use diorite_base::mutation::OperationKind;
 use std::collections::{BTreeMap, VecDeque};
 
 /// An entry that is appended and not applied.
@@ -112,9 +111,8 @@ impl Tablet {
     pub fn evaluate(&self, program: &Program) -> Option<Vec<Operation>> {
         let (key, by) = increment(program);
         let stored = self.rows[&key].value;
-        let value = vec![stored.wrapping_add(by).to_le_bytes()[0]];
-        let operation =
-            Operation { kind: OperationKind::Overwrite, is_stamped: false, is_unplaced: false, key: vec![key], value };
+        let program = vec![stored.wrapping_add(by).to_le_bytes()[0]];
+        let operation = Operation { key: vec![key], now_s: 0, program };
         (stored >= i8::from_le_bytes([program.0[2]])).then(|| vec![operation])
     }
 

@@ -41,7 +41,7 @@ impl TabletChanges for Tablet {
 /// What a program that knows these levels does with a command.
 pub(super) fn evaluated(catalog: &Catalog, known: Levels, command: &Command) -> Result<Outcome, EvaluationFailed> {
     let evaluator = CatalogEvaluator::new(catalog.clone(), |_: &Arc<Catalog>| {}).knowing(known);
-    let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
+    let context = EvaluationContext::new(1, i64::MIN);
     let reply = evaluator.evaluate(&command.encode(), context, &Tablet::default(), &mut Tablet::default())?;
     Ok(Outcome::decode(&reply).unwrap())
 }
@@ -54,7 +54,7 @@ fn the_evaluator_stores_publishes_tells_and_replies() {
         move |catalog: &Arc<Catalog>| notified.lock().unwrap().push(catalog.version())
     };
     let evaluator = CatalogEvaluator::new(Catalog::default(), listener);
-    let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
+    let context = EvaluationContext::new(1, i64::MIN);
     let mut tablet = Tablet::default();
     for line in ["bootstrap demo", "register a", "create-keyspace ks", "create-keyspace ks", "create-table ks.t"] {
         let program = parse(&evaluator.current(), line).encode();

@@ -150,7 +150,7 @@ fn conditions_on_too_many_rows_are_not_proposed_and_are_applied_where_they_were(
     assert_eq!(refusal, ProvenProgram::read::<Program>(&over.encode()).unwrap_err());
     assert!(matches!(&refusal, Unprovable::Exceeds(exceeded) if exceeded.name == "CONDITION_ROWS"), "{refusal}");
     let tablet = tablet(most + 1, 10);
-    let context = EvaluationContext { stamp_us: 50_000_000, newest_explicit_us: i64::MIN };
+    let context = EvaluationContext::new(50_000_000, i64::MIN);
     let mut written = Written(0);
     let reply: Result<_, EvaluationFailed> = TabletEvaluator.evaluate(&over.encode(), context, &tablet, &mut written);
     assert_eq!((ProgramReply::decode(&reply.unwrap()).unwrap(), written.0), (ProgramReply::Applied, 1));

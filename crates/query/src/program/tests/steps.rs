@@ -88,7 +88,7 @@ fn tablet(count: u32) -> Tablet {
 }
 
 pub(super) fn run(program: &Program, tablet: &Tablet) -> (ProgramReply, Vec<Vec<u8>>, u64) {
-    let context = EvaluationContext { stamp_us: 50_000_000, newest_explicit_us: i64::MIN };
+    let context = EvaluationContext::new(50_000_000, i64::MIN);
     let (program, mut changes) = (program.encode(), Merged::default());
     let (reply, steps) = steps::of(|| TabletEvaluator.evaluate(&program, context, tablet, &mut changes).unwrap());
     (ProgramReply::decode(&reply).unwrap(), changes.0, steps)
@@ -379,7 +379,7 @@ fn what_is_deleted_is_removed_whether_it_was_looked_for_or_not() {
     };
     let removed = |count: u32, view: &dyn TabletView| {
         let program = Program { operations: (0..count).map(delete).collect(), ..Program::default() };
-        let context = EvaluationContext { stamp_us: 50_000_000, newest_explicit_us: i64::MIN };
+        let context = EvaluationContext::new(50_000_000, i64::MIN);
         let mut changes = Removals::default();
         TabletEvaluator.evaluate(&program.encode(), context, view, &mut changes).unwrap();
         (changes.keys, changes.ranges)

@@ -92,7 +92,7 @@ impl Taking {
         let pieces = usize::from(matches!(step, MergeStep::TakePiece { .. }));
         self.most = (self.most.0.max(bytes), self.most.1 + pieces);
         let before = Before(self.data.clone());
-        let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
+        let context = EvaluationContext::new(1, i64::MIN);
         MergeReply::decode(&Merging(Nothing).evaluate(&step.encode(), context, &before, self).unwrap()).unwrap()
     }
 
@@ -299,7 +299,7 @@ fn a_step_that_names_what_no_key_can_be_is_not_proposed() {
 
 #[test]
 fn other_programs_are_left_to_the_evaluator_within() {
-    let context = EvaluationContext { stamp_us: 1, newest_explicit_us: i64::MIN };
+    let context = EvaluationContext::new(1, i64::MIN);
     let mut tablet = Taking::default();
     let view = Before(BTreeMap::new());
     let refused = Merging(Nothing).evaluate(&[1, 2, 3], context, &view, &mut tablet).unwrap_err();

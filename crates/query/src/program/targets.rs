@@ -1,0 +1,65 @@
+//! The rows that a program reads or writes, for locks.
+//!
+//! Always true: what a program reads or writes is a function of these rows and of its context. A deletion of a
+//! partition, or of a range of its rows, is in the partition's header, which every reader of the partition reads.
+
+use super::definition::{Program, ProgramOperation, RowCondition, RowTest, TestTree, Turn};
+use super::evaluate::Run;
+use diorite_model::key;
+
+/// Calls `see` with each key, and each range of keys, from its start to before its end.
+pub(super) fn of(program: &Program, see: &mut dyn FnMut(&[u8], Option<&[u8]>)) {
+    for condition in &program.conditions {
+        of_condition(condition, see);
+    }
+    for operation in &program.operations {
+        match operation {
+            ProgramOperation::Row { key, .. } => see(key, None),
+            ProgramOperation::List { key, .. }
+            | ProgramOperation::Document { key, .. }
+            | ProgramOperation::Sum { key, .. } => see(key, None),
+            ProgramOperation::Delete { partition, range, .. } => {
+                let (start, end) = Run::deleted(partition, range.as_ref());
+                see(&start, Some(&end));
+                let mut header = partition.clone();
+                key::push_header(&mut header);
+                see(&header, None);
+            }
+        }
+    }
+}
+
+/// A condition reads its row, the static row of its partition, or both.
+fn of_condition(condition: &RowCondition, see: &mut dyn FnMut(&[u8], Option<&[u8]>)) {
+    let reads_static = match &condition.test {
+        RowTest::Exists | RowTest::NotExists => false,
+        RowTest::Columns(columns) => columns.iter().any(|column| column.is_static),
+        RowTest::Tree(tree) => has_static(tree),
+    };
+    if reads_static || condition.row.is_empty() {
+        let mut static_row = condition.partition.clone();
+        key::push_static(&mut static_row);
+        see(&static_row, None);
+    }
+    if !condition.row.is_empty() {
+        see(&[condition.partition.as_slice(), &condition.row].concat(), None);
+    }
+}
+
+fn has_static(tree: &TestTree) -> bool {
+    match tree {
+        TestTree::Exists => false,
+        TestTree::Column(test) => test.is_static,
+        TestTree::Not(inner) => has_static(inner),
+        TestTree::All(parts) | TestTree::Any(parts) => parts.iter().any(has_static),
+    }
+}
+
+/// A program that does what this one does whose conditions hold.
+pub(super) fn without_conditions(mut program: Program) -> Program {
+    program.conditions.clear();
+    if let Some(turns) = &mut program.turns {
+        turns.retain(|turn| matches!(turn, Turn::Operation | Turn::SameStatement));
+    }
+    program
+}

@@ -1,0 +1,462 @@
+//! The bytes of what the leader of a tablet is asked about transactions, and of its answers.
+//!
+//! ```text
+//! call   := 1 reserve · attempt varint · [wait] · program slice
+//!         | 2 prepare · id · home · [wait] · program slice
+//!         | 3 commit  · id · list<prepared>
+//!         | 4 release · id
+//!         | 5 status  · id · [of: tablet varint · stamp i64] · [stamp of the read i64]
+//!         | 6 finish  · id · ending
+//!         | 7 forget  · id
+//!         | 8 pin     · stamp i64 · targets
+//!         | 9 unpin   · pin u64
+//! answer := 0 done
+//!         | 1 reserved · id · attempt          | 2 not reserved · attempt · refusal · reply slice
+//!         | 3 prepared · id · stamp i64        | 4 not prepared · id · refusal · reply slice
+//!         | 5 committed · id · stamp i64       | 6 lost · id
+//!         | 7 status · id · (0 aborted | 1 not yet | 2 committed · stamp i64)
+//!         | 8 finished · id
+//!         | 9 pinned · pin u64 · lease varint · list<id · stamp i64 · home>
+//!         | 10 too late · stamp i64
+//! ```
+//!
+//! `[x]` is a byte, 0 or 1, and then x if it is 1. The other parts are as in [`crate::step`]. A wait is a number of
+//! nanoseconds, varint. A call takes the way of a write ([`diorite_base::mutation::Mutation::request`]).
+//!
+//! Always true: decoding bounds what it allocates by the input; what has been decoded is encoded to the same bytes.
+//! Left out: the targets of a program, which the leader determines itself.
+
+use crate::ids::{Home, Prepared, TransactionId};
+use crate::message::{Program, Refusal, Reply, Request, Status};
+use crate::snapshot::Staged;
+use crate::step::{Ending, MAX_PARTICIPANTS, MAX_ROWS, list};
+use crate::targets::Targets;
+use diorite_base::TabletId;
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+
+/// The most prepares that an answer lists.
+const MAX_STAGED: usize = 100_000;
+
+/// A snapshot of a tablet that its leader keeps for a read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PinId(pub u64);
+
+/// What the leader of a tablet is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// Of the protocol of transactions. Targets are not sent.
+    Request(Request),
+    /// To keep a snapshot of the tablet as of this stamp, microseconds. The answer lists the prepares of these targets.
+    Pin(i64, Targets),
+    /// To forget a snapshot.
+    Unpin(PinId),
+}
+
+/// The answer of the leader of a tablet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To what has no other answer.
+    Done,
+    /// Of the protocol of transactions.
+    Reply {
+        /// The reply.
+        reply: Reply,
+        /// For [`Refusal::ConditionFailed`]: the reply of the program.
+        of_program: Vec<u8>,
+    },
+    /// The snapshot is kept.
+    Pinned {
+        /// Its name on the node that has answered.
+        pin: PinId,
+        /// How long the lease lasts at least, nanoseconds, from when this was answered.
+        lease_ns: u64,
+        /// The prepares in it.
+        staged: Vec<Staged>,
+    },
+    /// The tablet has stamped above the stamp: this is its newest stamp, microseconds.
+    TooLate(i64),
+}
+
+fn put_option<T>(out: &mut Vec<u8>, value: Option<T>, put: impl FnOnce(&mut Vec<u8>, T)) {
+    out.push(u8::from(value.is_some()));
+    if let Some(value) = value {
+        put(out, value);
+    }
+}
+
+fn option<T>(
+    reader: &mut Reader<'_>,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> Result<Option<T>, Malformed> {
+    match reader.u8()? {
+        0 => Ok(None),
+        1 => read(reader).map(Some),
+        _ => Err(Malformed),
+    }
+}
+
+fn put_i64(out: &mut Vec<u8>, value: i64) {
+    out.extend_from_slice(&value.to_le_bytes());
+}
+
+fn attempt(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
+    u32::try_from(reader.shortest_varint()?).map_err(|_| Malformed)
+}
+
+impl Call {
+    /// The encoded form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Request(request) => put_request(&mut out, request),
+            Self::Pin(at_us, targets) => {
+                out.push(8);
+                put_i64(&mut out, *at_us);
+                targets.encode(&mut out);
+            }
+            Self::Unpin(pin) => {
+                out.push(9);
+                out.extend_from_slice(&pin.0.to_le_bytes());
+            }
+        }
+        out
+    }
+
+    /// Decodes what [`Self::encode`] wrote.
+    ///
+    /// # Errors
+    /// Nothing encodes to these bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let call = match reader.u8()? {
+            8 => Self::Pin(reader.i64()?, Targets::decode(&mut reader, MAX_ROWS)?),
+            9 => Self::Unpin(PinId(reader.u64()?)),
+            kind => Self::Request(request(kind, &mut reader)?),
+        };
+        if reader.is_empty() { Ok(call) } else { Err(Malformed) }
+    }
+}
+
+fn put_request(out: &mut Vec<u8>, request: &Request) {
+    let put_wait = |out: &mut Vec<u8>, wait_ns: Option<u64>| put_option(out, wait_ns, put_varint);
+    match request {
+        Request::Reserve { attempt, targets: _, program, wait_ns } => {
+            out.push(1);
+            put_varint(out, (*attempt).into());
+            put_wait(out, *wait_ns);
+            put_slice(out, &program.0);
+        }
+        Request::Prepare { id, home, targets: _, program, wait_ns } => {
+            out.push(2);
+            id.encode(out);
+            home.encode(out);
+            put_wait(out, *wait_ns);
+            put_slice(out, &program.0);
+        }
+        Request::Commit { id, prepared } => {
+            out.push(3);
+            id.encode(out);
+            put_varint(out, prepared.len() as u64);
+            prepared.iter().for_each(|prepared| prepared.encode(out));
+        }
+        Request::Release(id) => {
+            out.push(4);
+            id.encode(out);
+        }
+        Request::Status { id, of, at_us } => {
+            out.push(5);
+            id.encode(out);
+            put_option(out, *of, |out, (tablet, stamp_us)| {
+                put_varint(out, tablet.0);
+                put_i64(out, stamp_us);
+            });
+            put_option(out, *at_us, put_i64);
+        }
+        Request::Finish { id, ending } => {
+            out.push(6);
+            id.encode(out);
+            ending.encode(out);
+        }
+        Request::Forget(id) => {
+            out.push(7);
+            id.encode(out);
+        }
+    }
+}
+
+fn request(kind: u8, reader: &mut Reader<'_>) -> Result<Request, Malformed> {
+    let targets = Targets::default();
+    let program = |reader: &mut Reader<'_>| reader.shortest_slice().map(|program| Program(program.to_vec()));
+    let wait = |reader: &mut Reader<'_>| option(reader, Reader::shortest_varint);
+    Ok(match kind {
+        1 => {
+            let (attempt, wait_ns) = (attempt(reader)?, wait(reader)?);
+            Request::Reserve { attempt, targets, program: program(reader)?, wait_ns }
+        }
+        2 => {
+            let (id, home) = (TransactionId::decode(reader)?, Home::decode(reader)?);
+            let wait_ns = wait(reader)?;
+            Request::Prepare { id, home, targets, program: program(reader)?, wait_ns }
+        }
+        3 => Request::Commit {
+            id: TransactionId::decode(reader)?,
+            prepared: list(reader, MAX_PARTICIPANTS, Prepared::decode)?,
+        },
+        4 => Request::Release(TransactionId::decode(reader)?),
+        5 => Request::Status {
+            id: TransactionId::decode(reader)?,
+            of: option(reader, |reader| Ok((TabletId(reader.shortest_varint()?), reader.i64()?)))?,
+            at_us: option(reader, Reader::i64)?,
+        },
+        6 => Request::Finish { id: TransactionId::decode(reader)?, ending: Ending::decode(reader)? },
+        7 => Request::Forget(TransactionId::decode(reader)?),
+        _ => return Err(Malformed),
+    })
+}
+
+impl Answer {
+    /// The answer that is this reply.
+    pub fn plain(reply: Reply) -> Self {
+        Self::Reply { reply, of_program: Vec::new() }
+    }
+
+    /// The encoded form.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        match self {
+            Self::Done => out.push(0),
+            Self::Reply { reply, of_program } => put_reply(&mut out, reply, of_program),
+            Self::Pinned { pin, lease_ns, staged } => {
+                out.push(9);
+                out.extend_from_slice(&pin.0.to_le_bytes());
+                put_varint(&mut out, *lease_ns);
+                put_varint(&mut out, staged.len() as u64);
+                for staged in staged {
+                    staged.id.encode(&mut out);
+                    put_i64(&mut out, staged.prepared_us);
+                    staged.home.encode(&mut out);
+                }
+            }
+            Self::TooLate(newest_us) => {
+                out.push(10);
+                put_i64(&mut out, *newest_us);
+            }
+        }
+        out
+    }
+
+    /// Decodes what [`Self::encode`] wrote.
+    ///
+    /// # Errors
+    /// Nothing encodes to these bytes.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        let answer = match reader.u8()? {
+            0 => Self::Done,
+            9 => Self::Pinned {
+                pin: PinId(reader.u64()?),
+                lease_ns: reader.shortest_varint()?,
+                staged: list(&mut reader, MAX_STAGED, |reader| {
+                    let (id, prepared_us) = (TransactionId::decode(reader)?, reader.i64()?);
+                    Ok(Staged { id, prepared_us, home: Home::decode(reader)? })
+                })?,
+            },
+            10 => Self::TooLate(reader.i64()?),
+            kind => reply(kind, &mut reader)?,
+        };
+        if reader.is_empty() { Ok(answer) } else { Err(Malformed) }
+    }
+}
+
+fn put_refusal(out: &mut Vec<u8>, refusal: Refusal, of_program: &[u8]) {
+    out.push(match refusal {
+        Refusal::Held => 0,
+        Refusal::ConditionFailed => 1,
+        Refusal::Unavailable => 2,
+    });
+    put_slice(out, of_program);
+}
+
+fn refusal(reader: &mut Reader<'_>) -> Result<Refusal, Malformed> {
+    match reader.u8()? {
+        0 => Ok(Refusal::Held),
+        1 => Ok(Refusal::ConditionFailed),
+        2 => Ok(Refusal::Unavailable),
+        _ => Err(Malformed),
+    }
+}
+
+fn put_reply(out: &mut Vec<u8>, reply: &Reply, of_program: &[u8]) {
+    match reply {
+        Reply::Reserved { id, attempt } => {
+            out.push(1);
+            id.encode(out);
+            put_varint(out, (*attempt).into());
+        }
+        Reply::NotReserved { attempt, refusal } => {
+            out.push(2);
+            put_varint(out, (*attempt).into());
+            put_refusal(out, *refusal, of_program);
+        }
+        Reply::Prepared { id, stamp_us } => {
+            out.push(3);
+            id.encode(out);
+            put_i64(out, *stamp_us);
+        }
+        Reply::NotPrepared { id, refusal } => {
+            out.push(4);
+            id.encode(out);
+            put_refusal(out, *refusal, of_program);
+        }
+        Reply::Committed { id, committed_us } => {
+            out.push(5);
+            id.encode(out);
+            put_i64(out, *committed_us);
+        }
+        Reply::Lost(id) => {
+            out.push(6);
+            id.encode(out);
+        }
+        Reply::Status { id, status } => {
+            out.push(7);
+            id.encode(out);
+            match status {
+                Status::Aborted => out.push(0),
+                Status::NotYet => out.push(1),
+                Status::Committed(committed_us) => {
+                    out.push(2);
+                    put_i64(out, *committed_us);
+                }
+            }
+        }
+        Reply::Finished(id) => {
+            out.push(8);
+            id.encode(out);
+        }
+    }
+}
+
+fn reply(kind: u8, reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
+    let mut of_program = Vec::new();
+    let reply = match kind {
+        1 => Reply::Reserved { id: TransactionId::decode(reader)?, attempt: attempt(reader)? },
+        2 => {
+            let (attempt, refusal) = (attempt(reader)?, refusal(reader)?);
+            of_program = reader.shortest_slice()?.to_vec();
+            Reply::NotReserved { attempt, refusal }
+        }
+        3 => Reply::Prepared { id: TransactionId::decode(reader)?, stamp_us: reader.i64()? },
+        4 => {
+            let (id, refusal) = (TransactionId::decode(reader)?, refusal(reader)?);
+            of_program = reader.shortest_slice()?.to_vec();
+            Reply::NotPrepared { id, refusal }
+        }
+        5 => Reply::Committed { id: TransactionId::decode(reader)?, committed_us: reader.i64()? },
+        6 => Reply::Lost(TransactionId::decode(reader)?),
+        7 => {
+            let id = TransactionId::decode(reader)?;
+            let status = match reader.u8()? {
+                0 => Status::Aborted,
+                1 => Status::NotYet,
+                2 => Status::Committed(reader.i64()?),
+                _ => return Err(Malformed),
+            };
+            Reply::Status { id, status }
+        }
+        8 => Reply::Finished(TransactionId::decode(reader)?),
+        _ => return Err(Malformed),
+    };
+    Ok(Answer::Reply { reply, of_program })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite_base::TableId;
+
+    fn id() -> TransactionId {
+        TransactionId { tablet: TabletId(300), term: 7, number: 1_000 }
+    }
+
+    fn home() -> Home {
+        Home { table: TableId(9), key: b"home".to_vec() }
+    }
+
+    fn calls() -> Vec<Call> {
+        let participant = crate::Participant { table: TableId(9), tablet: TabletId(5), key: b"other".to_vec() };
+        let program = Program(b"program".to_vec());
+        let targets = Targets::default;
+        let ending = Ending::Committed { prepared_us: 5, committed_us: 6 };
+        let requests = vec![
+            Request::Reserve { attempt: 2, targets: targets(), program: program.clone(), wait_ns: None },
+            Request::Prepare { id: id(), home: home(), targets: targets(), program, wait_ns: Some(1_000) },
+            Request::Commit { id: id(), prepared: vec![Prepared { participant, stamp_us: -1 }] },
+            Request::Release(id()),
+            Request::Status { id: id(), of: Some((TabletId(1), 4)), at_us: None },
+            Request::Status { id: id(), of: None, at_us: Some(i64::MIN) },
+            Request::Finish { id: id(), ending },
+            Request::Finish { id: id(), ending: Ending::Aborted },
+            Request::Forget(id()),
+        ];
+        let pinned = Targets::new(vec![crate::targets::Target::Row(b"k".to_vec())]);
+        let others = [Call::Pin(77, pinned), Call::Unpin(PinId(u64::MAX))];
+        requests.into_iter().map(Call::Request).chain(others).collect()
+    }
+
+    fn answers() -> Vec<Answer> {
+        let refused = |reply| Answer::Reply { reply, of_program: b"why".to_vec() };
+        let status = |status| Answer::plain(Reply::Status { id: id(), status });
+        vec![
+            Answer::Done,
+            Answer::plain(Reply::Reserved { id: id(), attempt: 3 }),
+            refused(Reply::NotReserved { attempt: 3, refusal: Refusal::ConditionFailed }),
+            Answer::plain(Reply::Prepared { id: id(), stamp_us: 8 }),
+            refused(Reply::NotPrepared { id: id(), refusal: Refusal::Held }),
+            Answer::plain(Reply::NotPrepared { id: id(), refusal: Refusal::Unavailable }),
+            Answer::plain(Reply::Committed { id: id(), committed_us: 9 }),
+            Answer::plain(Reply::Lost(id())),
+            status(Status::Aborted),
+            status(Status::NotYet),
+            status(Status::Committed(-5)),
+            Answer::plain(Reply::Finished(id())),
+            Answer::Pinned {
+                pin: PinId(4),
+                lease_ns: 1 << 40,
+                staged: vec![Staged { id: id(), prepared_us: 3, home: home() }],
+            },
+            Answer::TooLate(i64::MAX),
+        ]
+    }
+
+    #[test]
+    fn what_is_encoded_is_decoded_and_nothing_else() {
+        let calls: Vec<Vec<u8>> = calls()
+            .iter()
+            .map(|call| (call, call.encode()))
+            .map(|(call, bytes)| {
+                assert_eq!(Call::decode(&bytes).as_ref(), Ok(call));
+                bytes
+            })
+            .collect();
+        let answers: Vec<Vec<u8>> = answers()
+            .iter()
+            .map(|answer| (answer, answer.encode()))
+            .map(|(answer, bytes)| {
+                assert_eq!(Answer::decode(&bytes).as_ref(), Ok(answer));
+                bytes
+            })
+            .collect();
+        for bytes in calls.iter().chain(&answers) {
+            let longer = [bytes.as_slice(), &[0]].concat();
+            assert_eq!((Call::decode(&longer), Answer::decode(&longer)), (Err(Malformed), Err(Malformed)));
+            for at in 0..bytes.len() {
+                let mut changed = bytes.clone();
+                changed[at] ^= 0x81;
+                for bytes in [&changed[..], &bytes[..at]] {
+                    assert!(Call::decode(bytes).is_err() || Call::decode(bytes).unwrap().encode() == bytes);
+                    assert!(Answer::decode(bytes).is_err() || Answer::decode(bytes).unwrap().encode() == bytes);
+                }
+            }
+        }
+    }
+}
