@@ -5,6 +5,7 @@ use crate::events::{Events, TabletEventKind};
 use crate::failures::Failures;
 use crate::group::proposal::Reroute;
 use crate::group::split::SplitListener;
+use crate::group::transactions::TransactionPeers;
 use crate::options::Durability;
 use crate::peers::liveness::Liveness;
 use crate::planted::Planted;
@@ -12,6 +13,7 @@ use crate::progress::WorkProgress;
 use diorite_base::account::Account;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_rpc::Transport;
+use diorite_transact::wire::PinId;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -31,6 +33,8 @@ pub struct Context {
     pub(crate) hooks: Hooks,
     pub(crate) disks: DiskWatch,
     pub(crate) failures: Failures,
+    /// The next name of a snapshot. Names begin with a number that no other life of a node has.
+    pins: AtomicU64,
     pub(crate) planted: Planted,
 }
 
@@ -43,6 +47,8 @@ pub(crate) struct Hooks {
     pub(crate) copies: OnceLock<Arc<dyn CopyRequests>>,
     /// Makes the child tablets of replicas that were split.
     pub(crate) splits: OnceLock<Arc<dyn SplitListener>>,
+    /// Reaches the leaders of other tablets for transactions; without it, what others have left unfinished stays so.
+    pub(crate) transactions: OnceLock<Arc<dyn TransactionPeers>>,
     /// Charged for the memory that measuring rows takes; without one it is charged to nobody.
     pub(crate) account: OnceLock<Arc<Account>>,
 }
@@ -86,6 +92,7 @@ impl Context {
             hooks: Hooks::default(),
             disks: DiskWatch::default(),
             failures: Failures::default(),
+            pins: AtomicU64::new(incarnation.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32) ^ node.0),
             planted: Planted::default(),
         }
     }
@@ -101,6 +108,18 @@ impl Context {
     pub fn set_splits(&self, splits: Arc<dyn SplitListener>) {
         if self.hooks.splits.set(splits).is_err() {
             tracing::error!("the children of split replicas are made by somebody already");
+        }
+    }
+
+    /// A name for a snapshot, which no other one has.
+    pub(crate) fn next_pin(&self) -> PinId {
+        PinId(self.pins.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Sets what reaches the leaders of other tablets. Once.
+    pub fn set_transactions(&self, peers: Arc<dyn TransactionPeers>) {
+        if self.hooks.transactions.set(peers).is_err() {
+            tracing::error!("the leaders of other tablets are reached already");
         }
     }
 

@@ -41,6 +41,8 @@ pub trait TabletData: Send + Sync + 'static {
     type Batch: TabletBatch;
     /// A value that stays readable while this is held.
     type Pinned: Deref<Target = [u8]> + Send;
+    /// The tablet as it was at one moment.
+    type Snapshot: TabletSnapshot;
 
     /// The applied state.
     fn applied_state(&self) -> Result<AppliedState, StorageError>;
@@ -53,6 +55,8 @@ pub trait TabletData: Send + Sync + 'static {
     fn memory_bytes(&self) -> u64 {
         0
     }
+    /// The tablet as it is now. What is deleted later is kept while this is held.
+    fn snapshot(self: &Arc<Self>) -> Self::Snapshot;
     /// Reads a value, from disk if necessary.
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Self::Pinned>, StorageError>;
     /// The size of the operands that a read of `key` merges, bytes; finding it needs no further memory. Not less than
@@ -75,6 +79,14 @@ pub trait TabletData: Send + Sync + 'static {
     ) -> Result<bool, StorageError> {
         self.scan(range, visit).map(|_| true)
     }
+}
+
+/// A tablet as it was at one moment, for any thread.
+pub trait TabletSnapshot: Send + Sync + 'static {
+    /// Reads a value, from disk if necessary.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError>;
+    /// As [`TabletData::scan`]. Rows of which nothing is left may be passed over.
+    fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError>;
 }
 
 /// Records of any number of groups, to be written to a log together.

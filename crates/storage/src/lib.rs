@@ -52,13 +52,13 @@ pub use applied::{AppliedState, UNKNOWN_GRACE_S};
 pub use brief::was_declined;
 pub use counters::StorageCounters;
 pub use directory::{DataDirectory, Identity, machine_boot};
-pub use engine::{Engine, Log, LogRecords, ScanRange, TabletBatch, TabletData};
+pub use engine::{Engine, Log, LogRecords, ScanRange, TabletBatch, TabletData, TabletSnapshot};
 pub use error::StorageError;
 pub use files::{FileContents, TabletFiles};
 pub use keys::{AFTER_ALL_KEYS, AFTER_KEYS_ABOUT_TABLETS, MEMBERS_KEY, SPLIT_KEY, absorbed_key, staged_key};
 pub use listener::BeforeFlush;
 pub use log_files::FILE_BYTES as LOG_FILE_BYTES;
-pub use memory::{Memory, MemoryBatch, MemoryLog, MemoryReader, MemoryRecords, MemoryTablet};
+pub use memory::{Memory, MemoryBatch, MemoryLog, MemoryReader, MemoryRecords, MemorySnapshot, MemoryTablet};
 pub use options::StorageOptions;
 pub use precedence::run_at_lower_priority;
 pub use raft_log::{GroupReader, LogBatch, RaftLog};
@@ -67,7 +67,7 @@ pub use rust_rocksdb::statistics::Ticker;
 pub use semantics::{CompactionVerdict, ValueSemantics, Values};
 pub use shared::Shared;
 pub use table_options::{CompactionStyle, Compression, Filters, TableOptions};
-pub use tablet::{Batch, Moment, PinnedValue, Tablet, TabletStatistics};
+pub use tablet::{Batch, Moment, PinnedValue, Tablet, TabletAt, TabletStatistics};
 
 #[cfg(test)]
 mod directory_tests;

@@ -6,9 +6,11 @@
 
 mod batch;
 mod maintenance;
+mod snapshot;
 mod statistics;
 
 pub use batch::Batch;
+pub use snapshot::TabletAt;
 pub use statistics::TabletStatistics;
 
 use crate::applied::AppliedState;
@@ -510,6 +512,7 @@ impl Moment<'_> {
 impl TabletData for Tablet {
     type Batch = Batch;
     type Pinned = PinnedValue;
+    type Snapshot = TabletAt;
 
     fn applied_state(&self) -> Result<AppliedState, StorageError> {
         Self::applied_state(self)
@@ -526,6 +529,10 @@ impl TabletData for Tablet {
 
     fn memory_bytes(&self) -> u64 {
         self.memtable_bytes()
+    }
+
+    fn snapshot(self: &Arc<Self>) -> TabletAt {
+        TabletAt::new(self)
     }
 
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {

@@ -58,6 +58,8 @@ pub enum Action {
         to: Asker,
         /// With what.
         reply: Reply,
+        /// For [`Refusal::ConditionFailed`]: the reply of the program.
+        of_program: Vec<u8>,
     },
     /// Ask the home what has become of a transaction, and call [`Leader::learned`] with the answer.
     Ask {
@@ -128,8 +130,8 @@ pub struct NotServing;
 pub enum Evaluated {
     /// The rows to write.
     Operations(Vec<Operation>),
-    /// A condition is not satisfied: nothing is written.
-    ConditionFailed,
+    /// A condition is not satisfied, or an operation is impossible: nothing is written. This is the program's reply.
+    ConditionFailed(Vec<u8>),
 }
 
 /// What a transaction wants here, until it is reserved or its prepare is appended.
@@ -259,6 +261,12 @@ impl Leader {
         self.is_ready
     }
 
+    /// The first key that a transaction has locked.
+    pub fn first_key(&self, id: TransactionId) -> Option<Vec<u8>> {
+        let targets = self.locks.held_by(&Owner::Transaction(id))?;
+        targets.iter().next().map(|target| target.start().to_vec())
+    }
+
     /// The lock table, for readers.
     pub fn locks(&self) -> &Locks {
         &self.locks
@@ -382,8 +390,8 @@ impl Leader {
         match self.locks.request(Owner::Transaction(id), targets, wait) {
             Asked::Granted => self.granted(vec![Owner::Transaction(id)]),
             Asked::Waits => {}
-            Asked::Held => self.refuse(id, Refusal::Held),
-            Asked::Full => self.refuse(id, Refusal::Unavailable),
+            Asked::Held => self.refuse(id, Refusal::Held, Vec::new()),
+            Asked::Full => self.refuse(id, Refusal::Unavailable, Vec::new()),
         }
     }
 
@@ -423,7 +431,7 @@ impl Leader {
             return;
         }
         match evaluated {
-            Evaluated::ConditionFailed => self.refuse(id, Refusal::ConditionFailed),
+            Evaluated::ConditionFailed(of_program) => self.refuse(id, Refusal::ConditionFailed, of_program),
             Evaluated::Operations(operations) => {
                 let locked = self.locks.held_by(&Owner::Transaction(id)).expect("what is evaluated is latched");
                 let is_locked = |operation: &Operation| locked.contains(&operation.key);
@@ -438,13 +446,13 @@ impl Leader {
     }
 
     /// What was pending is refused: nothing was done.
-    fn refuse(&mut self, id: TransactionId, refusal: Refusal) {
+    fn refuse(&mut self, id: TransactionId, refusal: Refusal, of_program: Vec<u8>) {
         if let Some(pending) = self.pending.remove(&id) {
             let reply = match pending.role {
                 Role::Home { attempt } => Reply::NotReserved { attempt, refusal },
                 Role::Participant { .. } => Reply::NotPrepared { id, refusal },
             };
-            self.actions.push_back(Action::Reply { to: pending.asker, reply });
+            self.actions.push_back(Action::Reply { to: pending.asker, reply, of_program });
         }
         self.unlock(id);
     }
@@ -471,7 +479,7 @@ impl Leader {
         for owner in expired {
             match owner {
                 Owner::Write(tag) => self.actions.push_back(Action::Refuse(tag)),
-                Owner::Transaction(id) => self.refuse(id, Refusal::Held),
+                Owner::Transaction(id) => self.refuse(id, Refusal::Held, Vec::new()),
             }
         }
         if self.is_ready {
@@ -486,7 +494,7 @@ impl Leader {
     }
 
     fn reply(&mut self, to: Asker, reply: Reply) {
-        self.actions.push_back(Action::Reply { to, reply });
+        self.actions.push_back(Action::Reply { to, reply, of_program: Vec::new() });
     }
 
     /// Takes over the reservations of a former leader: a bug.

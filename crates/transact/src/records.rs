@@ -20,7 +20,7 @@ use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_varint};
 use std::collections::BTreeMap;
 
-/// How the key of every record begins.
+/// How the keys of records begin: no row has the smallest token.
 pub const KEY_PREFIX: [u8; 8] = [0; 8];
 const PREPARED: u8 = 1;
 const OUTCOME: u8 = 2;
@@ -97,6 +97,21 @@ fn value(stamp_us: i64) -> Vec<u8> {
 }
 
 impl Records {
+    /// Whether the key is that of a record.
+    pub fn is_record(key: &[u8]) -> bool {
+        key.strip_prefix(&KEY_PREFIX).is_some_and(|rest| matches!(rest.first(), Some(&(PREPARED | OUTCOME))))
+    }
+
+    /// Where the keys of records end, exclusive.
+    pub fn end_of_keys() -> Vec<u8> {
+        [&KEY_PREFIX[..], &[OUTCOME + 1]].concat()
+    }
+
+    /// Whether nothing is prepared, and no outcome is kept.
+    pub fn is_empty(&self) -> bool {
+        self.prepared.is_empty() && self.outcomes.is_empty()
+    }
+
     /// Records as they were stored.
     pub fn load<'a>(stored: impl IntoIterator<Item = (&'a [u8], &'a [u8])>) -> Result<Self, Malformed> {
         let mut records = Self::default();

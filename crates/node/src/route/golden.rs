@@ -9,12 +9,15 @@ use diorite_base::write::{KvError, Waited};
 use diorite_base::{Levels, NodeId, TabletId};
 use diorite_golden::{Decoded, Golden, kinds};
 use diorite_query::kv::several::{Several, Span, encode};
-use diorite_query::kv::{Fetch, FetchRows, ScanChunk, ScanRequest};
+use diorite_query::kv::{CommittedIn, Fetch, FetchRows, PinnedRead, ScanChunk, ScanRequest};
+use diorite_transact::TransactionId;
+use diorite_transact::wire::PinId;
+use std::sync::Arc;
 
 kinds!(ROWS, rows_of(FetchRows): Nothing, One, Range, Several);
 kinds!(OUTCOMES, outcome_kind(Outcome): Fetched, Written, Failed);
 kinds!(ERRORS, error_kind(KvError):
-    Unavailable, NotLeader, Overloaded, Timeout, NoSuchTablet, DiskFull, TooLarge, Storage);
+    Unavailable, NotLeader, Overloaded, Timeout, NoSuchTablet, DiskFull, TooLarge, Storage, Locked);
 
 const TABLET: TabletId = TabletId(1_000);
 
@@ -45,6 +48,9 @@ fn fetches() -> Vec<(&'static str, Fetch, Option<u64>)> {
     };
     let spans = encode(&[Span::key(b"a".to_vec()), Span::range(b"b".to_vec(), b"c".to_vec())]);
     let several = Several { spans, reverse: false, max_entries: 300, max_bytes: 1 << 20 };
+    let id = TransactionId { tablet: TABLET, term: 3, number: 300 };
+    let committed = Arc::from([CommittedIn { id, prepared_us: 5, committed_us: 6 }]);
+    let pinned = Some(PinnedRead { pin: PinId(0x0102_0304_0506_0708), committed });
     let row = fetch(FetchRows::One(b"partition\x02a".to_vec()));
     let full = Fetch { header: header.clone(), static_row: static_row.clone(), ..row.clone() };
     vec![
@@ -53,7 +59,8 @@ fn fetches() -> Vec<(&'static str, Fetch, Option<u64>)> {
         ("row, header and static row", full, Some(300)),
         ("range", Fetch { header, static_row, ..fetch(FetchRows::Range(range.clone())) }, None),
         ("aggregate", Fetch { aggregate: Some(b"task".to_vec()), ..fetch(FetchRows::Range(range)) }, Some(0)),
-        ("several", fetch(FetchRows::Several(several)), None),
+        ("several", fetch(FetchRows::Several(several.clone())), None),
+        ("in a snapshot", Fetch { pinned, ..fetch(FetchRows::Several(several)) }, Some(300)),
     ]
 }
 
@@ -113,6 +120,7 @@ fn answers() -> Vec<(&'static str, Vec<u8>)> {
         ("disk full", KvError::DiskFull(text())),
         ("too large", KvError::TooLarge(text())),
         ("storage", KvError::Storage(text())),
+        ("locked", KvError::Locked(TABLET)),
     ];
     let failed = |error| framed(FrameKind::Answers, |out| put_failed(out, 300, &error));
     written.extend(errors.map(|(name, error)| (name, failed(error))));

@@ -63,6 +63,8 @@ impl<K: Kv> Read<'_, K> {
     /// The scans that cover the token range, from where the former page ended.
     pub(super) fn tablet_scans(&self, state: Option<&PagingState>) -> Result<Vec<TabletScan>, CqlError> {
         let Some((first, last)) = self.token_range()? else { return Ok(Vec::new()) };
+        // No row has the smallest token: under it are a tablet's own records and index entries.
+        let first = first.max(i64::MIN + 1);
         let mut scans = Vec::new();
         for (at, range) in self.tablets.iter().enumerate() {
             let next = self.tablets.get(at + 1).map(|next| next.first_token);

@@ -73,8 +73,23 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Applies committed entries; returns whether the replica can continue.
+    /// Applies committed entries; returns whether the replica can continue. It stops where a read wants a snapshot.
     fn apply(&mut self, turn: &mut Turn<E>, committed: &[Entry]) -> bool {
+        let mut rest = committed;
+        while let Some(index) = self.transactions.next_pin() {
+            let (until, after) = rest.split_at(rest.partition_point(|entry| entry.index <= index));
+            if until.is_empty() || after.is_empty() {
+                break;
+            }
+            if !self.apply_some(turn, until) {
+                return false;
+            }
+            rest = after;
+        }
+        self.apply_some(turn, rest)
+    }
+
+    fn apply_some(&mut self, turn: &mut Turn<E>, committed: &[Entry]) -> bool {
         if self.failure.is_some() {
             return false;
         }
@@ -109,7 +124,9 @@ impl<E: Engine> Replica<E> {
             if is_split {
                 self.on_split(turn);
             }
+            self.stop_leading_transactions(turn);
         }
+        self.after_apply(turn);
         true
     }
 
@@ -214,6 +231,7 @@ impl<E: Engine> Replica<E> {
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         // These writes were proposed: other replicas decide their outcome.
         turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Timeout(Waited::ended()));
+        self.stop_leading_transactions(turn);
         turn.schedule.active.remove(&self.id());
         self.group.memory()
     }

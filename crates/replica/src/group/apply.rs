@@ -10,73 +10,25 @@ use crate::group::outcomes::Outcomes;
 use crate::group::proposal::Waiter;
 use crate::group::replica::Replica;
 use crate::group::samples::KeySamples;
-use crate::group::sealed::CLOSED;
+use crate::group::sealed::{CLOSED, TRANSACTIONS};
 use crate::group::split::{SPLIT, Split, SplitMark, keep_part};
+use crate::group::view::View;
 use crate::group::waiters::Fate;
 use crate::progress::WorkProgress;
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
 use diorite_base::caught::{Panic, caught};
 use diorite_base::mutation::{
-    Body, EvaluationContext, EvaluationFailed, Evaluator, MutationRef, OperationKind, Operations, TabletChanges,
-    TabletView,
+    Body, EvaluationContext, Evaluator, MutationRef, OperationKind, Operations, TabletChanges,
 };
 use diorite_base::write::{KvError, WriteReply};
 use diorite_raft::{Entry, EntryType, LogPosition};
-use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, ScanRange, StorageError, TabletBatch, TabletData};
+use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch, TabletData};
+use diorite_transact::records::Effect as StepEffect;
+use diorite_transact::step::{Operation as StagedProgram, Step, decode_steps};
 use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// The tablet's data for an evaluated mutation. Some of the keys that it reads are sampled, chosen by the mutation's
-/// number.
-struct View<'a, T> {
-    data: &'a Arc<T>,
-    samples: &'a KeySamples,
-    nth: u64,
-    progress: &'a WorkProgress,
-}
-
-impl<T: TabletData> TabletView for View<'_, T> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        self.samples.offer(self.nth, key);
-        self.progress.step();
-        let found = self.data.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
-        Ok(found.map(|value| value.to_vec()))
-    }
-
-    fn scan(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EvaluationFailed> {
-        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.samples.offer(self.nth, start);
-        self.progress.step();
-        let mut visit = |key: &[u8], value: &[u8]| {
-            self.progress.step();
-            visit(key, value)
-        };
-        self.data.scan(&range, &mut visit).map_err(|error| EvaluationFailed(error.to_string()))?;
-        Ok(())
-    }
-
-    fn scan_briefly(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<bool, EvaluationFailed> {
-        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.progress.step();
-        let mut visit = |key: &[u8], value: &[u8]| {
-            self.progress.step();
-            visit(key, value)
-        };
-        self.data.scan_briefly(&range, &mut visit).map_err(|error| EvaluationFailed(error.to_string()))
-    }
-}
 
 /// Collects the changes of an evaluated mutation.
 struct Changes<'a, B> {
@@ -318,7 +270,12 @@ impl<E: Engine> Applier<E> {
                     self.write(replica, state, outcomes)?;
                     self.evaluate(replica, entry, &mutation, program, state, outcomes)?;
                 }
-                Body::Request(_) | Body::Step(_) => return Err(corrupt(Malformed)),
+                Body::Step(steps) => {
+                    // Earlier entries must be visible to its programs, under their own applied index.
+                    self.write(replica, state, outcomes)?;
+                    self.apply_step(replica, entry, (&mutation, steps), state, outcomes)?;
+                }
+                Body::Request(_) => return Err(corrupt(Malformed)),
             }
         }
         Ok(())
@@ -347,6 +304,76 @@ impl<E: Engine> Applier<E> {
         let after = AppliedState { index: entry.index, term: entry.term, ..*state };
         self.write(replica, &after, outcomes)?;
         self.answer_waiters(replica, entry, Some(&reply), outcomes);
+        Ok(())
+    }
+
+    /// Applies a step of a transaction.
+    fn apply_step(
+        &mut self,
+        replica: &mut Replica<E>,
+        entry: &Entry,
+        (mutation, steps): (&MutationRef<'_>, &[u8]),
+        state: &mut AppliedState,
+        outcomes: &mut Outcomes,
+    ) -> Result<(), StorageError> {
+        let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
+        let steps = decode_steps(steps).map_err(corrupt)?;
+        state.flags |= TRANSACTIONS;
+        for step in &steps {
+            let effects = replica.transactions.records.apply(mutation.stamp_us, step);
+            if let Step::Prepare(prepare) = step {
+                replica.handle.prepared.add(prepare.id, &prepare.targets);
+            }
+            for effect in effects {
+                match effect {
+                    StepEffect::Put { key, value } => self.batch.put(&key, &value),
+                    StepEffect::Remove { key } => self.batch.delete(&key),
+                    StepEffect::Write { stamp_us, operations } => {
+                        for operation in &operations {
+                            self.run_staged(replica, operation, stamp_us, state)?;
+                        }
+                    }
+                }
+            }
+        }
+        let after = AppliedState { index: entry.index, term: entry.term, ..*state };
+        self.write(replica, &after, outcomes)?;
+        for step in steps {
+            if let Step::Finish { id, .. } = &step
+                && replica.transactions.records.prepared(id).is_none()
+            {
+                replica.handle.prepared.remove(id);
+            }
+            replica.transactions.note_applied(step);
+        }
+        Ok(())
+    }
+
+    /// Runs a program whose rows were locked when its conditions held.
+    fn run_staged(
+        &mut self,
+        replica: &mut Replica<E>,
+        operation: &StagedProgram,
+        stamp_us: i64,
+        state: &mut AppliedState,
+    ) -> Result<(), StorageError> {
+        let newest_explicit_us = state.newest_explicit_us;
+        let context =
+            EvaluationContext { now_s: operation.now_s, ..EvaluationContext::new(stamp_us, newest_explicit_us) };
+        let view = View {
+            data: &replica.handle.data,
+            samples: &replica.handle.load.samples,
+            nth: self.mutations,
+            progress: &self.progress,
+        };
+        let mut changes = Changes { batch: &mut self.batch, state, bounds: Bounds(None) };
+        let reply = replica
+            .evaluator
+            .evaluate(&operation.program, context, &view, &mut changes)
+            .map_err(|failed| StorageError::Corrupt(failed.to_string()))?;
+        if !replica.evaluator.has_applied(&reply) {
+            tracing::error!(tablet = %replica.id(), "a transaction's program that could be carried out when it was locked has no effect");
+        }
         Ok(())
     }
 

@@ -121,18 +121,24 @@ impl<E: Engine> Replica<E> {
 
     /// Steps down, or transfers leadership to `candidate`, if this replica leads and another voter can.
     pub(crate) fn release(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
-        if self.may_propose() && !self.group.is_sole_voter() {
-            self.end_lease_for_good(turn, candidate);
+        if !self.may_propose() || self.group.is_sole_voter() {
+            return;
         }
+        if self.holds_promises(turn) {
+            self.leading.releasing = Some(candidate.unwrap_or(NodeId(0)));
+            return turn.activate(self);
+        }
+        self.end_lease_for_good(turn, candidate);
     }
 
     /// Ends a leader's lease for the rest of its term, so that `candidate`, or any voter, may be elected at once.
-    fn end_lease_for_good(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
+    pub(crate) fn end_lease_for_good(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
         let me = turn.context.node;
         // In this order: reads that began under the lease fail before another can be elected.
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         let term = self.group.term();
         self.leading.release = Release { term, at_ns: turn.now_ns() };
+        self.leading.releasing = None;
         turn.context.note(self.id(), TabletEventKind::LeadershipReleased { to: candidate });
         let released = Envelope::Released { term, candidate: candidate.map_or(0, |node| node.0) };
         for voter in self.group.all_voters().filter(|voter| *voter != me.0) {
@@ -253,6 +259,9 @@ impl<E: Engine> Replica<E> {
 
     /// Whether nothing is due in the group, so that it need not be visited until an event.
     pub(crate) fn is_at_rest(&self, turn: &Turn<E>) -> bool {
+        if self.leading.releasing.is_some() || self.has_transactions() {
+            return false;
+        }
         if self.failure.is_some() {
             return true;
         }

@@ -29,6 +29,11 @@ impl Payload {
         self.grace_s = Some(gc_grace_s);
     }
 
+    /// Adds a step of a transaction, which has an entry of its own.
+    pub(crate) fn push_step(&mut self, step: &[u8]) {
+        self.push_bytes(step);
+    }
+
     /// The `gc_grace_seconds` that it carries, if any.
     pub(crate) fn grace_s(&self) -> Option<u32> {
         self.grace_s

@@ -1,6 +1,8 @@
 //! The handle of a tablet replica, for other threads: they read its data while it holds the lease, and read its state.
 
 use crate::group::lease::LeaseSlot;
+use crate::group::pins::{PinnedTablet, Pins};
+use crate::group::prepared::{PreparedNow, PreparedRows};
 use crate::group::samples::KeySamples;
 use crate::group::split::SplitMark;
 use crate::planted::Planted;
@@ -9,6 +11,7 @@ use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_raft::Term;
 use diorite_storage::{Moment, PinnedValue, ScanRange, StorageError, Tablet, TabletData, UNKNOWN_GRACE_S};
+use diorite_transact::wire::PinId;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -101,7 +104,7 @@ pub(crate) struct Load {
 }
 
 /// A tablet replica, as seen from any thread.
-pub struct TabletHandle<T = Tablet> {
+pub struct TabletHandle<T: TabletData = Tablet> {
     tablet: TabletId,
     worker: usize,
     disk: usize,
@@ -123,6 +126,10 @@ pub struct TabletHandle<T = Tablet> {
     pub(crate) children: Children,
     pub(crate) health: Health,
     pub(crate) load: Load,
+    /// The rows that transactions have prepared.
+    pub(crate) prepared: PreparedRows,
+    /// The snapshots that reads of several tablets keep.
+    pub(crate) pins: Pins<T::Snapshot>,
     pub(crate) planted: Planted,
 }
 
@@ -162,6 +169,8 @@ impl<T: TabletData> TabletHandle<T> {
             children,
             health: Health::default(),
             load: Load::default(),
+            prepared: PreparedRows::default(),
+            pins: Pins::default(),
             planted: Planted::default(),
         }
     }
@@ -328,6 +337,26 @@ impl<T: TabletData> TabletHandle<T> {
         }
     }
 
+    /// Fails if a transaction has prepared the row. Before the row is read: see [`PreparedRows`].
+    #[inline]
+    fn check_row(&self, key: &[u8]) -> Result<(), KvError> {
+        self.prepared.now().map_or(Ok(()), |now| self.unless(now.contains(key)))
+    }
+
+    #[inline]
+    fn check_range(&self, range: &ScanRange<'_>) -> Result<(), KvError> {
+        self.prepared.now().map_or(Ok(()), |now| self.unless(now.overlap(range.start, range.end)))
+    }
+
+    fn unless(&self, is_locked: bool) -> Result<(), KvError> {
+        if is_locked { Err(KvError::Locked(self.tablet)) } else { Ok(()) }
+    }
+
+    /// A snapshot that a read of several tablets keeps, if it still does.
+    pub fn pinned(&self, pin: PinId) -> Option<Arc<PinnedTablet<T::Snapshot>>> {
+        self.pins.get(pin, self.clock.monotonic_ns())
+    }
+
     /// Notes a failed read. Upkeep checks whether the disk is the cause.
     pub(crate) fn failed_to_read(&self, error: StorageError) -> KvError {
         if error.is_damage() {
@@ -350,6 +379,8 @@ impl<T: TabletData> TabletHandle<T> {
 /// succeeded.
 pub struct Visit<'h> {
     handle: &'h TabletHandle,
+    /// What transactions had prepared before that moment.
+    prepared: Option<PreparedNow>,
     moment: Moment<'h>,
     begun: Begun,
 }
@@ -360,11 +391,20 @@ impl Visit<'_> {
         self.handle.flags()
     }
 
+    fn check_row(&self, key: &[u8]) -> Result<(), KvError> {
+        self.prepared.as_ref().map_or(Ok(()), |now| self.handle.unless(now.contains(key)))
+    }
+
+    fn check_range(&self, range: &ScanRange<'_>) -> Result<(), KvError> {
+        self.prepared.as_ref().map_or(Ok(()), |now| self.handle.unless(now.overlap(range.start, range.end)))
+    }
+
     /// Reads from memory; `None` if the disk would have to be asked.
     ///
     /// # Errors
     /// If the data cannot be read.
     pub fn get_cached(&self, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
+        self.check_row(key)?;
         let found = self.moment.get_cached(key).map_err(|error| self.handle.failed_to_read(error))?;
         if found.is_some() {
             self.handle.count_read(key);
@@ -377,6 +417,7 @@ impl Visit<'_> {
     /// # Errors
     /// If the data cannot be read.
     pub fn get(&self, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
+        self.check_row(key)?;
         self.handle.count_read(key);
         self.moment.get(key).map_err(|error| self.handle.failed_to_read(error))
     }
@@ -386,6 +427,7 @@ impl Visit<'_> {
     /// # Errors
     /// If the data cannot be read.
     pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
+        self.check_range(range)?;
         self.handle.count_read(range.start);
         self.moment.scan_live(range, visit).map_err(|error| self.handle.failed_to_read(error))
     }
@@ -399,6 +441,7 @@ impl Visit<'_> {
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
+        self.check_range(range)?;
         let found = self.moment.scan_live_cached(range, visit).map_err(|error| self.handle.failed_to_read(error))?;
         if found.is_some() {
             self.handle.count_read(range.start);
@@ -422,12 +465,14 @@ impl TabletHandle {
     /// If the replica may not answer now.
     pub fn visit(&self, permit: Permit) -> Result<Visit<'_>, KvError> {
         let begun = self.begin(permit)?;
-        Ok(Visit { handle: self, moment: self.data.moment(), begun })
+        let prepared = self.prepared.now();
+        Ok(Visit { handle: self, prepared, moment: self.data.moment(), begun })
     }
 
     /// Reads from memory; `None` if the disk would have to be asked.
     pub fn get_cached(&self, permit: Permit, key: &[u8]) -> Result<Option<Option<PinnedValue>>, KvError> {
         let begun = self.begin(permit)?;
+        self.check_row(key)?;
         let found = self.data.get_cached(key).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
@@ -439,6 +484,7 @@ impl TabletHandle {
     /// Reads; may wait for the disk.
     pub fn get(&self, permit: Permit, key: &[u8]) -> Result<Option<PinnedValue>, KvError> {
         let begun = self.begin(permit)?;
+        self.check_row(key)?;
         self.count_read(key);
         let found = self.data.get(key).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
@@ -453,6 +499,7 @@ impl TabletHandle {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<bool, KvError> {
         let begun = self.begin(permit)?;
+        self.check_range(range)?;
         self.count_read(range.start);
         let exhausted = self.data.scan_live(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
@@ -467,6 +514,7 @@ impl TabletHandle {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
         let begun = self.begin(permit)?;
+        self.check_range(range)?;
         let found = self.data.scan_live_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {

@@ -79,7 +79,7 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "test data is known")]
 
     use super::*;
-    use diorite_storage::{AppliedState, MemoryBatch, MemoryTablet, ScanRange, TabletBatch};
+    use diorite_storage::{AppliedState, MemoryBatch, MemorySnapshot, MemoryTablet, ScanRange, TabletBatch};
 
     /// A tablet whose values have this many more bytes before their operands are merged.
     struct Unfolded(Arc<MemoryTablet>, u64);
@@ -87,6 +87,7 @@ mod tests {
     impl TabletData for Unfolded {
         type Batch = MemoryBatch;
         type Pinned = Arc<[u8]>;
+        type Snapshot = MemorySnapshot;
 
         fn applied_state(&self) -> Result<AppliedState, StorageError> {
             self.0.applied_state()
@@ -98,6 +99,10 @@ mod tests {
 
         fn make_durable(&self) -> Result<(), StorageError> {
             self.0.make_durable()
+        }
+
+        fn snapshot(self: &Arc<Self>) -> MemorySnapshot {
+            self.0.snapshot()
         }
 
         fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Arc<[u8]>>, StorageError> {

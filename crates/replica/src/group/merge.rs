@@ -128,6 +128,11 @@ pub enum MergeStep {
     },
 }
 
+/// Whether a program is a step of a merge.
+pub(crate) fn is_merge_step(program: &[u8]) -> bool {
+    program.first() == Some(&MARK)
+}
+
 /// Whether a program ends the tablet that applies it. A leader that has proposed such a program answers no more reads.
 pub(crate) fn ends_tablet(program: &[u8]) -> bool {
     matches!(program, [MARK, CLOSE_FOR_EVER | CLOSE, ..])
@@ -417,10 +422,14 @@ impl Progress {
     }
 }
 
-/// Whether an entry of the log is a step of a merge.
+/// Whether an entry of the log is a step of a merge or of a transaction, on which other tablets depend.
 pub(crate) fn is_step(payload: &[u8]) -> bool {
     let first = mutations(payload).ok().and_then(|mut found| found.next()?.ok());
-    first.is_some_and(|mutation| matches!(mutation.body(), Body::Evaluated(program) if program.first() == Some(&MARK)))
+    first.is_some_and(|mutation| match mutation.body() {
+        Body::Evaluated(program) => is_merge_step(program),
+        Body::Step(_) => true,
+        Body::Blind(_) | Body::Request(_) => false,
+    })
 }
 
 /// Carries out the steps of merges, and passes all other programs to the inner evaluator.
@@ -442,6 +451,22 @@ impl<E: Evaluator> Evaluator for Merging<E> {
             .map_err(|_| EvaluationFailed("a step of a merge is malformed or of a newer version".to_owned()))?;
         let taken_over = |value: Vec<u8>| self.0.taken_over(&value).unwrap_or(value);
         Ok(carry_out(step, &taken_over, view, changes)?.encode())
+    }
+
+    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+        self.0.targets(program, see)
+    }
+
+    fn has_applied(&self, reply: &[u8]) -> bool {
+        self.0.has_applied(reply)
+    }
+
+    fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
+        self.0.without_conditions(program)
+    }
+
+    fn merged(&self, stored: Option<&[u8]>, written: &[u8]) -> Result<Vec<u8>, EvaluationFailed> {
+        self.0.merged(stored, written)
     }
 
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {

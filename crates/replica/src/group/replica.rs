@@ -10,10 +10,11 @@ use crate::group::handle::TabletHandle;
 use crate::group::promise::{Acknowledgements, Promise};
 use crate::group::proposal::Proposal;
 use crate::group::recover::{recover_log, split_mark};
-use crate::group::sealed::CLOSED;
+use crate::group::sealed::{CLOSED, TRANSACTIONS};
 use crate::group::split::SplitMark;
 use crate::group::standings::Standings;
 use crate::group::timing::{PING_NS, QUIET_NS};
+use crate::group::transactions::Transactions;
 use crate::group::waiters::Waiters;
 use crate::group::wanted::Members;
 use crate::prefetch::{prefetch, prefetch_range};
@@ -120,6 +121,10 @@ pub(crate) struct Leading {
     pub(crate) since_ns: Option<u64>,
     /// Since when this leader has had no lease although a member is bound to it.
     pub(crate) in_vain_since_ns: Option<u64>,
+    /// A release that has to wait for promises to readers, and for whom it is; node 0: for anybody.
+    pub(crate) releasing: Option<NodeId>,
+    /// Until when a reader may count on a promise, nanoseconds.
+    pub(crate) promised_until_ns: u64,
     /// How many releases of this node in a row were followed by no new leader.
     pub(crate) vain_releases: u32,
     /// The commit index with which this replica's last term as a leader began.
@@ -140,6 +145,8 @@ pub(crate) struct TookOver {
 pub(crate) struct Writes {
     /// Issues stamps. Each tablet has its own clock, so that a stamp from the future affects no other tablet.
     pub(crate) stamps: HybridClock,
+    /// The newest stamp that this leader has given to a write, microseconds.
+    pub(crate) newest_us: i64,
     /// Writes of this turn that are not proposed yet.
     pub(crate) fresh: Vec<Proposal>,
     /// Waiters of proposed entries.
@@ -205,6 +212,7 @@ pub struct Replica<E: Engine> {
     pub(crate) leading: Leading,
     pub(crate) ending: Ending,
     pub(crate) visits: Visits,
+    pub(crate) transactions: Transactions,
     /// The inputs of the state that was last published to other threads; `None` if another input has changed since.
     pub(crate) published: Option<PublishedInputs>,
     /// Why the replica has failed, if it has; writes are refused with this.
@@ -260,6 +268,11 @@ impl<E: Engine> Replica<E> {
         let mut handle = TabletHandle::new(opening.tablet, data, place, applied.flags, context.node, clock);
         handle.planted = context.planted;
         handle.log.start.store(truncated, Ordering::Relaxed);
+        let mut transactions = Transactions::default();
+        if applied.flags & TRANSACTIONS != 0 {
+            transactions.records = Transactions::load(&handle.data)?;
+            transactions.records.locked().for_each(|(id, targets)| handle.prepared.add(id, targets));
+        }
         Ok(Self {
             handle: Arc::new(handle),
             group,
@@ -271,6 +284,7 @@ impl<E: Engine> Replica<E> {
             leading: Leading::default(),
             ending: Ending { split, ..Ending::default() },
             visits: Visits::default(),
+            transactions,
             published: None,
             failure: None,
             progress_at: 0..0,

@@ -58,7 +58,7 @@ fn kv_error(tablet: TabletId, error: &GroupError) -> KvError {
 impl<E: Engine> Replica<E> {
     /// Proposes the writes that have reached the tablet in this turn, or refuses them.
     pub(crate) fn propose_fresh(&mut self, turn: &mut Turn<E>, sizes: &mut RowSizes) {
-        if self.writes.fresh.is_empty() {
+        if self.writes.fresh.is_empty() && !self.has_steps() {
             return;
         }
         if self.failure.is_some() {
@@ -67,11 +67,14 @@ impl<E: Engine> Replica<E> {
             let error = KvError::Unavailable(self.id());
             turn.outcomes.fail(self.writes.fresh.drain(..).map(|proposal| proposal.waiter), &error);
         } else if self.may_propose() && self.may_stamp() {
+            self.admit(turn);
+            self.propose_steps(turn);
             turn.context.counters.proposals.add(self.writes.fresh.len() as u64);
             let failed = self.stamp_and_propose(turn.began_ns, &turn.context.counters, turn.began_wall_us, sizes);
             for (waiter, error) in failed {
                 turn.outcomes.push(waiter, Err(error));
             }
+            self.note_written();
         } else {
             let leader = self.leader_elsewhere(turn.context.node);
             turn.refused.extend(self.writes.fresh.drain(..).map(|proposal| proposal.refuse(leader)));
@@ -99,6 +102,7 @@ impl<E: Engine> Replica<E> {
             }
             let stamp_us = self.writes.stamps.stamp(wall_us);
             proposal.mutation.stamp(stamp_us);
+            self.writes.newest_us = stamp_us;
             if let Err(error) = sizes.admit(&self.writing(stamp_us, now_ns), &proposal.mutation) {
                 counters.large_row_writes_refused.fetch_add(1, Ordering::Relaxed);
                 failed.push((proposal.waiter, error));
@@ -220,7 +224,8 @@ impl<E: Engine> Replica<E> {
     /// Proposes to split the tablet, if this replica leads it and no change of members is under way.
     pub(crate) fn propose_split(&mut self, turn: &mut Turn<E>, split: &Split) {
         let is_free = !self.group.is_changing_members() && !self.group.is_joint();
-        if self.failure.is_some() || !self.may_propose() || !self.group.is_established_leader() || !is_free {
+        let is_able = self.failure.is_none() && self.may_propose() && self.group.is_established_leader();
+        if !is_able || !is_free || !self.may_end(turn) {
             return;
         }
         let tablet = self.id();

@@ -8,6 +8,8 @@ use crate::group::wanted::Members;
 use diorite_base::write::KvError;
 use diorite_base::{NodeId, TabletId};
 use diorite_storage::Rocks;
+use diorite_transact::TransactionId;
+use diorite_transact::message::Status;
 use std::sync::mpsc::SyncSender;
 
 /// The store threads of a node.
@@ -52,6 +54,10 @@ pub(crate) enum Command {
     AnnounceData(TabletId),
     /// Split this tablet, if it is led here.
     Split(TabletId, Split),
+    /// The home of a transaction that this tablet has prepared, with this stamp, has answered.
+    TransactionLearned(TabletId, (TransactionId, i64), Status),
+    /// A participant of a transaction whose home this tablet is has finished.
+    TransactionFinished(TabletId, TransactionId, TabletId),
     /// Open this tablet again, if it is led here: its merge of this number was cancelled.
     Reopen(TabletId, u64),
     /// Answer with the state of this replica.

@@ -287,6 +287,8 @@ impl<E: Engine> Core<E> {
             self.progress.step();
             let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
             replica.expire_waiting(&mut self.turn, now_ns);
+            replica.release_if_due(&mut self.turn, now_ns);
+            replica.sweep_transactions(&mut self.turn, now_ns);
             if replica.is_visit_due(now_ns) {
                 replica.look_after(&mut self.turn, now_ns);
                 self.turn.touch(replica);
@@ -329,7 +331,7 @@ impl<E: Engine> Core<E> {
                 self.fetch_ahead(durable.as_slice().iter().map(|(tablet, _)| *tablet));
                 let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
                 replica.complete(&mut self.turn, step);
-                if replica.group.has_more() {
+                if replica.group.has_more() || replica.has_steps() || !replica.writes.fresh.is_empty() {
                     due.push(tablet);
                 } else {
                     replica.finish_turn(&mut self.turn);

@@ -14,6 +14,8 @@ use diorite_base::write::KvError;
 use diorite_base::{GroupId, NodeId, TabletId};
 use diorite_raft::LogPosition;
 use diorite_storage::{Engine, LogRecords, StorageError};
+use diorite_transact::TransactionId;
+use diorite_transact::message::Status;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -228,6 +230,16 @@ impl<E: Engine> Core<E> {
     /// Writes the time to a tablet's log, if this node leads the tablet and it is idle.
     pub fn pass_time(&mut self, tablet: TabletId) {
         self.act(tablet, |replica, turn| replica.pass_time(turn.context.clock.wall_us()));
+    }
+
+    /// The home of a transaction that a tablet has prepared has answered [`crate::PeerCall::Ask`].
+    pub fn transaction_learned(&mut self, tablet: TabletId, (id, prepared_us): (TransactionId, i64), status: Status) {
+        self.act(tablet, |replica, turn| replica.transaction_learned(turn, id, prepared_us, status));
+    }
+
+    /// A participant of a transaction whose home a tablet is has answered [`crate::PeerCall::Finish`].
+    pub fn transaction_finished(&mut self, tablet: TabletId, id: TransactionId, participant: TabletId) {
+        self.act(tablet, |replica, turn| replica.transaction_finished(turn, id, participant));
     }
 
     /// Splits a tablet, if this node leads it and no change of members is under way; otherwise nothing happens.

@@ -5,6 +5,7 @@ use crate::group::handle::TabletHandle;
 use crate::group::proposal::{NO_DEADLINE, Proposal, Reroute};
 use crate::group::row_sizes::MEASURED_AT_ONCE;
 use crate::group::split::SplitListener;
+use crate::group::transactions::TransactionPeers;
 use crate::lifecycle::command::{Command, StoreThreads};
 use crate::lifecycle::copy::copies::Copies;
 use crate::lifecycle::copy::dispatch::Requests;
@@ -33,6 +34,8 @@ use diorite_base::write::{KvError, WriteSink};
 use diorite_base::{Clock, GroupId, NodeId, TabletId};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{DataDirectory, LOG_FILE_BYTES, Shared, StorageError, machine_boot};
+use diorite_transact::TransactionId;
+use diorite_transact::message::Status;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -176,6 +179,25 @@ impl Store {
     pub fn set_reroute(&self, reroute: Arc<dyn Reroute>) {
         if self.replicas.context.hooks.reroute.set(reroute).is_err() {
             tracing::error!("the receiver of writes that cannot be proposed is already set");
+        }
+    }
+
+    /// Sets what reaches the leaders of other tablets for transactions. Once, before the node serves.
+    pub fn set_transactions(&self, peers: Arc<dyn TransactionPeers>) {
+        self.replicas.context.set_transactions(peers);
+    }
+
+    /// Hands over the answer to [`crate::PeerCall::Ask`].
+    pub fn transaction_learned(&self, tablet: TabletId, of: (TransactionId, i64), status: Status) {
+        if let Some(handle) = self.handle(tablet) {
+            self.replicas.command(&handle, Command::TransactionLearned(tablet, of, status));
+        }
+    }
+
+    /// Hands over the answer to [`crate::PeerCall::Finish`].
+    pub fn transaction_finished(&self, tablet: TabletId, id: TransactionId, participant: TabletId) {
+        if let Some(handle) = self.handle(tablet) {
+            self.replicas.command(&handle, Command::TransactionFinished(tablet, id, participant));
         }
     }
 

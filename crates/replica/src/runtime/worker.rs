@@ -135,6 +135,10 @@ impl Worker {
             Command::AnnounceOpened(tablet) => self.core.announce_opened(tablet),
             Command::AnnounceData(tablet) => self.core.announce_data(tablet),
             Command::Split(tablet, split) => self.core.split(tablet, &split),
+            Command::TransactionLearned(tablet, of, status) => self.core.transaction_learned(tablet, of, status),
+            Command::TransactionFinished(tablet, id, participant) => {
+                self.core.transaction_finished(tablet, id, participant);
+            }
             Command::Reopen(tablet, number) => self.core.reopen(tablet, number),
             Command::Members(tablet, members) => self.core.set_members(tablet, members),
             Command::Describe(tablet, reply) => {

@@ -10,7 +10,7 @@ mod log;
 mod tablet;
 
 pub use log::{MemoryLog, MemoryReader, MemoryRecords};
-pub use tablet::{MemoryBatch, MemoryTablet};
+pub use tablet::{MemoryBatch, MemorySnapshot, MemoryTablet};
 
 use crate::engine::Engine;
 

@@ -2,7 +2,7 @@
 
 use crate::applied::AppliedState;
 use crate::engine::ScanRange;
-use crate::engine::{TabletBatch, TabletData};
+use crate::engine::{TabletBatch, TabletData, TabletSnapshot};
 use crate::error::StorageError;
 use crate::keys::is_about_the_tablet;
 use crate::semantics::{CompactionVerdict, ValueSemantics};
@@ -162,6 +162,7 @@ fn bounds<'a>(start: &'a [u8], end: &'a [u8]) -> (Bound<&'a [u8]>, Bound<&'a [u8
 impl TabletData for MemoryTablet {
     type Batch = MemoryBatch;
     type Pinned = Arc<[u8]>;
+    type Snapshot = MemorySnapshot;
 
     fn applied_state(&self) -> Result<AppliedState, StorageError> {
         Ok(self.copies.lock().live.state)
@@ -188,24 +189,44 @@ impl TabletData for MemoryTablet {
         Ok(())
     }
 
+    fn snapshot(self: &Arc<Self>) -> MemorySnapshot {
+        MemorySnapshot(self.copies.lock().live.values.clone())
+    }
+
     fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<Arc<[u8]>>, StorageError> {
         Ok(self.copies.lock().live.values.get(key).cloned())
     }
 
     fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError> {
-        if range.start >= range.end {
-            return Ok(true);
-        }
         // Copied, the values by reference, so that `visit` may read the tablet.
-        let mut found: Vec<(Vec<u8>, Arc<[u8]>)> = {
-            let copies = self.copies.lock();
-            let within = copies.live.values.range::<[u8], _>(bounds(range.start, range.end));
-            let data = within.filter(|(key, _)| !is_about_the_tablet(key));
-            data.map(|(key, value)| (key.clone(), Arc::clone(value))).collect()
-        };
-        if range.reverse {
-            found.reverse();
-        }
+        let found = within(&self.copies.lock().live.values, range);
         Ok(found.iter().all(|(key, value)| visit(key, value)))
+    }
+}
+
+/// The entries of a range, in the order of the scan.
+fn within(values: &Values, range: &ScanRange<'_>) -> Vec<(Vec<u8>, Arc<[u8]>)> {
+    if range.start >= range.end {
+        return Vec::new();
+    }
+    let within = values.range::<[u8], _>(bounds(range.start, range.end));
+    let data = within.filter(|(key, _)| !is_about_the_tablet(key));
+    let mut found: Vec<_> = data.map(|(key, value)| (key.clone(), Arc::clone(value))).collect();
+    if range.reverse {
+        found.reverse();
+    }
+    found
+}
+
+/// A tablet's values at one moment.
+pub struct MemorySnapshot(Values);
+
+impl TabletSnapshot for MemorySnapshot {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        Ok(self.0.get(key).map(|value| value.to_vec()))
+    }
+
+    fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError> {
+        Ok(within(&self.0, range).iter().all(|(key, value)| visit(key, value)))
     }
 }

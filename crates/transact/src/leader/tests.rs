@@ -55,7 +55,7 @@ impl Tablet {
                     let operation = Operation { key: program.0.clone(), now_s: 0, program: program.0 };
                     self.leader.evaluated(id, Evaluated::Operations(vec![operation]), now_ns);
                 }
-                Action::Reply { to, reply } => self.replies.push((to, reply)),
+                Action::Reply { to, reply, .. } => self.replies.push((to, reply)),
                 Action::Ask { id, prepared_us, .. } => self.asked.push((id, prepared_us)),
                 Action::Admit(tag) => self.admitted.push(tag),
                 Action::Refuse(tag) => self.refused.push(tag),

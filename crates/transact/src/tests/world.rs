@@ -179,7 +179,7 @@ impl World {
         let mut replies = Vec::new();
         while let Some(action) = leader.action() {
             // What it appends is never committed.
-            if let Action::Reply { to, reply } = action {
+            if let Action::Reply { to, reply, .. } = action {
                 replies.push((Source::of(to), reply));
             }
         }
@@ -292,11 +292,11 @@ impl World {
                 Action::Evaluate { id, program } => {
                     let evaluated = match tablet.evaluate(&program) {
                         Some(operations) => Evaluated::Operations(operations),
-                        None => Evaluated::ConditionFailed,
+                        None => Evaluated::ConditionFailed(Vec::new()),
                     };
                     tablet.leader.evaluated(id, evaluated, now_ns);
                 }
-                Action::Reply { to, reply } => {
+                Action::Reply { to, reply, .. } => {
                     let past = Rc::make_mut(&mut self.past);
                     past.replied(at, &reply)?;
                     if let (Source::Client(client), Reply::Reserved { id, .. }) = (Source::of(to), &reply) {

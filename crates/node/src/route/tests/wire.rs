@@ -5,7 +5,9 @@ use crate::route::wire::{self, FetchRef, FrameKind, OperationRef, Outcome, Parts
 use diorite_base::bytes::Reader;
 use diorite_base::write::Waited;
 use diorite_query::kv::several::Several;
-use diorite_query::kv::{ScanChunk, ScanRequest};
+use diorite_query::kv::{CommittedIn, PinnedRead, ScanChunk, ScanRequest};
+use diorite_transact::TransactionId;
+use diorite_transact::wire::PinId;
 use proptest::prelude::*;
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -31,7 +33,8 @@ fn rows() -> impl Strategy<Value = FetchRows> {
 fn fetch() -> impl Strategy<Value = Fetch> {
     let header = proptest::option::of((any::<u64>(), key()));
     let aggregate = proptest::option::of(key());
-    (header, proptest::option::of(key()), rows(), aggregate).prop_map(|(header, static_row, rows, aggregate)| Fetch {
+    let parts = (header, proptest::option::of(key()), rows(), aggregate, proptest::option::of(pinned()));
+    parts.prop_map(|(header, static_row, rows, aggregate, pinned)| Fetch {
         staleness_ms: None,
         header,
         static_row,
@@ -39,7 +42,17 @@ fn fetch() -> impl Strategy<Value = Fetch> {
         needs_disk: false,
         deadline_ns: None,
         aggregate,
+        pinned,
     })
+}
+
+fn pinned() -> impl Strategy<Value = PinnedRead> {
+    let committed = any::<(u64, u64, u64, i64, i64)>().prop_map(|(tablet, term, number, prepared_us, committed_us)| {
+        let id = TransactionId { tablet: TabletId(tablet), term, number };
+        CommittedIn { id, prepared_us, committed_us }
+    });
+    (any::<u64>(), proptest::collection::vec(committed, 0..3))
+        .prop_map(|(pin, committed)| PinnedRead { pin: PinId(pin), committed: committed.into() })
 }
 
 fn chunk() -> impl Strategy<Value = ScanChunk> {

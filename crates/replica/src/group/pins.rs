@@ -1,0 +1,285 @@
+//! Snapshots of a tablet that are kept for reads of several tablets as of one stamp.
+//!
+//! A snapshot has all that was stamped at or below its stamp, and nothing that was stamped above it. The prepares in it
+//! are of transactions whose outcome the reader learns from their homes; those that are committed at or below the stamp
+//! are laid over the rows.
+//!
+//! Always true: a snapshot gives the same answers whenever it is read, whoever leads the tablet then. How many there
+//! are on a node is bounded, and so is how long each is kept. Left out: the promise to stamp nothing at or below the
+//! stamp, which is the leader's ([`super::transactions`]).
+
+use crate::group::handle::storage_error;
+use ahash::AHashMap;
+use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_base::write::KvError;
+use diorite_storage::{ScanRange, TabletSnapshot};
+use diorite_transact::TransactionId;
+use diorite_transact::records::{PreparedRecord, Records};
+use diorite_transact::wire::PinId;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How long a snapshot is kept that nobody reads, nanoseconds.
+const UNUSED_NS: u64 = 10_000_000_000;
+/// How long a snapshot is kept in all, nanoseconds.
+const KEPT_NS: u64 = 60_000_000_000;
+/// The most snapshots of one tablet.
+const MAX_PINS: usize = 1_000;
+
+/// A transaction that a reader knows to be committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed {
+    /// The transaction.
+    pub id: TransactionId,
+    /// The stamp of its prepare in the snapshot, microseconds.
+    pub prepared_us: i64,
+    /// The stamp of its commit, microseconds.
+    pub committed_us: i64,
+}
+
+/// A tablet at one moment, with the prepares that were in force then.
+pub struct PinnedTablet<S> {
+    snapshot: S,
+    prepared: BTreeMap<TransactionId, PreparedRecord>,
+    evaluator: Arc<dyn Evaluator>,
+    newest_explicit_us: i64,
+    flags: u64,
+    taken_ns: u64,
+    used_ns: AtomicU64,
+}
+
+/// The snapshots of a tablet.
+pub(crate) struct Pins<S>(Mutex<AHashMap<PinId, Arc<PinnedTablet<S>>>>);
+
+impl<S> Default for Pins<S> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<S> Pins<S> {
+    /// Keeps a snapshot; false if there are too many.
+    pub(crate) fn add(&self, pin: PinId, pinned: PinnedTablet<S>) -> bool {
+        let mut pins = self.0.lock();
+        if pins.len() >= MAX_PINS {
+            return false;
+        }
+        pins.insert(pin, Arc::new(pinned));
+        true
+    }
+
+    pub(crate) fn get(&self, pin: PinId, now_ns: u64) -> Option<Arc<PinnedTablet<S>>> {
+        let pinned = self.0.lock().get(&pin).cloned()?;
+        pinned.used_ns.store(now_ns, Ordering::Relaxed);
+        Some(pinned)
+    }
+
+    pub(crate) fn remove(&self, pin: PinId) {
+        let removed = self.0.lock().remove(&pin);
+        // Dropped after the lock: that may release much.
+        drop(removed);
+    }
+
+    /// Drops the snapshots whose time is over.
+    pub(crate) fn expire(&self, now_ns: u64) {
+        let is_over = |pinned: &PinnedTablet<S>| {
+            let used_ns = pinned.used_ns.load(Ordering::Relaxed);
+            now_ns >= used_ns + UNUSED_NS || now_ns >= pinned.taken_ns + KEPT_NS
+        };
+        let over: Vec<_> = self.0.lock().extract_if(|_, pinned| is_over(pinned)).collect();
+        drop(over);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+}
+
+impl<S: TabletSnapshot> PinnedTablet<S> {
+    pub(crate) fn new(
+        snapshot: S,
+        records: &Records,
+        evaluator: Arc<dyn Evaluator>,
+        (newest_explicit_us, flags): (i64, u64),
+        now_ns: u64,
+    ) -> Self {
+        let prepared = records.all_prepared().map(|(id, record)| (*id, record.clone())).collect();
+        let used_ns = AtomicU64::new(now_ns);
+        Self { snapshot, prepared, evaluator, newest_explicit_us, flags, taken_ns: now_ns, used_ns }
+    }
+
+    /// The snapshot with the rows of these transactions over it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or does not have one of these prepares.
+    pub fn view(&self, committed: &[Committed]) -> Result<PinnedView<'_, S>, KvError> {
+        let mut view = PinnedView { pinned: self, flags: self.flags, rows: BTreeMap::new(), removed: Vec::new() };
+        let mut in_order = committed.to_vec();
+        in_order.sort_unstable_by_key(|it| it.committed_us);
+        for it in in_order {
+            let record = self.prepared.get(&it.id).filter(|record| record.stamp_us == it.prepared_us);
+            let Some(record) = record else {
+                return Err(KvError::Storage(format!("{} is not in this snapshot", it.id)));
+            };
+            for operation in &record.prepare.operations {
+                let context = EvaluationContext {
+                    now_s: operation.now_s,
+                    ..EvaluationContext::new(it.committed_us, self.newest_explicit_us)
+                };
+                let mut changes = Changes::default();
+                let evaluated =
+                    self.evaluator.evaluate(&operation.program, context, &Below(&self.snapshot), &mut changes);
+                evaluated.map_err(|failed| KvError::Storage(failed.to_string()))?;
+                view.lay_over(changes)?;
+            }
+        }
+        Ok(view)
+    }
+}
+
+/// The rows of a snapshot, for programs. What one transaction writes no other one reads, as both are locked.
+struct Below<'s, S>(&'s S);
+
+impl<S: TabletSnapshot> TabletView for Below<'_, S> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
+        self.0.get(key).map_err(|error| EvaluationFailed(error.to_string()))
+    }
+
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed> {
+        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
+        self.0.scan(&range, visit).map(drop).map_err(|error| EvaluationFailed(error.to_string()))
+    }
+}
+
+enum Change {
+    Put(Vec<u8>, Vec<u8>),
+    Merge(Vec<u8>, Vec<u8>),
+    Delete(Vec<u8>),
+    DeleteRange(Vec<u8>, Vec<u8>),
+}
+
+#[derive(Default)]
+struct Changes {
+    changes: Vec<Change>,
+    flags: u64,
+}
+
+impl TabletChanges for Changes {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.changes.push(Change::Put(key.to_vec(), value.to_vec()));
+    }
+
+    fn merge(&mut self, key: &[u8], value: &[u8]) {
+        self.changes.push(Change::Merge(key.to_vec(), value.to_vec()));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.changes.push(Change::Delete(key.to_vec()));
+    }
+
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.changes.push(Change::DeleteRange(start.to_vec(), end.to_vec()));
+    }
+
+    fn raise_flags(&mut self, flags: u64) {
+        self.flags |= flags;
+    }
+
+    fn raise_stamps(&mut self, _: i64, _: i64) {}
+}
+
+/// A snapshot with the rows of committed transactions over it.
+pub struct PinnedView<'p, S> {
+    pinned: &'p PinnedTablet<S>,
+    flags: u64,
+    /// The rows that differ from the snapshot; `None`: removed.
+    rows: BTreeMap<Vec<u8>, Option<Vec<u8>>>,
+    /// The ranges of which only [`Self::rows`] are left.
+    removed: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl<S: TabletSnapshot> PinnedView<'_, S> {
+    /// The flag bits that evaluated mutations had raised.
+    pub fn flags(&self) -> u64 {
+        self.flags
+    }
+
+    /// Reads a row.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        if let Some(row) = self.rows.get(key) {
+            return Ok(row.clone());
+        }
+        if self.is_removed(key) {
+            return Ok(None);
+        }
+        self.pinned.snapshot.get(key).map_err(storage_error)
+    }
+
+    /// Calls `visit` with each entry of the range until it returns false. Returns whether the range was exhausted.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
+        let within = || self.rows.range(range.start.to_vec()..range.end.to_vec().max(range.start.to_vec()));
+        let mut over: Vec<(&Vec<u8>, &Option<Vec<u8>>)> = within().collect();
+        // The next one is the last.
+        if !range.reverse {
+            over.reverse();
+        }
+        let comes_first = |one: &[u8], other: &[u8]| if range.reverse { one > other } else { one < other };
+        let mut goes_on = true;
+        let mut each = |key: &[u8], value: &[u8]| {
+            while let Some((next, row)) = over.pop_if(|(next, _)| comes_first(next, key)) {
+                goes_on = row.as_ref().is_none_or(|row| visit(next, row));
+                if !goes_on {
+                    return false;
+                }
+            }
+            goes_on = match over.pop_if(|(next, _)| next.as_slice() == key) {
+                Some((next, row)) => row.as_ref().is_none_or(|row| visit(next, row)),
+                None => self.is_removed(key) || visit(key, value),
+            };
+            goes_on
+        };
+        self.pinned.snapshot.scan(range, &mut each).map_err(storage_error)?;
+        while let Some((next, row)) = over.pop().filter(|_| goes_on) {
+            goes_on = row.as_ref().is_none_or(|row| visit(next, row));
+        }
+        Ok(goes_on)
+    }
+
+    fn is_removed(&self, key: &[u8]) -> bool {
+        self.removed.iter().any(|(start, end)| start.as_slice() <= key && key < end.as_slice())
+    }
+
+    fn lay_over(&mut self, changes: Changes) -> Result<(), KvError> {
+        self.flags |= changes.flags;
+        for change in changes.changes {
+            match change {
+                Change::Put(key, value) => drop(self.rows.insert(key, Some(value))),
+                Change::Merge(key, value) => {
+                    let below = self.get(&key)?;
+                    let together = self.pinned.evaluator.merged(below.as_deref(), &value);
+                    let together = together.map_err(|failed| KvError::Storage(failed.to_string()))?;
+                    self.rows.insert(key, Some(together));
+                }
+                Change::Delete(key) => drop(self.rows.insert(key, None)),
+                Change::DeleteRange(start, end) => {
+                    self.rows.retain(|key, _| *key < start || *key >= end);
+                    self.removed.push((start, end));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,61 @@
+//! The end of a tablet, or of a lease, beside transactions.
+//!
+//! A tablet ends by a split or a merge only when nothing of a transaction is in it: those that come after it know
+//! nothing of locks, records and promises. So transactions that have begun are waited for, while new ones are held back
+//! for a while. A lease is given up early only when an entry is applied that is stamped above all promises.
+
+use crate::group::replica::Replica;
+use crate::group::turn::Turn;
+use diorite_base::NodeId;
+use diorite_storage::Engine;
+
+/// How long transactions are held back for the end of a tablet, nanoseconds.
+const DRAIN_NS: u64 = 2_000_000_000;
+/// How long they are not held back after that, nanoseconds: they must get on beside an end that is wanted in vain.
+const PAUSE_NS: u64 = 2_000_000_000;
+
+impl<E: Engine> Replica<E> {
+    /// Whether an entry that ends the tablet may be proposed as far as transactions are concerned. If not, they begin to
+    /// drain: the caller tries again.
+    pub(crate) fn may_end(&mut self, turn: &mut Turn<E>) -> bool {
+        if self.transactions.led.is_none() && self.transactions.records.is_empty() {
+            return true;
+        }
+        let now_ns = turn.now_ns();
+        if now_ns >= self.transactions.drains_until_ns + PAUSE_NS {
+            self.transactions.drains_until_ns = now_ns + DRAIN_NS;
+        }
+        let is_drained = self.transactions.records.is_empty()
+            && self.transactions.led.as_ref().is_none_or(|led| {
+                led.leader.is_idle() && led.steps.is_empty() && led.pins.is_empty() && led.evaluations.is_empty()
+            });
+        is_drained && !self.holds_promises(turn)
+    }
+
+    /// Whether readers may count on promises that no applied entry is stamped above. If so, such an entry is proposed.
+    pub(crate) fn holds_promises(&mut self, turn: &mut Turn<E>) -> bool {
+        let applied_us = self.applied.newest_stamp_us;
+        let is_held = self.transactions.led.as_ref().is_some_and(|led| {
+            !led.leader.may_give_up_lease(applied_us) && turn.now_ns() < self.leading.promised_until_ns
+        });
+        if is_held {
+            self.pass_time(turn.began_wall_us);
+        }
+        is_held
+    }
+
+    /// A lease that was to be given up while readers counted on promises is given up once they do not any more. A
+    /// replica that has failed cannot append anything, and waits until the promises end by themselves.
+    pub(crate) fn release_if_due(&mut self, turn: &mut Turn<E>, now_ns: u64) {
+        let Some(candidate) = self.leading.releasing else { return };
+        let candidate = Some(candidate).filter(|candidate: &NodeId| candidate.0 != 0);
+        if !self.may_propose() {
+            self.leading.releasing = None;
+        } else if self.failure.is_none() {
+            self.leading.releasing = None;
+            self.release(turn, candidate);
+        } else if now_ns >= self.leading.promised_until_ns {
+            self.end_lease_for_good(turn, candidate);
+        }
+    }
+}
