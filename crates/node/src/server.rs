@@ -26,7 +26,7 @@ use crate::observe::sampler;
 use crate::operate::{AnyNode, Operations, ReportOptions};
 use crate::passwords::Passwords;
 use crate::program::Program;
-use crate::route::{CatalogSource, RouteOptions, Router, RouterParts};
+use crate::route::{CatalogSource, Peers, RouteOptions, Router, RouterParts};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections, SharedParts};
 use crate::stop::StopSignals;
@@ -468,6 +468,7 @@ fn start_router(
     });
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     store.set_account(Arc::clone(router.account()));
+    store.set_transactions(Arc::new(Peers::new(&router, store)));
     tokio::spawn(Arc::clone(&router).run_timer());
     tokio::spawn(Arc::clone(&router).run_sender());
     router

@@ -5,7 +5,7 @@ use super::*;
 use diorite_golden::{Decoded, Golden, kinds};
 
 kinds!(OPERATION_KINDS, kind_of(OperationKind): Overwrite, Merge);
-kinds!(BODIES, body_of(Body): Blind, Evaluated);
+kinds!(BODIES, body_of(Body): Blind, Evaluated, Request, Step);
 
 fn stamped(mut mutation: Mutation) -> Vec<u8> {
     mutation.stamp(1_700_000_000_000_000);
@@ -30,6 +30,8 @@ fn written() -> Vec<(&'static str, Vec<u8>)> {
         ("a program", stamped(Mutation::evaluated(None, &program))),
         ("a program with an explicit timestamp", stamped(Mutation::evaluated(Some(i64::MAX), &program))),
         ("time", time_passes(1_700_000_000_000_000, 864_000)),
+        ("a request", stamped(Mutation::request(b"request"))),
+        ("a step", step(1_700_000_000_000_000, b"step")),
     ]
 }
 
@@ -38,6 +40,8 @@ fn decode(_: &str, bytes: &[u8]) -> Decoded {
     let mut kinds = vec![body_of(&read.body())];
     let body = match read.body() {
         Body::Evaluated(program) => format!("program {program:?}"),
+        Body::Request(request) => format!("request {request:?}"),
+        Body::Step(step) => format!("step {step:?}"),
         Body::Blind(operations) => {
             let operations = operations.collect::<Result<Vec<_>, _>>().expect("operations");
             kinds.extend(operations.iter().map(|operation| kind_of(&operation.kind)));

@@ -90,7 +90,9 @@ fn requests_have_their_bytes() {
                 (vec!["write"], framed(kind, put))
             }
         };
-        Decoded { kinds, shown: format!("{request:?}"), encoded: Some(encoded) }
+        // Reads before level 2 had no snapshots.
+        let shown = format!("{request:?}").replace(", pinned: None", "");
+        Decoded { kinds, shown, encoded: Some(encoded) }
     });
 }
 

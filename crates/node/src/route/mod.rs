@@ -29,11 +29,13 @@ mod served;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod transactions;
 mod view;
 mod wire;
 
 pub(crate) use options::{CatalogSource, RouteOptions};
 pub(crate) use router::{Router, RouterParts};
+pub(crate) use transactions::Peers;
 
 /// Reads arbitrary bytes as a frame of `Lane::Requests`.
 #[cfg(any(test, feature = "fuzzing"))]

@@ -8,15 +8,16 @@
 //! requests beforehand. Left out: one moment for several requests.
 
 use super::options::CatalogSource;
-use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
+use super::wire::{FetchRef, Parts, PinnedRef, RangeRef, RowsRef, SeveralRef};
 use diorite_base::Clock;
 use diorite_base::account::{Account, Charge, Refused};
 use diorite_base::write::{KvError, Waited};
 use diorite_query::exec::pushdown::PartialAggregator;
 use diorite_query::kv::{Kept, ScanChunk, several};
-use diorite_replica::{Permit, TabletHandle, Visit};
-use diorite_storage::{PinnedValue, ScanRange, was_declined};
+use diorite_replica::{Committed, Permit, PinnedView, TabletHandle, Visit};
+use diorite_storage::{PinnedValue, ScanRange, TabletSnapshot, was_declined};
 use std::cell::{Cell, RefCell};
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Scans up to this size are first tried in memory on the task that takes the request: "inline".
@@ -151,9 +152,28 @@ impl Until {
     }
 }
 
+/// A value that was read.
+pub(super) enum Value {
+    /// As the storage has it.
+    Stored(PinnedValue),
+    /// Of a snapshot.
+    Copied(Vec<u8>),
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(value) => value,
+            Self::Copied(value) => value,
+        }
+    }
+}
+
 /// The outcome of a read.
 pub(super) enum Outcome {
-    Found(Parts<PinnedValue>),
+    Found(Parts<Value>),
     /// The read needs the disk.
     NotInMemory,
     /// The read would delay the other requests of the task.
@@ -168,15 +188,20 @@ pub(super) fn read(
     look: &Look,
     aggregation: &Aggregation,
 ) -> Result<Outcome, KvError> {
-    let parts = match read_one(handle, permit, request, look)? {
-        One::Found(parts) => Some(parts),
-        One::NotInMemory => None,
-        One::More => {
-            let visit = handle.visit(permit)?;
-            let parts = read_all(&visit, request, look)?;
-            visit.finish()?;
-            parts
-        }
+    let parts = match &request.pinned {
+        // Rows of transactions may have to be computed.
+        Some(_) if look.is_in_memory() => None,
+        Some(pinned) => read_pinned(handle, pinned, request, look)?,
+        None => match read_one(handle, permit, request, look)? {
+            One::Found(parts) => Some(parts),
+            One::NotInMemory => None,
+            One::More => {
+                let visit = handle.visit(permit)?;
+                let parts = read_all(&visit, request, look)?;
+                visit.finish()?;
+                parts
+            }
+        },
     };
     if let Some(parts) = &parts {
         // The pinned values and their copies are in memory at the same time.
@@ -191,7 +216,7 @@ pub(super) fn read(
 }
 
 /// Whether copying or aggregating the rows would delay the other requests of the task.
-fn is_much(request: &FetchRef<'_>, parts: &Parts<PinnedValue>) -> bool {
+fn is_much(request: &FetchRef<'_>, parts: &Parts<Value>) -> bool {
     let bytes = parts.value_bytes() + parts.chunk.as_ref().map_or(0, ScanChunk::size_bytes);
     match request.aggregate {
         None => bytes > INLINE_ROW_BYTES,
@@ -204,7 +229,7 @@ fn is_much(request: &FetchRef<'_>, parts: &Parts<PinnedValue>) -> bool {
 
 /// The outcome of a read without a snapshot.
 enum One {
-    Found(Parts<PinnedValue>),
+    Found(Parts<Value>),
     NotInMemory,
     /// More than one read is needed.
     More,
@@ -228,7 +253,7 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
                 }
             };
             let Some(found) = found else { return Ok(One::NotInMemory) };
-            parts.row = found;
+            parts.row = found.map(Value::Stored);
         }
         RowsRef::Range(range) => {
             let mut chunk = ScanChunk::default();
@@ -247,8 +272,70 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
     if needs_header() { Ok(One::More) } else { Ok(One::Found(parts)) }
 }
 
-/// Reads all parts at the moment of a snapshot.
-fn read_all(visit: &Visit<'_>, request: &FetchRef<'_>, look: &Look) -> Result<Option<Parts<PinnedValue>>, KvError> {
+/// Rows of one moment.
+trait Rows {
+    /// The flag bits that evaluated mutations had raised.
+    fn flags(&self) -> u64;
+    /// Reads a row; `None` if the read needs the disk.
+    fn get(&self, key: &[u8], look: &Look) -> Result<Option<Option<Value>>, KvError>;
+    /// Calls `each` with each entry of a range. Returns whether the range is complete, or `None` if the read needs the
+    /// disk.
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look) -> Result<Option<bool>, KvError>;
+}
+
+impl Rows for Visit<'_> {
+    fn flags(&self) -> u64 {
+        Visit::flags(self)
+    }
+
+    fn get(&self, key: &[u8], look: &Look) -> Result<Option<Option<Value>>, KvError> {
+        Ok(match look {
+            Look::Memory => self.get_cached(key)?.map(|found| found.map(Value::Stored)),
+            Look::Anywhere(_) => Some(Visit::get(self, key)?.map(Value::Stored)),
+        })
+    }
+
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look) -> Result<Option<bool>, KvError> {
+        match look {
+            Look::Memory => self.scan_cached(range, each),
+            Look::Anywhere(_) => Visit::scan(self, range, each).map(Some),
+        }
+    }
+}
+
+impl<S: TabletSnapshot> Rows for PinnedView<'_, S> {
+    fn flags(&self) -> u64 {
+        PinnedView::flags(self)
+    }
+
+    fn get(&self, key: &[u8], _: &Look) -> Result<Option<Option<Value>>, KvError> {
+        Ok(Some(PinnedView::get(self, key)?.map(Value::Copied)))
+    }
+
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, _: &Look) -> Result<Option<bool>, KvError> {
+        PinnedView::scan(self, range, each).map(Some)
+    }
+}
+
+/// Reads all parts in a snapshot that the tablet keeps. It need not lead any more.
+fn read_pinned(
+    handle: &TabletHandle,
+    pinned: &PinnedRef<'_>,
+    request: &FetchRef<'_>,
+    look: &Look,
+) -> Result<Option<Parts<Value>>, KvError> {
+    look.step()?;
+    let kept = handle.pinned(pinned.pin).ok_or_else(|| KvError::Locked(handle.id()))?;
+    let malformed = |_| KvError::Storage("the transactions of a read cannot be decoded".to_owned());
+    let committed = pinned.committed.to_vec().map_err(malformed)?.into_iter();
+    let committed: Vec<Committed> = committed
+        .map(|it| Committed { id: it.id, prepared_us: it.prepared_us, committed_us: it.committed_us })
+        .collect();
+    read_all(&kept.view(&committed)?, request, look)
+}
+
+/// Reads all parts at one moment.
+fn read_all(visit: &impl Rows, request: &FetchRef<'_>, look: &Look) -> Result<Option<Parts<Value>>, KvError> {
     let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None };
     let mut scratch = Vec::new();
     if let Some((flags, key)) = &request.header
@@ -290,19 +377,16 @@ pub(super) struct Aggregation {
 
 impl Aggregation {
     /// Replaces rows by their partial aggregate, if the request asks for one.
-    fn apply(&self, request: &FetchRef<'_>, parts: Parts<PinnedValue>) -> Parts<PinnedValue> {
+    fn apply(&self, request: &FetchRef<'_>, parts: Parts<Value>) -> Parts<Value> {
         let Some(task) = request.aggregate else { return parts };
         let partial = Some(self.aggregator.aggregate(&self.catalogs.catalog(), task, &parts.into_fetched()));
         Parts { header: None, static_row: None, row: None, chunk: None, partial }
     }
 }
 
-fn get(visit: &Visit<'_>, key: &[u8], look: &Look) -> Result<Option<Option<PinnedValue>>, KvError> {
+fn get(visit: &impl Rows, key: &[u8], look: &Look) -> Result<Option<Option<Value>>, KvError> {
     look.step()?;
-    match look {
-        Look::Memory => visit.get_cached(key),
-        Look::Anywhere(_) => visit.get(key).map(Some),
-    }
+    visit.get(key, look)
 }
 
 /// Receives an entry of a range; returns whether more are wanted.
@@ -313,13 +397,10 @@ type Each<'e> = dyn FnMut(&[u8], &[u8]) -> bool + 'e;
 type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 's;
 
 fn scanning<'v>(
-    visit: &'v Visit<'_>,
+    visit: &'v impl Rows,
     look: &'v Look,
 ) -> impl FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 'v {
-    move |range, each| match look {
-        Look::Memory => visit.scan_cached(range, each),
-        Look::Anywhere(_) => visit.scan(range, each).map(Some),
-    }
+    move |range, each| visit.scan(range, each, look)
 }
 
 /// Appends a range to a chunk, with a flag whether the range is complete; false if the read needs the disk.
@@ -349,7 +430,7 @@ fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut 
 }
 
 /// Reads spans one after the other, until the chunk is full; `None` if the read needs the disk.
-fn read_several(visit: &Visit<'_>, request: &SeveralRef<'_>, look: &Look) -> Result<Option<ScanChunk>, KvError> {
+fn read_several(visit: &impl Rows, request: &SeveralRef<'_>, look: &Look) -> Result<Option<ScanChunk>, KvError> {
     // Many look-ups would delay the other requests of the task.
     if look.is_in_memory() && request.spans.len() > INLINE_SPANS_BYTES {
         return Ok(None);

@@ -111,8 +111,8 @@ impl Tablet {
     pub fn evaluate(&self, program: &Program) -> Option<Vec<Operation>> {
         let (key, by) = increment(program);
         let stored = self.rows[&key].value;
-        let program = vec![stored.wrapping_add(by).to_le_bytes()[0]];
-        let operation = Operation { key: vec![key], now_s: 0, program };
+        let written = vec![stored.wrapping_add(by).to_le_bytes()[0]];
+        let operation = Operation { key: vec![key], now_s: 0, program: written };
         (stored >= i8::from_le_bytes([program.0[2]])).then(|| vec![operation])
     }
 
