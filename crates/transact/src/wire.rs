@@ -187,7 +187,7 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
 fn request(kind: u8, reader: &mut Reader<'_>) -> Result<Request, Malformed> {
     let targets = Targets::default();
     let program = |reader: &mut Reader<'_>| reader.shortest_slice().map(|program| Program(program.to_vec()));
-    let wait = |reader: &mut Reader<'_>| option(reader, Reader::shortest_varint);
+    let wait = |reader: &mut Reader<'_>| option(reader, |reader| reader.shortest_varint());
     Ok(match kind {
         1 => {
             let (attempt, wait_ns) = (attempt(reader)?, wait(reader)?);
@@ -206,7 +206,7 @@ fn request(kind: u8, reader: &mut Reader<'_>) -> Result<Request, Malformed> {
         5 => Request::Status {
             id: TransactionId::decode(reader)?,
             of: option(reader, |reader| Ok((TabletId(reader.shortest_varint()?), reader.i64()?)))?,
-            at_us: option(reader, Reader::i64)?,
+            at_us: option(reader, |reader| reader.i64())?,
         },
         6 => Request::Finish { id: TransactionId::decode(reader)?, ending: Ending::decode(reader)? },
         7 => Request::Forget(TransactionId::decode(reader)?),

@@ -18,7 +18,7 @@ use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
 };
-use diorite_base::program::{LoggedProgram as _, ProvenProgram, Unprovable};
+use diorite_base::program::{ProvenProgram, Unprovable};
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
 use diorite_model::row::{Deletion, RowWriter, place_lists};
