@@ -16,6 +16,7 @@ mod request;
 mod row;
 mod state;
 mod statement;
+mod transaction;
 mod write;
 
 #[cfg(test)]

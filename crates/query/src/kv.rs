@@ -64,8 +64,9 @@ pub struct Fetch {
     pub deadline_ns: Option<u64>,
     /// The rows are not returned but aggregated on the node that reads them, by this encoded task ([`crate::exec::pushdown`]).
     pub aggregate: Option<Vec<u8>>,
-    /// The rows are read in a snapshot that the tablet's leader keeps ([`diorite_transact::wire`]). If it does not keep it any more, the read fails
-    /// with [`KvError::Locked`], as a read without a snapshot does that meets a row which a transaction has prepared.
+    /// The rows are read in a snapshot that the tablet's leader keeps ([`diorite_transact::wire`]). If it does not keep it any
+    /// more, the read fails with [`KvError::Locked`], as a read without a snapshot does that meets a row which a
+    /// transaction has prepared.
     pub pinned: Option<PinnedRead>,
 }
 
@@ -274,6 +275,17 @@ pub trait Kv: Send + Sync + 'static {
     /// Drops a large value without delaying other requests. Its drop releases its charge.
     fn discard(&self, garbage: Box<dyn Send>) {
         drop(garbage);
+    }
+
+    /// Carries out work that outlives the request which has begun it. Whoever spawns has to be content if it is dropped before its end: a node bounds
+    /// how much of it there is.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        drop(work);
+    }
+
+    /// Waits before something is tried again.
+    fn pause(&self, _duration_ns: u64) -> impl Future<Output = ()> + Send {
+        async {}
     }
 
     /// Hashes or checks a password, which takes tens of milliseconds and megabytes; the node limits how many run at a time.

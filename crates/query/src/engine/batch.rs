@@ -113,8 +113,8 @@ impl<K: Kv> QueryEngine<K> {
         };
         let work = work_of(request, plans.iter().copied().zip(&bounds));
         let means = Means { work, is_batch: true, budget: &request.budget, progress: &running.progress };
-        let writing =
-            Writing { engine: self, plans: &plans, write_type: batch_write_type(kind), means, is_block: false };
+        let (write_type, is_atomic) = (batch_write_type(kind), self.is_atomic(kind, &plans));
+        let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false, is_atomic };
         if plans.iter().any(|plan| plan.answer.status_row) {
             return writing.statuses(|at: usize| bounds[at], defaults).await;
         }

@@ -292,7 +292,7 @@ impl<K: Kv> QueryEngine<K> {
                 };
                 let work = work_of(request, [(&**modify, &bound)]);
                 let means = run.means(work, false);
-                let writing = Writing { engine: self, plans: &[modify], write_type, means, is_block: false };
+                let writing = Writing { engine: self, plans: &[modify], write_type, means, is_block: false, is_atomic: false };
                 writing.write(gather).await
             }
             Plan::Batch(batch) => self.text_batch(batch, bound, &run).await,
@@ -331,7 +331,8 @@ impl<K: Kv> QueryEngine<K> {
         let work = work_of(run.asked.request, plans.iter().map(|plan| (*plan, &bound)));
         let write_type = batch_write_type(batch.kind);
         let means = run.means(work, true);
-        let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false };
+        let is_atomic = self.is_atomic(batch.kind, &plans);
+        let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false, is_atomic };
         if plans.iter().any(|plan| plan.answer.status_row) {
             return writing.statuses(|_| bound, defaults).await;
         }
@@ -352,7 +353,7 @@ impl<K: Kv> QueryEngine<K> {
         let plans: Vec<&ModifyPlan> = block.statements.iter().collect();
         let work = work_of(run.asked.request, plans.iter().map(|plan| (*plan, bound)));
         let (write_type, means) = (WriteType::Batch, run.means(work, true));
-        Writing { engine: self, plans: &plans, write_type, means, is_block: true }.write(gather).await
+        Writing { engine: self, plans: &plans, write_type, means, is_block: true, is_atomic: true }.write(gather).await
     }
 
     async fn define(

@@ -7,6 +7,7 @@ use super::request::{OwnedRequest, Reply};
 use super::state::{QueryEngine, REPLANS};
 use crate::error::invalid;
 use crate::exec::keys::written_count;
+use crate::exec::modify::transaction::TransactionPart;
 use crate::exec::modify::{Defaults, Write, Writes};
 use crate::exec::outcome;
 use crate::exec::parts::{Failure, Means};
@@ -22,23 +23,14 @@ use diorite_cql::protocol::{Consistency, CqlError, Response, WriteType};
 use futures::future::{join_all, poll_immediate};
 
 /// The parts of a statement or batch, one for each tablet.
-struct Gathered {
+#[derive(Default)]
+pub(super) struct Gathered {
     parts: Vec<Write>,
+    /// In place of these: the parts of a transaction over several tablets.
+    pub(super) transaction: Vec<TransactionPart>,
     /// Partitions that are written, counted per statement.
     partitions: usize,
-    is_conditional: bool,
-}
-
-impl TryFrom<Writes> for Gathered {
-    type Error = CqlError;
-
-    fn try_from(writes: Writes) -> Result<Self, CqlError> {
-        if writes.strays_from_condition() {
-            return Err(invalid("Batch with conditions cannot span multiple partitions"));
-        }
-        let (partitions, is_conditional) = (writes.partitions, writes.is_conditional());
-        Ok(Self { parts: writes.finish()?, partitions, is_conditional })
-    }
+    pub(super) is_conditional: bool,
 }
 
 /// The answer of a tablet to its part.
@@ -104,6 +96,8 @@ pub(super) struct Writing<'a, K> {
     pub(super) means: Means<'a>,
     /// A transaction block: the answer has no rows.
     pub(super) is_block: bool,
+    /// All tablets take effect together, or none does: a block, or a batch that asks for that.
+    pub(super) is_atomic: bool,
 }
 
 impl<K> Clone for Writing<'_, K> {
@@ -115,20 +109,39 @@ impl<K> Clone for Writing<'_, K> {
 impl<K> Copy for Writing<'_, K> {}
 
 impl<K: Kv> Writing<'_, K> {
+    pub(super) fn gathered(&self, writes: Writes) -> Result<Gathered, CqlError> {
+        if writes.strays_from_condition() {
+            return Err(invalid("Batch with conditions cannot span multiple partitions"));
+        }
+        let (partitions, is_conditional) = (writes.partitions, writes.is_conditional());
+        // A transaction gives all that it writes one timestamp.
+        if self.is_atomic && writes.tablet_count() > 1 && !writes.has_timestamps() {
+            let transaction = writes.into_transaction()?;
+            return Ok(Gathered { transaction, partitions, is_conditional, ..Gathered::default() });
+        }
+        Ok(Gathered { parts: writes.finish()?, partitions, is_conditional, ..Gathered::default() })
+    }
+
     /// Sends the parts that `gather` returns and makes the answer.
     pub(super) async fn write(
         &self,
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
     ) -> Result<Reply, CqlError> {
         let (means, progress) = (self.means, self.means.progress);
-        let gathered = self.engine.work(means.work, || Gathered::try_from(gather(&[])?)).await?;
+        let gathered = self.engine.work(means.work, || self.gathered(gather(&[])?)).await?;
+        let is_transaction = !gathered.transaction.is_empty();
         let mut warnings = Vec::new();
-        if means.is_batch && gathered.partitions > self.engine.config.batch_partitions_warning {
+        if means.is_batch
+            && !is_transaction
+            && gathered.partitions > self.engine.config.batch_partitions_warning {
             let partitions = gathered.partitions;
             warnings.push(format!("the batch touches {partitions} partitions; it is atomic per tablet only"));
         }
         progress.start(self.write_type);
-        let outcome = self.write_gathered(gathered, gather).await;
+        let outcome = match is_transaction {
+            true => self.transact(gathered, gather).await,
+            false => self.write_gathered(gathered, gather).await,
+        };
         let answered = outcome.map_err(|failure| progress.answer(&*self.engine.kv, failure))?;
         if answered.is_cut {
             warnings.push(format!(
@@ -139,7 +152,7 @@ impl<K: Kv> Writing<'_, K> {
     }
 
     /// Sends the parts; if tablets do not exist any more, plans the rest again for the current ones.
-    async fn write_gathered(
+    pub(super) async fn write_gathered(
         &self,
         gathered: Gathered,
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
@@ -156,7 +169,11 @@ impl<K: Kv> Writing<'_, K> {
                 break;
             }
             missing.iter().for_each(|_| progress.replanned());
-            let again = self.engine.finish(means.work, || Gathered::try_from(gather(&answers.written)?)).await?;
+            let again = self.engine.finish(means.work, || self.gathered(gather(&answers.written)?)).await?;
+            if !again.transaction.is_empty() {
+                // The one tablet of a transaction has become several, and has done nothing.
+                return self.transact_boxed(again, gather).await;
+            }
             missing = self.send(again.parts, &mut answers).await?;
         }
         match missing.pop() {
@@ -222,7 +239,7 @@ impl<K: Kv> Writing<'_, K> {
             Ok(writes)
         };
         // Every error that can be found without writing is found before anything is written.
-        let all = || (0..plans.len()).map(|at| gather(at, &[]).and_then(Gathered::try_from)).collect();
+        let all = || (0..plans.len()).map(|at| gather(at, &[]).and_then(|writes| self.gathered(writes))).collect();
         let gathered: Result<Vec<Gathered>, CqlError> = engine.work(means.work, all).await;
         let mut rows = outcome::status_rows(table);
         progress.start(write_type);

@@ -1,15 +1,17 @@
 //! Execution of `INSERT`, `UPDATE` and `DELETE`, alone or in a batch: what they write is gathered per tablet and becomes one mutation each.
 //!
 //! Always true: all of a mutation takes effect together; statements of a transaction block, and of a batch with
-//! arithmetic, see those before them; a statement with a condition goes to one tablet. Left out: atomicity over
-//! tablets.
+//! arithmetic, see those before them; a statement with a condition goes to one tablet, except in a block. Left out:
+//! carrying out transactions over several tablets (their parts are made in [`transaction`]).
+
+pub mod transaction;
 
 use super::keys::{clustering_ranges, partition_keys};
 use super::table_part::{TablePart, WrittenParts};
 use super::tested::TestedRows;
 use super::turns::Order;
 use super::write::{Timing, expiry, explicit_timestamp, pack_row, path_steps};
-use crate::error::{invalid, not_supported, unprovable};
+use crate::error::{invalid, unprovable};
 use crate::functions::Environment;
 use crate::plan::condition::{ColumnCondition, Condition, ConditionTree, Part, Test};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
@@ -22,7 +24,7 @@ use crate::table::TableContext;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_base::program::ProvenProgram;
-use diorite_base::{TableId, TabletId};
+use diorite_base::TabletId;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key;
@@ -72,8 +74,10 @@ pub struct Writes {
     pub partitions: usize,
     /// The parts of tables where the write has taken effect already.
     written: WrittenParts,
-    /// A transaction block, and the partition that it is about.
-    block: Option<Option<(TableId, Vec<u8>)>>,
+    /// A transaction block.
+    is_block: bool,
+    /// Some statement has a condition.
+    is_conditional: bool,
 }
 
 /// The defaults for statements that do not set these.
@@ -91,18 +95,7 @@ impl Writes {
 
     /// The same for the statements of a transaction block, each of which sees those before it.
     pub fn of_block(written: &[TablePart]) -> Self {
-        Self { block: Some(None), ..Self::besides(written) }
-    }
-
-    /// Refuses a block over several partitions.
-    fn check_block(&mut self, table: TableId, partition: &[u8]) -> Result<(), CqlError> {
-        let Some(known) = &mut self.block else { return Ok(()) };
-        match known {
-            None => *known = Some((table, partition.to_vec())),
-            Some((of, known)) if *of == table && known == partition => {}
-            Some(_) => return Err(not_supported("a transaction block over several partitions")),
-        }
-        Ok(())
+        Self { is_block: true, ..Self::besides(written) }
     }
 
     fn pending(&mut self, part: TablePart, table: &Arc<TableContext>) -> &mut Pending {
@@ -161,7 +154,6 @@ impl Writes {
             if self.written.contains(table, partition.token) {
                 continue;
             }
-            self.check_block(table, &partition.prefix)?;
             let part = TablePart::holding(partition.token, table, tablets);
             let mut target = Target { plan, bound, timing, partition: &partition.prefix };
             let pending = self.pending(part.clone(), &plan.table);
@@ -207,22 +199,23 @@ impl Writes {
         row: &[u8],
         begins_at: usize,
     ) -> Result<(), CqlError> {
-        if self.conditional_partition.as_deref().is_some_and(|known| known != target.partition) {
-            return Err(invalid("Batch with conditions cannot span multiple partitions"));
-        }
-        if self.conditional_partition.is_none() {
-            self.conditional_partition = Some(target.partition.to_vec());
+        self.is_conditional = true;
+        let is_block = self.is_block;
+        if !is_block {
+            let known = self.conditional_partition.get_or_insert_with(|| target.partition.to_vec());
+            if known.as_slice() != target.partition {
+                return Err(invalid("Batch with conditions cannot span multiple partitions"));
+            }
         }
         let Some(condition) = &target.plan.condition else { return Ok(()) };
         // In the program, in its encoded form, and among the rows that are tested.
         let key_bytes = target.partition.len() + row.len();
         target.bound.environment.budget.take(3 * key_bytes + size_of::<RowCondition>())?;
         let test = row_test(target.plan, condition, target.bound)?;
-        let is_block = self.block.is_some();
         let Pending { program, tested, order, .. } = self.pending(part, &target.plan.table);
         match is_block {
             // Later conditions see what earlier statements did.
-            true => tested.count(row)?,
+            true => tested.count(&[target.partition, row].concat())?,
             false => tested.add(row, &test)?,
         }
         // The conditions of a batch are about what was there before it.
@@ -238,7 +231,7 @@ impl Writes {
 
     /// Whether any statement has a condition.
     pub fn is_conditional(&self) -> bool {
-        self.conditional_partition.is_some()
+        self.is_conditional
     }
 
     /// Whether some write is to another partition than the conditions.
@@ -255,7 +248,7 @@ impl Writes {
 
     /// The writes, one for each tablet.
     pub fn finish(self) -> Result<Vec<Write>, CqlError> {
-        let is_block = self.block.is_some();
+        let is_block = self.is_block;
         let mut writes = Vec::with_capacity(self.pending.len());
         for mut pending in self.pending {
             if pending.program.operations.is_empty() && pending.program.conditions.is_empty() {

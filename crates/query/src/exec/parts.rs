@@ -36,7 +36,7 @@ pub struct Means<'a> {
     /// Whether it is a batch.
     pub is_batch: bool,
     /// The budget of the request. Its parts end with it.
-    pub budget: &'a Budget,
+    pub budget: &'a Arc<Budget>,
     /// How far it has got.
     pub progress: &'a Progress,
 }

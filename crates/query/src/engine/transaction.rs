@@ -1,0 +1,357 @@
+//! Transactions over several tablets: this node coordinates them, with [`Coordinator`] deciding what is sent.
+//!
+//! Always true: all that a step sends is sent at once; what is left to do once the client can be answered, or when its
+//! request is ended, is done beside it, and by the tablets themselves if this node dies; nothing is planned again once
+//! a commit was sent. Left out: the parts of a transaction ([`crate::exec::modify::transaction`]), and the protocol
+//! ([`diorite_transact`]).
+
+use super::state::{QueryEngine, REPLANS};
+use super::write::{Gathered, WriteAnswer, Writing};
+use crate::budget::Budget;
+use crate::error::invalid;
+use crate::exec::modify::Writes;
+use crate::exec::modify::transaction::TransactionPart;
+use crate::exec::parts::Failure;
+use crate::exec::read::tablet_of;
+use crate::exec::table_part::TablePart;
+use crate::kv::{Kv, KvError};
+use crate::plan::modify::ModifyPlan;
+use crate::program::ProgramReply;
+use diorite_base::level::Level;
+use diorite_base::mutation::Mutation;
+use diorite_base::write::Waited;
+use diorite_base::{NodeId, TableId, TabletId};
+use diorite_cluster::catalog::Catalog;
+use diorite_cql::language::ast::BatchKind;
+use diorite_cql::protocol::{CqlError, Response};
+use diorite_model::key;
+use diorite_transact::coordinator::{Action, Coordinator, Outcome, Part, Plan};
+use diorite_transact::message::{Program, Refusal, Reply, Request};
+use diorite_transact::targets::Targets;
+use diorite_transact::timing::Timing;
+use diorite_transact::wire::{Answer, Call};
+use diorite_transact::{Home, Participant};
+use futures::future::BoxFuture;
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::sync::Arc;
+
+/// How often the bytes of a transaction's programs are in memory at once: in the plan, and twice when they are sent.
+const COPIES: usize = 3;
+/// The first wait before something is sent again that was not answered, and the longest.
+const FIRST_PAUSE_NS: u64 = 1_000_000;
+const MAX_PAUSE_NS: u64 = 100_000_000;
+/// The most requests in a row that are not answered, whatever the clock says.
+const MAX_IN_VAIN: u32 = 1_000;
+/// What clients take for "certainly not done, try again"; the words are YCQL's.
+const CONFLICT: &str = "Operation failed. Conflicts with higher priority transaction";
+
+/// Why the client can be answered.
+#[derive(Debug)]
+enum Ended {
+    Answered(Outcome),
+    /// A condition of a program in this tablet does not hold, or it is impossible: its reply.
+    Refused(TabletId, Vec<u8>),
+    /// The tablet has refused its part for good. Nothing was done.
+    Impossible(TabletId, KvError),
+}
+
+/// A request that was sent, and its answer.
+struct Sent {
+    /// As the plan names it.
+    tablet: TabletId,
+    /// Without its program.
+    request: Request,
+    outcome: Result<Answer, KvError>,
+}
+
+/// A transaction that is being carried out.
+struct Transaction<K: Kv> {
+    kv: Arc<K>,
+    /// The request's, whose memory it holds until it ends.
+    budget: Arc<Budget>,
+    plan: Arc<Plan>,
+    coordinator: Coordinator,
+    sent: FuturesUnordered<BoxFuture<'static, Sent>>,
+    /// How many requests in a row have failed.
+    in_vain: u32,
+    /// The last failure of a tablet.
+    last: Option<(TabletId, KvError)>,
+    /// No further attempt is begun: a tablet has refused its part for good.
+    begins_no_more: bool,
+    /// The attempt in which that happened has ended, and nothing of it will be committed.
+    has_stopped: bool,
+}
+
+/// Finds the tablet of a key.
+pub(super) fn tablet_at(catalog: &Catalog, table: TableId, key: &[u8]) -> Option<TabletId> {
+    let entry = catalog.table_by_id(table)?;
+    Some(tablet_of(&entry.tablets, key::token_of(key).ok()?))
+}
+
+/// The tablet that answers for a home: that of the id as long as it exists, then the one that has its key.
+pub(super) fn tablet_of_home(catalog: &Catalog, tablet: TabletId, home: &Home) -> Option<TabletId> {
+    match catalog.placement(tablet) {
+        Some(_) => Some(tablet),
+        None => tablet_at(catalog, home.table, &home.key),
+    }
+}
+
+fn plan_of<K: Kv>(kv: &K, node: NodeId, parts: Vec<TransactionPart>) -> Plan {
+    let is_near = |part: &TransactionPart| kv.leader(part.part.tablet) == Some(node);
+    let nearest = parts.iter().position(is_near).unwrap_or(0);
+    let part = |part: TransactionPart| Part {
+        participant: Participant { table: part.part.table, tablet: part.part.tablet, key: part.key },
+        targets: Targets::default(),
+        program: Program(part.program),
+    };
+    Plan { parts: parts.into_iter().map(part).collect(), nearest: Some(nearest) }
+}
+
+/// Takes the program out of a request that has been encoded.
+fn without_program(mut request: Request) -> Request {
+    if let Request::Reserve { program, .. } | Request::Prepare { program, .. } = &mut request {
+        *program = Program(Vec::new());
+    }
+    request
+}
+
+impl<K: Kv> Transaction<K> {
+    fn new(kv: Arc<K>, budget: Arc<Budget>, plan: Plan) -> Self {
+        let plan = Arc::new(plan);
+        let coordinator = Coordinator::new(Arc::clone(&plan), Timing::default());
+        let sent = FuturesUnordered::new();
+        Self { kv, budget, plan, coordinator, sent, in_vain: 0, last: None, begins_no_more: false, has_stopped: false }
+    }
+
+    /// Where a request for a tablet of the plan is sent now: the tablet may have been split since.
+    fn current(&self, tablet: TabletId, request: &Request) -> TabletId {
+        let catalog = self.kv.catalog();
+        let begins = matches!(request, Request::Reserve { .. } | Request::Prepare { .. });
+        if begins || catalog.placement(tablet).is_some() {
+            return tablet;
+        }
+        let part = self.plan.parts.iter().map(|part| &part.participant).find(|part| part.tablet == tablet);
+        part.and_then(|part| tablet_at(&catalog, part.table, &part.key)).unwrap_or(tablet)
+    }
+
+    fn send(&self, tablet: TabletId, request: Request) {
+        let to = self.current(tablet, &request);
+        let begins = matches!(request, Request::Reserve { .. } | Request::Prepare { .. });
+        let call = Call::Request(request);
+        let mutation = Mutation::request(&call.encode());
+        let Call::Request(request) = call else { return };
+        let request = without_program(request);
+        // What has been begun goes on when the request has ended.
+        let deadline_ns = self.budget.deadline().filter(|_| begins);
+        let kv = Arc::clone(&self.kv);
+        self.sent.push(Box::pin(async move {
+            let outcome = kv.write(to, mutation, deadline_ns).await.and_then(|reply| {
+                Answer::decode(&reply).map_err(|_| KvError::Storage("an answer cannot be decoded".to_owned()))
+            });
+            Sent { tablet, request, outcome }
+        }));
+    }
+
+    /// Carries out what the coordinator asks for; returns the answer for the client, if it has one now.
+    async fn carry_out(&mut self) -> Option<Outcome> {
+        let mut answer = None;
+        if self.in_vain > 1 {
+            let pause_ns = FIRST_PAUSE_NS.checked_shl(self.in_vain.min(16)).unwrap_or(MAX_PAUSE_NS).min(MAX_PAUSE_NS);
+            self.kv.pause(pause_ns).await;
+        }
+        while let Some(action) = self.coordinator.action() {
+            match action {
+                Action::Send(_, Request::Reserve { .. }) if self.begins_no_more => self.has_stopped = true,
+                Action::Send(tablet, request) => self.send(tablet, request),
+                Action::Answer(outcome) => answer = Some(outcome),
+            }
+        }
+        answer
+    }
+
+    /// Passes an answer to the coordinator.
+    fn take(&mut self, sent: Sent) -> Option<Ended> {
+        let Sent { tablet, request, outcome } = sent;
+        let now_ns = self.kv.monotonic_ns();
+        let begins = matches!(request, Request::Reserve { .. } | Request::Prepare { .. });
+        match outcome {
+            Ok(Answer::Reply { reply, of_program }) => {
+                self.in_vain = 0;
+                let is_refusal = matches!(
+                    reply,
+                    Reply::NotReserved { refusal: Refusal::ConditionFailed, .. }
+                        | Reply::NotPrepared { refusal: Refusal::ConditionFailed, .. }
+                );
+                self.coordinator.replied(tablet, reply, now_ns);
+                is_refusal.then_some(Ended::Refused(tablet, of_program))
+            }
+            // Requests to which there is no reply.
+            Ok(Answer::Done) => None,
+            Ok(_) => {
+                self.failed(tablet, &request, KvError::Storage("an answer is of another kind".to_owned()), now_ns);
+                None
+            }
+            Err(error) => {
+                let is_final =
+                    matches!(error, KvError::NoSuchTablet(_) | KvError::TooLarge(_) | KvError::DiskFull(_)) && begins;
+                self.failed(tablet, &request, error.clone(), now_ns);
+                is_final.then_some(Ended::Impossible(tablet, error))
+            }
+        }
+    }
+
+    fn failed(&mut self, tablet: TabletId, request: &Request, error: KvError, now_ns: u64) {
+        self.in_vain += 1;
+        self.last = Some((tablet, error));
+        self.coordinator.unanswered(request, now_ns);
+    }
+
+    /// Goes on until the client can be answered.
+    async fn until_answered(&mut self) -> Ended {
+        self.coordinator.start(self.kv.monotonic_ns());
+        let mut ended = None;
+        loop {
+            // If that was an answer to the attempt that is going on, the coordinator gives it up and begins another.
+            self.begins_no_more = matches!(ended, Some(Ended::Impossible(..)));
+            match (self.carry_out().await, ended.take()) {
+                (Some(Outcome::ConditionFailed), Some(refused @ Ended::Refused(..))) => return refused,
+                (Some(Outcome::Unavailable), Some(impossible @ Ended::Impossible(..))) => return impossible,
+                (Some(outcome), _) => return Ended::Answered(outcome),
+                (None, Some(impossible @ Ended::Impossible(..))) if self.has_stopped => return impossible,
+                (None, _) => {}
+            }
+            let Some(sent) = self.sent.next().await.filter(|_| self.in_vain < MAX_IN_VAIN) else {
+                return Ended::Answered(Outcome::Unknown);
+            };
+            ended = self.take(sent);
+        }
+    }
+
+    /// What is left to do once the client was answered, or its request was ended.
+    async fn rest(mut self) {
+        loop {
+            self.carry_out().await;
+            let Some(sent) = self.sent.next().await.filter(|_| self.in_vain < MAX_IN_VAIN) else { return };
+            drop(self.take(sent));
+        }
+    }
+}
+
+/// Hands what is left of a transaction over when it is dropped, whether the client was answered or its request ended.
+struct Handed<K: Kv>(Option<Transaction<K>>);
+
+impl<K: Kv> Drop for Handed<K> {
+    fn drop(&mut self) {
+        if let Some(transaction) = self.0.take() {
+            let kv = Arc::clone(&transaction.kv);
+            kv.spawn(transaction.rest());
+        }
+    }
+}
+
+impl<K: Kv> QueryEngine<K> {
+    /// Whether a batch is a transaction if it has several tablets: a logged one whose tables all have transactions.
+    pub(super) fn is_atomic(&self, kind: BatchKind, plans: &[&ModifyPlan]) -> bool {
+        kind == BatchKind::Logged
+            && plans.iter().all(|plan| plan.table.has_transactions())
+            && self.kv.catalog().level() >= Level::RECORDED
+    }
+}
+
+impl<K: Kv> Writing<'_, K> {
+    /// As [`Self::transact`], for a caller that it calls itself.
+    pub(super) fn transact_boxed<'f>(
+        &'f self,
+        gathered: Gathered,
+        gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync + 'f,
+    ) -> BoxFuture<'f, Result<WriteAnswer, Failure>> {
+        Box::pin(self.transact(gathered, gather))
+    }
+
+    /// Carries out a transaction over several tablets, and answers the client.
+    pub(super) async fn transact(
+        &self,
+        gathered: Gathered,
+        gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
+    ) -> Result<WriteAnswer, Failure> {
+        let (means, progress) = (self.means, self.means.progress);
+        progress.begin(gathered.is_conditional);
+        progress.add_part();
+        progress.send();
+        let mut gathered = gathered;
+        for tries in 0..=REPLANS {
+            let attempted = self.attempt(std::mem::take(&mut gathered.transaction)).await;
+            let (ended, tables) = attempted.map_err(|error| self.refused(error))?;
+            let tablet = match ended {
+                Ended::Impossible(tablet, KvError::NoSuchTablet(_)) if tries < REPLANS => tablet,
+                ended => return self.answer_transaction(ended, &tables),
+            };
+            // The table has other tablets by now, or was dropped. Nothing was done.
+            let again = self.engine.finish(means.work, || self.gathered(gather(&[])?)).await;
+            gathered = again.map_err(|error| self.refused(error))?;
+            if gathered.transaction.is_empty() {
+                progress.replanned();
+                return self.write_gathered(gathered, gather).await;
+            }
+            tracing::debug!(%tablet, "a transaction is planned again: a tablet does not exist any more");
+        }
+        unreachable!("the last try returns")
+    }
+
+    /// Carries out parts until the client can be answered.
+    async fn attempt(&self, parts: Vec<TransactionPart>) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
+        let (engine, budget) = (self.engine, self.means.budget);
+        budget.take(COPIES * parts.iter().map(|part| part.program.len() + part.key.len()).sum::<usize>())?;
+        let tables = parts.iter().map(|part| (part.part.tablet, part.table.clone())).collect();
+        let plan = plan_of(&*engine.kv, engine.node, parts);
+        let transaction = Transaction::new(Arc::clone(&engine.kv), Arc::clone(budget), plan);
+        let mut handed = Handed(Some(transaction));
+        let Some(transaction) = &mut handed.0 else { unreachable!("it was just made") };
+        let mut ended = transaction.until_answered().await;
+        if let (Ended::Answered(Outcome::Unavailable), Some((tablet, error))) = (&ended, transaction.last.take())
+            && error.is_refusal()
+        {
+            ended = Ended::Impossible(tablet, error);
+        }
+        Ok((ended, tables))
+    }
+
+    /// A transaction has done nothing and never will.
+    fn refused(&self, error: CqlError) -> Failure {
+        self.means.progress.answered(true);
+        Failure::Statement(error)
+    }
+
+    fn answer_transaction(&self, ended: Ended, tables: &[(TabletId, String)]) -> Result<WriteAnswer, Failure> {
+        let (progress, kv) = (self.means.progress, &*self.engine.kv);
+        let first = tables.first().map_or(TabletId(0), |(tablet, _)| *tablet);
+        let failed = |tablet: TabletId, error: KvError| {
+            progress.failed(kv, tablet, &error);
+            Err(Failure::Tablet(tablet, error))
+        };
+        match ended {
+            Ended::Answered(Outcome::Applied(_)) => {
+                progress.answered(false);
+                Ok(WriteAnswer { response: Response::Void, is_cut: false })
+            }
+            Ended::Refused(tablet, of_program) => Err(self.refused(match ProgramReply::decode(&of_program) {
+                Ok(ProgramReply::Failed(message)) => invalid(message),
+                _ => {
+                    let table = tables.iter().find(|(known, _)| *known == tablet).map_or("", |(_, table)| table);
+                    // YCQL's words.
+                    invalid(format!("Execution Error. Condition on table {table} was not satisfied."))
+                }
+            })),
+            Ended::Answered(Outcome::ConditionFailed) => {
+                Err(self.refused(invalid("Execution Error. A condition was not satisfied.")))
+            }
+            Ended::Answered(Outcome::Conflict) => Err(self.refused(CqlError::overloaded(CONFLICT))),
+            Ended::Answered(Outcome::Unavailable) => failed(first, KvError::Unavailable(first)),
+            Ended::Answered(Outcome::Unknown) => {
+                let after_ms = Timing::default().definite_ns / 1_000_000;
+                failed(first, KvError::Timeout(Waited { after_ms, received: 0, required: 0 }))
+            }
+            Ended::Impossible(tablet, error) => failed(tablet, error),
+        }
+    }
+}

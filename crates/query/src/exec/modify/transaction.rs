@@ -1,0 +1,106 @@
+//! The parts of a transaction over several tablets: for each tablet, a program that its leader evaluates when it has
+//! locked the rows.
+//!
+//! Always true: parts come in the order of their tables and keys, which all coordinators share; a part is within the
+//! limits of what a leader locks and stages. Left out: carrying the transaction out (the engine).
+
+use super::{Pending, Writes};
+use crate::error::{invalid, unprovable};
+use crate::exec::table_part::TablePart;
+use crate::program::{ProgramOperation, TabletEvaluator};
+use diorite_base::limits::MAX_MUTATION_BYTES;
+use diorite_base::mutation::Evaluator;
+use diorite_base::program::ProvenProgram;
+use diorite_cql::protocol::CqlError;
+use diorite_transact::step::{MAX_PARTICIPANTS, MAX_ROWS};
+use diorite_transact::targets::{Target, Targets};
+
+/// The most bytes of a part: what a mutation may have, less what names the transaction and its home.
+const MAX_PART_BYTES: usize = MAX_MUTATION_BYTES - (128 << 10);
+
+/// What a transaction does in one tablet.
+#[derive(Debug)]
+pub struct TransactionPart {
+    /// The tablet's part of its table.
+    pub part: TablePart,
+    /// The name of the table, without its keyspace.
+    pub table: String,
+    /// A key that is locked there.
+    pub key: Vec<u8>,
+    /// The program, encoded.
+    pub program: Vec<u8>,
+}
+
+impl Writes {
+    /// How many tablets are written or tested.
+    pub fn tablet_count(&self) -> usize {
+        self.pending.iter().filter(|pending| !pending.is_empty()).count()
+    }
+
+    /// Whether some statement has a timestamp of its own.
+    pub fn has_timestamps(&self) -> bool {
+        self.pending.iter().any(|pending| pending.explicit_us.is_some())
+    }
+
+    /// The parts of one transaction, which writes with one timestamp.
+    pub fn into_transaction(self) -> Result<Vec<TransactionPart>, CqlError> {
+        let is_block = self.is_block;
+        let written: Vec<Pending> = self.pending.into_iter().filter(|pending| !pending.is_empty()).collect();
+        if written.len() > MAX_PARTICIPANTS {
+            let count = written.len();
+            return Err(invalid(format!(
+                "a transaction over {count} tablets is over the limit of {MAX_PARTICIPANTS} tablets"
+            )));
+        }
+        let parts = written.into_iter().map(|pending| pending.into_part(is_block));
+        let mut parts = parts.collect::<Result<Vec<_>, _>>()?;
+        parts.sort_by(|one, other| (one.part.table, &one.key).cmp(&(other.part.table, &other.key)));
+        Ok(parts)
+    }
+}
+
+impl Pending {
+    fn is_empty(&self) -> bool {
+        self.program.operations.is_empty() && self.program.conditions.is_empty()
+    }
+
+    /// A key that the program reads or writes.
+    fn first_key(&self) -> Vec<u8> {
+        let of_condition = self.program.conditions.first().map(|condition| &condition.partition);
+        let of_operation = self.program.operations.first().map(|operation| match operation {
+            ProgramOperation::Row { key, .. }
+            | ProgramOperation::List { key, .. }
+            | ProgramOperation::Document { key, .. }
+            | ProgramOperation::Sum { key, .. } => key,
+            ProgramOperation::Delete { partition, .. } => partition,
+        });
+        of_operation.or(of_condition).cloned().unwrap_or_default()
+    }
+
+    fn into_part(mut self, is_block: bool) -> Result<TransactionPart, CqlError> {
+        self.program.turns = self.order.turns(&self.program, is_block);
+        self.merge_repeated();
+        let program = ProvenProgram::new(&self.program).map_err(unprovable)?.as_bytes().to_vec();
+        let name = self.table.full_name();
+        if program.len() > MAX_PART_BYTES {
+            return Err(invalid(format!(
+                "a transaction of {} bytes in one tablet is over the limit of {MAX_PART_BYTES} bytes (table {name})",
+                program.len()
+            )));
+        }
+        let mut targets = Vec::new();
+        let mut see = |start: &[u8], end: Option<&[u8]>| match end {
+            None => targets.push(Target::Row(start.to_vec())),
+            Some(end) => targets.push(Target::Range { start: start.to_vec(), end: end.to_vec() }),
+        };
+        TabletEvaluator.targets(&program, &mut see).map_err(unprovable)?;
+        let count = Targets::new(targets).len();
+        if count > MAX_ROWS {
+            return Err(invalid(format!(
+                "a transaction with {count} rows in one tablet is over the limit of {MAX_ROWS} rows (table {name})"
+            )));
+        }
+        let table = self.table.table().name.clone();
+        Ok(TransactionPart { part: self.part.clone(), table, key: self.first_key(), program })
+    }
+}
