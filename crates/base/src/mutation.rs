@@ -390,6 +390,18 @@ pub trait TabletChanges {
     fn raise_stamps(&mut self, newest_us: i64, newest_explicit_us: i64);
 }
 
+/// Changes that are not carried out.
+struct Discarded;
+
+impl TabletChanges for Discarded {
+    fn put(&mut self, _: &[u8], _: &[u8]) {}
+    fn merge(&mut self, _: &[u8], _: &[u8]) {}
+    fn delete(&mut self, _: &[u8]) {}
+    fn delete_range(&mut self, _: &[u8], _: &[u8]) {}
+    fn raise_flags(&mut self, _: u64) {}
+    fn raise_stamps(&mut self, _: i64, _: i64) {}
+}
+
 /// The context of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationContext {
@@ -452,6 +464,16 @@ pub trait Evaluator: Send + Sync + 'static {
         view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed>;
+
+    /// The reply of a program that is not carried out.
+    fn reply(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        self.evaluate(program, context, view, &mut Discarded)
+    }
 
     /// Calls `see` with each key and each range of keys, from its start to before its end, that `program` reads or
     /// writes, once it has proven that replicas can decode it.

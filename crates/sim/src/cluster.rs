@@ -20,6 +20,7 @@ mod overlaps;
 mod process;
 mod requests;
 mod routing;
+mod transactions;
 
 use crate::batches::Batches;
 use crate::checkers::acknowledged::Losses;

@@ -26,7 +26,7 @@ use diorite_control::steering::Steering;
 use diorite_raft::SupportChange;
 use diorite_replica::{
     CLOSED, Context, CopyRequests, Core, Incoming, Input, LEAVING, Leadership, Liveness, LogRead, Members, Merging,
-    Opening, PeerListener, Replica, SplitListener, SplitMark, TabletHandle,
+    Opening, PeerCall, PeerListener, Replica, SplitListener, SplitMark, TabletHandle, TransactionPeers,
 };
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{MemoryReader, MemoryTablet};
@@ -55,6 +55,16 @@ struct Lacking(Mutex<BTreeSet<(TabletId, NodeId)>>);
 impl CopyRequests for Lacking {
     fn lacks(&self, tablet: TabletId, member: NodeId, _: &[NodeId]) {
         self.0.lock().insert((tablet, member));
+    }
+}
+
+/// Calls of transactions to the leaders of other tablets.
+#[derive(Default)]
+struct PeerCalls(Mutex<Vec<(TabletId, PeerCall)>>);
+
+impl TransactionPeers for PeerCalls {
+    fn call(&self, tablet: TabletId, call: PeerCall) {
+        self.0.lock().push((tablet, call));
     }
 }
 
@@ -188,6 +198,7 @@ pub struct Life {
     sink: Arc<Sink>,
     lacking: Arc<Lacking>,
     were_split: Arc<WereSplit>,
+    peer_calls: Arc<PeerCalls>,
     peer_changes: Arc<PeerChanges>,
 }
 
@@ -256,9 +267,11 @@ impl Life {
             sink: Arc::default(),
             lacking: Arc::default(),
             were_split: Arc::default(),
+            peer_calls: Arc::default(),
             peer_changes: Arc::default(),
         };
         life.context.set_copies(Arc::clone(&life.lacking) as Arc<dyn CopyRequests>);
+        life.context.set_transactions(Arc::clone(&life.peer_calls) as Arc<dyn TransactionPeers>);
         life.context.set_splits(Arc::clone(&life.were_split) as Arc<dyn SplitListener>);
         life.liveness().set_listener(Arc::clone(&life.peer_changes) as Arc<dyn PeerListener>);
         life
@@ -447,6 +460,11 @@ impl Life {
     /// Replicas that have been split since the last call, with whether they led.
     pub fn take_split(&self) -> Vec<(SplitMark, bool)> {
         std::mem::take(&mut self.were_split.0.lock())
+    }
+
+    /// Calls of transactions to other tablets since the last call, each with the tablet here that they are for.
+    pub fn take_peer_calls(&self) -> Vec<(TabletId, PeerCall)> {
+        std::mem::take(&mut self.peer_calls.0.lock())
     }
 
     /// The states that arrived with heartbeats since the last call.

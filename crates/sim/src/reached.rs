@@ -29,6 +29,12 @@ pub struct Reached {
     pub refused_programs: u64,
     /// Holds that operators were answered.
     pub holds: u64,
+    /// Transactions over several tablets that were committed.
+    pub transactions: u64,
+    /// Reads that have seen the rows of all of them at one moment.
+    pub snapshots: u64,
+    /// Calls between the leaders of tablets for transactions that were left unfinished.
+    pub peer_calls: u64,
 }
 
 impl AddAssign for Reached {
@@ -45,5 +51,8 @@ impl AddAssign for Reached {
         self.levels_raised += other.levels_raised;
         self.refused_programs += other.refused_programs;
         self.holds += other.holds;
+        self.transactions += other.transactions;
+        self.snapshots += other.snapshots;
+        self.peer_calls += other.peer_calls;
     }
 }

@@ -4,6 +4,8 @@ use crate::engine::SimEngine;
 use crate::routing::{Ended, Given};
 use diorite_base::{NodeId, TabletId};
 use diorite_replica::{Core, Split, SplitMark, Term};
+use diorite_transact::TransactionId;
+use diorite_transact::message::Status;
 
 /// Something that a node does now and then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,10 @@ pub enum Command {
     Split(TabletId, Split),
     /// Let others lead.
     Release,
+    /// The home of a transaction that this tablet has prepared has answered.
+    Learned(TabletId, (TransactionId, i64), Status),
+    /// A participant of a transaction whose home this tablet is has finished.
+    Finished(TabletId, TransactionId, TabletId),
 }
 
 impl Command {
@@ -86,6 +92,8 @@ impl Command {
             Self::Truncate(tablet, flushed, force) => core.truncate(tablet, flushed, force),
             Self::Split(tablet, split) => core.split(tablet, &split),
             Self::Release => core.step_down_for_stop(),
+            Self::Learned(tablet, of, status) => core.transaction_learned(tablet, of, status),
+            Self::Finished(tablet, id, participant) => core.transaction_finished(tablet, id, participant),
         }
     }
 }

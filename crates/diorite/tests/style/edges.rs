@@ -34,7 +34,13 @@ const EDGES: &[(&str, &[&str])] = &[
     ("local", &["base", "certs"]),
     ("workload", &["base", "local"]),
     ("diorite", &["admin", "certs", "cluster", "node", "local", "workload"]),
-    ("sim", &["base", "history", "cql", "model", "cluster", "control", "query", "raft", "storage", "rpc", "replica"]),
+    (
+        "sim",
+        &[
+            "base", "history", "cql", "model", "cluster", "control", "query", "raft", "storage", "rpc", "replica",
+            "transact",
+        ],
+    ),
 ];
 
 /// Edges that only a crate's own tests need.

@@ -292,7 +292,8 @@ impl<K: Kv> QueryEngine<K> {
                 };
                 let work = work_of(request, [(&**modify, &bound)]);
                 let means = run.means(work, false);
-                let writing = Writing { engine: self, plans: &[modify], write_type, means, is_block: false, is_atomic: false };
+                let writing =
+                    Writing { engine: self, plans: &[modify], write_type, means, is_block: false, is_atomic: false };
                 writing.write(gather).await
             }
             Plan::Batch(batch) => self.text_batch(batch, bound, &run).await,

@@ -131,9 +131,7 @@ impl<K: Kv> Writing<'_, K> {
         let gathered = self.engine.work(means.work, || self.gathered(gather(&[])?)).await?;
         let is_transaction = !gathered.transaction.is_empty();
         let mut warnings = Vec::new();
-        if means.is_batch
-            && !is_transaction
-            && gathered.partitions > self.engine.config.batch_partitions_warning {
+        if means.is_batch && !is_transaction && gathered.partitions > self.engine.config.batch_partitions_warning {
             let partitions = gathered.partitions;
             warnings.push(format!("the batch touches {partitions} partitions; it is atomic per tablet only"));
         }

@@ -338,13 +338,20 @@ impl<T: TabletData> TabletHandle<T> {
     }
 
     /// Fails if a transaction has prepared the row. Before the row is read: see [`PreparedRows`].
+    ///
+    /// # Errors
+    /// [`KvError::Locked`]
     #[inline]
-    fn check_row(&self, key: &[u8]) -> Result<(), KvError> {
+    pub fn check_row(&self, key: &[u8]) -> Result<(), KvError> {
         self.prepared.now().map_or(Ok(()), |now| self.unless(now.contains(key)))
     }
 
+    /// The same for a range of rows.
+    ///
+    /// # Errors
+    /// [`KvError::Locked`]
     #[inline]
-    fn check_range(&self, range: &ScanRange<'_>) -> Result<(), KvError> {
+    pub fn check_range(&self, range: &ScanRange<'_>) -> Result<(), KvError> {
         self.prepared.now().map_or(Ok(()), |now| self.unless(now.overlap(range.start, range.end)))
     }
 

@@ -453,6 +453,15 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         Ok(carry_out(step, &taken_over, view, changes)?.encode())
     }
 
+    fn reply(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        self.0.reply(program, context, view)
+    }
+
     fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
         self.0.targets(program, see)
     }

@@ -200,6 +200,7 @@ impl Cluster {
             Purpose::Ddl(client) => self.ddl_decided(client, node, outcome(&ended)),
             Purpose::Join(number) => self.joined(number, node, outcome(&ended)),
             Purpose::Merge(drive) => self.step_ended(drive, ended),
+            Purpose::Transaction(tablet, call) => self.peer_answered(node, tablet, call, ended),
             Purpose::UndoMerge(merge) => {
                 if ended.is_ok() {
                     self.propose(node, &diorite_control::merging::end_cancelled(merge), Purpose::Nothing);

@@ -334,6 +334,7 @@ impl Cluster {
         for (mark, leads) in split {
             self.was_split(node, mark, leads);
         }
+        self.call_peers(node);
         if self.life(node).is_some_and(|life| life.copy_changed.take()) {
             self.catalog_changed(node);
         }

@@ -174,7 +174,10 @@ impl Cluster {
                 let found = found.unwrap_or_else(|error| panic!("memory cannot be read: {error}"));
                 Given::Value(found.and_then(|bytes| program::decode(&bytes)))
             }
-            Question::Fetch(fetch) => Given::Fetched(crate::rows::read(handle.data(), handle.flags(), fetch)),
+            Question::Fetch(fetch) => match crate::rows::read(handle, fetch) {
+                Ok(fetched) => Given::Fetched(fetched),
+                Err(error) => return self.served_later(token, Err(error)),
+            },
             Question::Write(_) => return,
         };
         let at_ns = self.now_ns() + self.read_pause_ns();

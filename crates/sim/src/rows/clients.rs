@@ -1,5 +1,6 @@
 //! Clients that send statements, one at a time each, and their records of the writes that must not be lost.
 
+use super::kv::Spawned;
 use super::schema::{RowWorld, Running};
 use super::statements::{self, COUNTERS, Meaning};
 use crate::checkers::acknowledged::Counter;
@@ -43,6 +44,8 @@ pub struct Call {
     pub client: u32,
     /// The number that the seam gave it.
     pub number: u64,
+    /// The node that carries the statement out.
+    pub node: NodeId,
     /// Of what.
     pub tablet: TabletId,
     /// What.
@@ -61,6 +64,8 @@ pub struct RowClients {
     pub nodes: BTreeMap<u32, NodeId>,
     /// Everything that must be true in the end.
     pub said: Vec<Said>,
+    /// Work that outlives its statement.
+    pub spawned: Vec<Spawned>,
     /// Decisions of these clients.
     pub dice: Dice,
     /// Tokens count up from [`super::FIRST_ROW_TOKEN`].
@@ -77,6 +82,7 @@ impl RowClients {
             calls: BTreeMap::new(),
             nodes: BTreeMap::new(),
             said: Vec::new(),
+            spawned: Vec::new(),
             dice,
             next_token: super::FIRST_ROW_TOKEN,
             next_value: FIRST_NUMBER,
@@ -100,10 +106,36 @@ impl RowClients {
             }
             10..20 => (statements::append(partitions[0], value), Meaning::Append(value)),
             20..32 => (statements::insert_into(&partitions, value), Meaning::Several(value)),
+            45..48 => (statements::open_accounts(&partitions), Meaning::Open),
+            48..62 => self.move_amount(&partitions),
+            62..72 => (statements::accounts(&partitions), Meaning::Total),
             40..45 => (statements::transfer(partitions[0], self.dice.chance(200)), Meaning::Transfer),
             32..40 => (statements::scan(&partitions, self.dice.chance(500)), Meaning::Scan),
             _ => (statements::anything(&mut self.dice, value), Meaning::Anything),
         }
+    }
+
+    fn move_amount(&mut self, partitions: &[u64]) -> (String, Meaning) {
+        let from = self.dice.range(0, partitions.len() as u64) as usize;
+        let to = (from + self.dice.range(1, partitions.len().max(2) as u64) as usize) % partitions.len();
+        if from == to {
+            return (statements::accounts(partitions), Meaning::Total);
+        }
+        (statements::move_amount(partitions[from], partitions[to], self.dice.range(0, 9)), Meaning::Move)
+    }
+
+    /// How many amounts were moved by statements that had ended before this time, at least, and by any, at most.
+    pub fn moves(&self, before_ns: u64) -> (u64, u64) {
+        let opened = self.said.iter().filter(|said| said.meaning == Meaning::Open && said.ended == Ended::Done);
+        // A move before the accounts were open has changed nothing.
+        let opened_ns = opened.map(|said| said.answered_ns).min().unwrap_or(u64::MAX);
+        let (mut least, mut most) = (0, 0);
+        for said in self.all().filter(|said| said.meaning == Meaning::Move && said.ended != Ended::NotDone) {
+            most += 1;
+            let is_certain = said.sent_ns >= opened_ns && said.answered_ns <= before_ns;
+            least += u64::from(said.ended == Ended::Done && is_certain);
+        }
+        (least, most)
     }
 
     /// A statement that writes to this tablet.

@@ -8,6 +8,7 @@ use crate::checkers::Finding;
 use crate::cluster::Cluster;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_history::{check_appended, check_counter, check_several};
+use diorite_query::kv::Fetch;
 use std::collections::BTreeMap;
 use std::task::Poll;
 
@@ -74,6 +75,26 @@ impl Cluster {
         })
     }
 
+    /// Checks a read of all accounts that was sent at this time: amounts and counts.
+    pub fn judge_total(&mut self, sent_ns: u64, read: &[Row]) -> Result<(), Finding> {
+        let Some(rows) = self.rows.as_ref().filter(|_| !self.losses.are_any()) else { return Ok(()) };
+        let finding = |message| Err(Finding { checker: "rows", at_ns: self.now_ns(), message });
+        let (accounts, (least, most)) = (rows.partitions().len(), rows.moves(sent_ns));
+        let sum = |at: usize| read.iter().filter_map(|row| row[at].as_deref().map(signed)).sum::<i64>();
+        let (total, counted) = (sum(0), sum(1));
+        if !read.is_empty() && read.len() != accounts {
+            return finding(format!("{} of {accounts} accounts are open: {read:?}", read.len()));
+        }
+        if total != 0 {
+            return finding(format!("the accounts sum to {total}: {read:?}"));
+        }
+        if counted % 2 != 0 || !(2 * least as i64..=2 * most as i64).contains(&counted) {
+            return finding(format!("{counted} was counted for {least} to {most} moves: {read:?}"));
+        }
+        self.reached.snapshots += u64::from(!read.is_empty() && accounts > 1);
+        Ok(())
+    }
+
     /// Carries a statement out at once, on the data of the tablets' leaders.
     fn select(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
         let finding = |message| Finding { checker: "rows", at_ns: self.now_ns(), message };
@@ -91,8 +112,8 @@ impl Cluster {
                         let Some(handle) = life.and_then(|life| life.handles.get(&tablet)) else {
                             return Err(finding(format!("{tablet} is not led")));
                         };
-                        let fetched = read(handle.data(), handle.flags(), &fetch);
-                        rows.world.kv.answer(number, Ok(Given::Fetched(fetched)));
+                        let fetched = read(handle, &Fetch { pinned: None, ..fetch });
+                        rows.world.kv.answer(number, fetched.map(Given::Fetched));
                     }
                 }
             }

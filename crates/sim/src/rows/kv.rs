@@ -11,9 +11,11 @@ use diorite_query::exec::source::scan_entries;
 use diorite_query::kv::{
     Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, ScanChunk, WriteReply, WriteSink, several,
 };
+use diorite_replica::{Committed, TabletHandle};
 use diorite_storage::{MemoryTablet, ScanRange, TabletData};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use uuid::Uuid;
@@ -25,6 +27,8 @@ pub enum Asked {
     Write(Mutation),
     /// To read.
     Fetch(Fetch),
+    /// To wait so long, nanoseconds.
+    Pause(u64),
 }
 
 /// The outcome of a request.
@@ -37,6 +41,8 @@ pub enum Given {
     Written(WriteReply),
     /// The entries read.
     Fetched(Fetched),
+    /// The time has passed.
+    Nothing,
 }
 
 #[derive(Default)]
@@ -56,7 +62,12 @@ pub struct SimKv {
     calls: Mutex<Calls>,
     /// The changes of the catalog that were asked for.
     definitions: Mutex<Vec<Command>>,
+    /// Work that outlives its statement.
+    spawned: Mutex<Vec<Spawned>>,
 }
+
+/// Work that outlives its statement.
+pub type Spawned = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl SimKv {
     /// A cluster of one node, as far as this snapshot knows: statements need tables and tablets of it only.
@@ -81,7 +92,13 @@ impl SimKv {
         };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
-        Self { catalog: Mutex::new(Arc::new(catalog)), time, calls: Mutex::default(), definitions: Mutex::default() }
+        Self {
+            catalog: Mutex::new(Arc::new(catalog)),
+            time,
+            calls: Mutex::default(),
+            definitions: Mutex::default(),
+            spawned: Mutex::default(),
+        }
     }
 
     /// The changes of the catalog that were asked for: with these the cluster itself has the same tables, and tablets of the same numbers.
@@ -92,6 +109,11 @@ impl SimKv {
     /// The requests since the last call: number, tablet and request.
     pub fn take_new(&self) -> Vec<(u64, TabletId, Asked)> {
         std::mem::take(&mut self.calls.lock().new)
+    }
+
+    /// Work that has been begun since the last call.
+    pub fn take_spawned(&self) -> Vec<Spawned> {
+        std::mem::take(&mut self.spawned.lock())
     }
 
     /// Answers a request.
@@ -133,7 +155,7 @@ impl Kv for SimKv {
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
         match self.call(tablet, Asked::Fetch(request)).await? {
             Given::Fetched(fetched) => Ok(fetched),
-            Given::Written(_) => unreachable!("a read is answered with what was read"),
+            Given::Written(_) | Given::Nothing => unreachable!("a read is answered with what was read"),
         }
     }
 
@@ -152,7 +174,7 @@ impl Kv for SimKv {
     async fn write(&self, tablet: TabletId, mutation: Mutation, _: Option<u64>) -> Result<WriteReply, KvError> {
         match self.call(tablet, Asked::Write(mutation)).await? {
             Given::Written(reply) => Ok(reply),
-            Given::Fetched(_) => unreachable!("a write is answered with its reply"),
+            Given::Fetched(_) | Given::Nothing => unreachable!("a write is answered with its reply"),
         }
     }
 
@@ -192,39 +214,84 @@ impl Kv for SimKv {
     fn now_us(&self) -> i64 {
         self.time.wall_us()
     }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.time.now_ns()
+    }
+
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.spawned.lock().push(Box::pin(work));
+    }
+
+    async fn pause(&self, duration_ns: u64) {
+        // It has no tablet.
+        let _ = self.call(TabletId(0), Asked::Pause(duration_ns)).await;
+    }
 }
 
-/// Answers a read from a tablet's data at one moment. `flags` are the tablet's.
-pub fn read(data: &Arc<MemoryTablet>, flags: u64, request: &Fetch) -> Fetched {
-    let get = |key: &Vec<u8>| data.get(key).expect("memory can be read").map(|value| value.to_vec());
+/// Answers a read from a tablet's data at one moment, or in a snapshot.
+///
+/// # Errors
+/// If a row is prepared by a transaction, or the snapshot is not kept any more.
+pub fn read(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Result<Fetched, KvError> {
+    let Some(pinned) = &request.pinned else {
+        let data = handle.data();
+        let get = |key: &[u8]| {
+            handle.check_row(key)?;
+            Ok(data.get(key).expect("memory can be read").map(|value| value.to_vec()))
+        };
+        let scan = |range: &ScanRange<'_>, visit: &mut Visit<'_>| {
+            handle.check_range(range)?;
+            data.scan(range, visit).map_err(|error| KvError::Storage(error.to_string()))
+        };
+        return read_from(handle.flags(), &get, &scan, request);
+    };
+    let kept = handle.pinned(pinned.pin).ok_or_else(|| KvError::Locked(handle.id()))?;
+    let committed: Vec<Committed> = pinned
+        .committed
+        .iter()
+        .map(|it| Committed { id: it.id, prepared_us: it.prepared_us, committed_us: it.committed_us })
+        .collect();
+    let view = kept.view(&committed)?;
+    read_from(view.flags(), &|key| view.get(key), &|range, visit| view.scan(range, visit), request)
+}
+
+type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> bool + 'v;
+
+fn read_from(
+    flags: u64,
+    get_row: &dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, KvError>,
+    scan: &dyn Fn(&ScanRange<'_>, &mut Visit<'_>) -> Result<bool, KvError>,
+    request: &Fetch,
+) -> Result<Fetched, KvError> {
+    let get = |key: &Vec<u8>| get_row(key);
     let entries_of = |start: &[u8], end: &[u8]| {
         let mut entries = Vec::new();
         let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        let scanned = data.scan(&range, &mut |key, value| {
+        scan(&range, &mut |key, value| {
             entries.push((key.to_vec(), value.to_vec()));
             true
-        });
-        assert!(scanned.is_ok(), "memory can be read");
-        entries
+        })?;
+        Ok::<_, KvError>(entries)
     };
     let header = request.header.as_ref().filter(|(asked, _)| asked & flags != 0);
     let mut fetched = Fetched {
-        header: header.and_then(|(_, key)| get(key)),
-        static_row: request.static_row.as_ref().and_then(get),
+        header: header.map(|(_, key)| get(key)).transpose()?.flatten(),
+        static_row: request.static_row.as_ref().map(get).transpose()?.flatten(),
         ..Fetched::default()
     };
     match &request.rows {
         FetchRows::Nothing => {}
-        FetchRows::One(key) => fetched.row = get(key),
-        FetchRows::Range(range) => fetched.chunk = scan_entries(&entries_of(&range.start, &range.end), range),
+        FetchRows::One(key) => fetched.row = get(key)?,
+        FetchRows::Range(range) => fetched.chunk = scan_entries(&entries_of(&range.start, &range.end)?, range),
         FetchRows::Several(several) => {
             let mut chunk = ScanChunk { exhausted: true, ..ScanChunk::default() };
             for span in several::decode(&several.spans).map_while(Result::ok) {
                 let is_meant = span.if_flags == 0 || span.if_flags & flags != 0;
                 let mut entries = match &span.end {
                     _ if !is_meant => Vec::new(),
-                    Some(end) => entries_of(&span.start, end),
-                    None => get(&span.start).map(|value| (span.start.clone(), value)).into_iter().collect(),
+                    Some(end) => entries_of(&span.start, end)?,
+                    None => get(&span.start)?.map(|value| (span.start.clone(), value)).into_iter().collect(),
                 };
                 if several.reverse {
                     entries.reverse();
@@ -234,5 +301,5 @@ pub fn read(data: &Arc<MemoryTablet>, flags: u64, request: &Fetch) -> Fetched {
             fetched.chunk = chunk;
         }
     }
-    fetched
+    Ok(fetched)
 }

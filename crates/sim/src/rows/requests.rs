@@ -71,21 +71,53 @@ impl Cluster {
         let Some(rows) = &mut self.rows else { return };
         let Some(open) = rows.open.get_mut(&client) else { return };
         let (polled, node) = (poll(&mut open.running), open.node);
-        let mut tokens = Vec::new();
+        self.send_calls(client, node);
+        match polled {
+            Poll::Ready(answered) => self.said(client, answered),
+            Poll::Pending => self.abandon(client, now_ns),
+        }
+    }
+
+    /// Sends the requests of a statement and of what has outlived it.
+    fn send_calls(&mut self, client: u32, node: NodeId) {
+        let now_ns = self.now_ns();
+        let Some(rows) = &mut self.rows else { return };
+        // Such work may end at any time.
+        let begun = rows.world.kv.take_spawned().into_iter().filter(|_| rows.dice.chance(950));
+        rows.spawned.extend(begun);
+        rows.spawned.retain_mut(|work| {
+            work.as_mut().poll(&mut std::task::Context::from_waker(std::task::Waker::noop())).is_pending()
+        });
+        let mut later = Vec::new();
         for (number, tablet, asked) in rows.world.kv.take_new() {
-            let until_ns = now_ns + rows.dice.milliseconds(300, 2_500);
             let token = rows.next_token;
             rows.next_token += 1;
-            rows.calls.insert(token, Call { client, number, tablet, asked });
-            tokens.push((token, until_ns, now_ns + rows.dice.range(1, 50) * US));
+            if let Asked::Pause(duration_ns) = asked {
+                later.push((now_ns + duration_ns, RowEvent::Answer(token, Ok(Given::Nothing))));
+            } else {
+                let until_ns = now_ns + rows.dice.milliseconds(300, 2_500);
+                later.push((until_ns, RowEvent::GiveUp(token)));
+                later.push((now_ns + rows.dice.range(1, 50) * US, RowEvent::Arrive(token, node)));
+            }
+            rows.calls.insert(token, Call { client, number, node, tablet, asked });
         }
-        for (token, until_ns, arrives_ns) in tokens {
-            self.row_later(until_ns, RowEvent::GiveUp(token));
-            self.row_later(arrives_ns, RowEvent::Arrive(token, node));
+        for (at_ns, event) in later {
+            self.row_later(at_ns, event);
         }
-        if let Poll::Ready(answered) = polled {
-            self.said(client, answered);
+    }
+
+    /// Now and then the node that coordinates a transaction forgets it, as if it had ended.
+    fn abandon(&mut self, client: u32, now_ns: u64) {
+        let Some(rows) = &mut self.rows else { return };
+        let meaning = rows.open.get(&client).map(|open| open.meaning);
+        if !matches!(meaning, Some(Meaning::Open | Meaning::Move)) || !rows.dice.chance(10) {
+            return;
         }
+        let Some(open) = rows.open.remove(&client) else { return };
+        let Open { meaning, sent_ns, .. } = open;
+        rows.said.push(Said { meaning, ended: Ended::Unknown, sent_ns, answered_ns: now_ns });
+        let after_ns = self.dice.milliseconds(2, 80);
+        self.row_later(now_ns + after_ns, RowEvent::Act(client));
     }
 
     /// A client gets the answer to its statement.
@@ -95,8 +127,8 @@ impl Cluster {
         let Some(open) = rows.open.remove(&client) else { return };
         let outcome = response(answered);
         let ended = outcome.as_ref().map_or_else(ended, |_| Ended::Done);
-        let is_scan = open.meaning == Meaning::Scan;
-        if !is_scan {
+        let (is_scan, is_total) = (open.meaning == Meaning::Scan, open.meaning == Meaning::Total);
+        if !is_scan && !is_total {
             rows.said.push(Said { meaning: open.meaning, ended, sent_ns: open.sent_ns, answered_ns: now_ns });
         }
         if ended != Ended::Done {
@@ -111,9 +143,16 @@ impl Cluster {
         {
             self.found = self.found.take().or(Some(finding));
         }
+        if let Ok(ClientResponse::Rows(read)) = &outcome
+            && is_total
+        {
+            let judged = self.judge_total(open.sent_ns, &read.rows);
+            self.found = self.found.take().or(judged.err());
+        }
+        self.reached.transactions += u64::from(open.meaning == Meaning::Move && ended == Ended::Done);
         let tally = &mut self.clients.tally;
         *(match ended {
-            Ended::Done if is_scan => &mut tally.reads,
+            Ended::Done if is_scan || is_total => &mut tally.reads,
             Ended::Done => &mut tally.writes,
             Ended::NotDone => &mut tally.refused,
             Ended::Unknown => &mut tally.unknown,
@@ -139,6 +178,7 @@ impl Cluster {
         let question = match asked {
             Asked::Write(mutation) => Question::Write(mutation),
             Asked::Fetch(fetch) => Question::Fetch(Arc::new(fetch)),
+            Asked::Pause(_) => return,
         };
         self.ask_router(node, tablet, Work { token, question });
     }
@@ -171,6 +211,8 @@ impl Cluster {
             rows.world.kv.answer(call.number, answer);
         }
         self.go_on_with(call.client);
+        // It may be of work that has outlived its statement.
+        self.send_calls(call.client, call.node);
     }
 
     /// The node that leads a tablet and would answer for it now.

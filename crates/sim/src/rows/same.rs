@@ -5,6 +5,7 @@ use super::seen::VisibleReply;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
 };
+use diorite_base::program::Unprovable;
 use diorite_base::{Horizon, TabletId};
 use diorite_query::program::TabletEvaluator;
 use parking_lot::Mutex;
@@ -52,6 +53,32 @@ impl Evaluator for SameAnswers {
         );
         drop(said);
         Ok(reply)
+    }
+
+    fn reply(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        // Only the leader asks, and a later question may have another answer.
+        TabletEvaluator.reply(program, context, view)
+    }
+
+    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+        TabletEvaluator.targets(program, see)
+    }
+
+    fn has_applied(&self, reply: &[u8]) -> bool {
+        TabletEvaluator.has_applied(reply)
+    }
+
+    fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
+        TabletEvaluator.without_conditions(program)
+    }
+
+    fn merged(&self, stored: Option<&[u8]>, written: &[u8]) -> Result<Vec<u8>, EvaluationFailed> {
+        TabletEvaluator.merged(stored, written)
     }
 
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {

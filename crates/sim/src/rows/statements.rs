@@ -18,6 +18,12 @@ pub enum Meaning {
     Several(u64),
     /// Reads all that was inserted so, in one statement over several tablets.
     Scan,
+    /// Opens an account in each of several tablets, in one block.
+    Open,
+    /// Moves an amount from an account in one tablet to one in another, and counts in both.
+    Move,
+    /// Reads all accounts.
+    Total,
 }
 
 /// The row whose list is appended to.
@@ -25,6 +31,9 @@ pub const LIST_ROW: u64 = 0;
 
 /// The row in which numbers are moved: both begin at 0.
 pub const TRANSFER_ROW: u64 = 2;
+
+/// The rows that are accounts, one in each tablet.
+pub const ACCOUNT_ROW: u64 = 3;
 
 /// Counters.
 pub const COUNTERS: u64 = 3;
@@ -95,6 +104,28 @@ pub fn transfer(partition: u64, makes_row: bool) -> String {
     }
     let row = format!("k = {partition} AND c = {TRANSFER_ROW}");
     format!("BEGIN TRANSACTION UPDATE t SET v = v - 1 WHERE {row}; UPDATE t SET w = w + 1 WHERE {row}; END TRANSACTION")
+}
+
+/// Opens an account in each of these partitions.
+pub fn open_accounts(partitions: &[u64]) -> String {
+    let open = |partition: &u64| {
+        format!("INSERT INTO t (k, c, v, w) VALUES ({partition}, {ACCOUNT_ROW}, 0, 0) IF NOT EXISTS ELSE ERROR; ")
+    };
+    format!("BEGIN TRANSACTION {}END TRANSACTION", partitions.iter().map(open).collect::<String>())
+}
+
+/// Moves an amount from an account to another, and counts in both.
+pub fn move_amount(from: u64, to: u64, amount: u64) -> String {
+    let change = |partition: u64, sign: char| {
+        format!("UPDATE t SET v = v {sign} {amount}, w = w + 1 WHERE k = {partition} AND c = {ACCOUNT_ROW}; ")
+    };
+    format!("BEGIN TRANSACTION {}{}END TRANSACTION", change(from, '-'), change(to, '+'))
+}
+
+/// Reads the accounts in these partitions.
+pub fn accounts(partitions: &[u64]) -> String {
+    let keys: Vec<String> = partitions.iter().map(u64::to_string).collect();
+    format!("SELECT v, w FROM t WHERE k IN ({}) AND c = {ACCOUNT_ROW}", keys.join(", "))
 }
 
 fn conditional(dice: &mut Dice, row: &str, value: u64) -> String {

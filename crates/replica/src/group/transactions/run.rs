@@ -6,7 +6,7 @@ use crate::group::replica::Replica;
 use crate::group::turn::Turn;
 use crate::group::view::View;
 use crate::progress::WorkProgress;
-use diorite_base::mutation::{self, EvaluationContext, TabletChanges, seconds};
+use diorite_base::mutation::{self, EvaluationContext, seconds};
 use diorite_base::write::KvError;
 use diorite_storage::{Engine, StorageError};
 use diorite_transact::TransactionId;
@@ -14,18 +14,6 @@ use diorite_transact::leader::{Action, Evaluated};
 use diorite_transact::message::Program;
 use diorite_transact::step::{Operation, encode_steps};
 use diorite_transact::wire::Answer;
-
-/// Changes that are only tried.
-struct Discarded;
-
-impl TabletChanges for Discarded {
-    fn put(&mut self, _: &[u8], _: &[u8]) {}
-    fn merge(&mut self, _: &[u8], _: &[u8]) {}
-    fn delete(&mut self, _: &[u8]) {}
-    fn delete_range(&mut self, _: &[u8], _: &[u8]) {}
-    fn raise_flags(&mut self, _: u64) {}
-    fn raise_stamps(&mut self, _: i64, _: i64) {}
-}
 
 impl<E: Engine> Replica<E> {
     /// Carries out the leader's actions.
@@ -92,7 +80,7 @@ impl<E: Engine> Replica<E> {
         let progress = WorkProgress::default();
         let view =
             View { data: &self.handle.data, samples: &self.handle.load.samples, nth: id.number, progress: &progress };
-        let reply = match self.evaluator.evaluate(program, context, &view, &mut Discarded) {
+        let reply = match self.evaluator.reply(program, context, &view) {
             Ok(reply) => reply,
             Err(failed) => return self.fail(turn, &StorageError::Corrupt(failed.to_string())),
         };
