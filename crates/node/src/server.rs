@@ -469,8 +469,7 @@ fn start_router(
     store.set_reroute(Arc::clone(&router) as Arc<dyn Reroute>);
     store.set_account(Arc::clone(router.account()));
     store.set_transactions(Arc::new(Peers::new(&router, store)));
-    tokio::spawn(Arc::clone(&router).run_timer());
-    tokio::spawn(Arc::clone(&router).run_sender());
+    router.spawn_tasks();
     router
 }
 

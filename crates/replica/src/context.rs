@@ -3,9 +3,9 @@
 use crate::counters::StoreCounters;
 use crate::events::{Events, TabletEventKind};
 use crate::failures::Failures;
+use crate::group::peer_calls::TransactionPeers;
 use crate::group::proposal::Reroute;
 use crate::group::split::SplitListener;
-use crate::group::transactions::TransactionPeers;
 use crate::options::Durability;
 use crate::peers::liveness::Liveness;
 use crate::planted::Planted;

@@ -20,7 +20,6 @@ mod overlaps;
 mod process;
 mod requests;
 mod routing;
-mod transactions;
 
 use crate::batches::Batches;
 use crate::checkers::acknowledged::Losses;

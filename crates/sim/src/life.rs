@@ -217,12 +217,10 @@ impl Life {
             Arc::new(SimLog::new(disk.log.clone(), time.clone(), dice, ways, sync_us))
         };
         let logs: Vec<Arc<SimLog>> = disks.all.iter().enumerate().map(log).collect();
-        let own_clock = Arc::clone(&clock) as Arc<dyn Clock>;
-        let incarnation = dice.range(1, INCARNATIONS);
+        let (own_clock, incarnation) = (Arc::clone(&clock) as Arc<dyn Clock>, dice.range(1, INCARNATIONS));
         let context = Context::new(id, incarnation, setting.durability, own_clock, port as Arc<dyn Transport>);
         let context = Arc::new(context.plant(setting.planted));
-        let core = Core::new(Arc::clone(&context), logs.clone());
-        let copy_changed = Changed::default();
+        let (core, copy_changed) = (Core::new(Arc::clone(&context), logs.clone()), Changed::default());
         let control = Control {
             follower: Follower::new(id, setting.control),
             splitting: Splitting::new(id),

@@ -17,9 +17,14 @@ const DELETE: u8 = 3;
 /// The value of a key; `None` is absence.
 pub type Value = Option<u64>;
 
-/// A key as stored. Those of a tablet sort by number.
+/// A key as stored. Those of a tablet sort by number. The smallest token is nobody's.
 pub fn key(number: u64) -> [u8; 8] {
-    number.to_be_bytes()
+    number.saturating_add(1).to_be_bytes()
+}
+
+/// The number of a stored key.
+pub fn number_of(key: &[u8]) -> Option<u64> {
+    u64::from_be_bytes(key.try_into().ok()?).checked_sub(1)
 }
 
 /// A stored value.

@@ -46,12 +46,12 @@ impl KeyRange {
 
 /// The token that the data of a key begins with: keys of simulated tables are tokens.
 pub fn token(key: u64) -> i64 {
-    (key ^ (1 << 63)) as i64
+    (key.saturating_add(1) ^ (1 << 63)) as i64
 }
 
-/// The key that begins with a token.
+/// The first key of this token, or of a greater one: the smallest token is nobody's.
 pub fn key(token: i64) -> u64 {
-    (token as u64) ^ (1 << 63)
+    ((token as u64) ^ (1 << 63)).saturating_sub(1)
 }
 
 /// The keys of every tablet that there is, was or will be.
@@ -121,7 +121,8 @@ mod tests {
 
     #[test]
     fn keys_are_tokens_in_the_same_order() {
-        assert_eq!((token(0), token(u64::MAX), key(token(5))), (i64::MIN, i64::MAX, 5));
+        assert_eq!((token(0), token(u64::MAX), key(token(5))), (i64::MIN + 1, i64::MAX, 5));
+        assert_eq!((key(i64::MIN), key(token(0))), (0, 0));
         assert!(token(1) < token(COUNTER) && token(COUNTER) < token(SECOND_INSERTS));
     }
 }

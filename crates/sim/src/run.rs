@@ -241,8 +241,7 @@ fn contents(data: &MemoryTablet) -> BTreeMap<u64, u64> {
         expected_entries: usize::MAX,
     };
     let scanned = data.scan(&range, &mut |key, value| {
-        let key = key.try_into().map(u64::from_be_bytes);
-        if let (Ok(key), Some(value)) = (key, program::decode(value)) {
+        if let (Some(key), Some(value)) = (program::number_of(key), program::decode(value)) {
             found.insert(key, value);
         }
         true

@@ -5,19 +5,20 @@
 //! none of them equals the one-byte [`META_KEY`].
 
 mod batch;
+mod data;
 mod maintenance;
-mod snapshot;
 mod statistics;
+mod tablet_at;
 
 pub use batch::Batch;
-pub use snapshot::TabletAt;
 pub use statistics::TabletStatistics;
+pub use tablet_at::TabletAt;
 
 use crate::applied::AppliedState;
 use crate::brief::briefly;
 use crate::dead_rows::DeadRows;
 use crate::directory::remove_tablet;
-use crate::engine::{ScanRange, TabletData};
+use crate::engine::ScanRange;
 use crate::error::StorageError;
 use crate::expiry::Expiry;
 use crate::files::FilesKept;
@@ -26,7 +27,7 @@ use crate::hang::Hang;
 use crate::keys::{META_KEY, is_about_the_tablet};
 use crate::listener::{BeforeFlush, TabletEvents};
 use crate::looks::Windows;
-use crate::measured::{Measure, measured};
+
 use crate::merging::Merging;
 use crate::semantics::{ValueSemantics, Values};
 use crate::shared::Shared;
@@ -506,63 +507,6 @@ impl Moment<'_> {
     /// The sequence number of the newest change that these reads see; `None` if nothing was ever written.
     fn sequence(&self) -> u64 {
         self.snapshot.sequence_number().unwrap_or(0)
-    }
-}
-
-impl TabletData for Tablet {
-    type Batch = Batch;
-    type Pinned = PinnedValue;
-    type Snapshot = TabletAt;
-
-    fn applied_state(&self) -> Result<AppliedState, StorageError> {
-        Self::applied_state(self)
-    }
-
-    fn apply(&self, batch: &mut Batch, state: &AppliedState) -> Result<(), StorageError> {
-        self.hangs[1].wait();
-        Self::apply(self, batch, state)
-    }
-
-    fn make_durable(&self) -> Result<(), StorageError> {
-        self.flush(true)
-    }
-
-    fn memory_bytes(&self) -> u64 {
-        self.memtable_bytes()
-    }
-
-    fn snapshot(self: &Arc<Self>) -> TabletAt {
-        TabletAt::new(self)
-    }
-
-    fn get(self: &Arc<Self>, key: &[u8]) -> Result<Option<PinnedValue>, StorageError> {
-        self.hangs[0].wait();
-        Self::get(self, key)
-    }
-
-    fn unfolded_bytes(self: &Arc<Self>, key: &[u8]) -> Result<u64, StorageError> {
-        measured(Measure::Parts, || Self::get(self, key))
-    }
-
-    fn folded_bytes(self: &Arc<Self>, key: &[u8]) -> Result<u64, StorageError> {
-        measured(Measure::Whole, || Self::get(self, key))
-    }
-
-    fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, StorageError> {
-        Self::scan(self, range, visit)
-    }
-
-    fn scan_briefly(
-        &self,
-        range: &ScanRange<'_>,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<bool, StorageError> {
-        let mut options = scan_options(range);
-        options.set_max_skippable_internal_keys(REMOVED_PASSED);
-        match self.iterate(options, range, visit) {
-            Err(StorageError::Engine(error)) if error.kind() == ErrorKind::Incomplete => Ok(false),
-            ended => ended.map(|_| true),
-        }
     }
 }
 

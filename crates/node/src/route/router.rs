@@ -80,7 +80,7 @@ pub(crate) struct Router {
 }
 
 impl Router {
-    /// The caller has to spawn [`Router::run_timer`] and [`Router::run_sender`], and to pass frames of `Lane::Requests`
+    /// The caller has to call [`Router::spawn_tasks`], and to pass frames of `Lane::Requests`
     /// to [`Router::receive`].
     pub(crate) fn new(parts: RouterParts) -> Arc<Self> {
         let RouterParts { node, store, transport, catalogs, clock, options, disk, aside } = parts;
@@ -114,6 +114,12 @@ impl Router {
             arm: Notify::new(),
             counters,
         })
+    }
+
+    /// Starts its timer and its sender, on the runtime of the caller.
+    pub(crate) fn spawn_tasks(self: &Arc<Self>) {
+        tokio::spawn(Arc::clone(self).run_timer());
+        tokio::spawn(Arc::clone(self).run_sender());
     }
 
     /// The account for requests.

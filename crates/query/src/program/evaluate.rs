@@ -13,6 +13,7 @@ use super::growth;
 use super::shown;
 use super::stored::{Found, Stored, damaged};
 use super::stored_value::StoredValue;
+use super::targets;
 use diorite_base::Horizon;
 use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{
@@ -52,7 +53,7 @@ impl Evaluator for TabletEvaluator {
     fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
         ProvenProgram::read::<Program>(program)?;
         let program = Program::decode(program).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
-        super::targets::of(&program, see);
+        targets::of(&program, see);
         Ok(())
     }
 
@@ -63,7 +64,7 @@ impl Evaluator for TabletEvaluator {
     fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
         // What is proposed decodes.
         let program = Program::decode(program).ok().filter(|program| !program.conditions.is_empty())?;
-        Some(super::targets::without_conditions(program).encode())
+        Some(targets::without_conditions(program).encode())
     }
 
     fn merged(&self, stored: Option<&[u8]>, written: &[u8]) -> Result<Vec<u8>, EvaluationFailed> {
@@ -333,24 +334,6 @@ impl Run<'_> {
         Ok(value)
     }
 
-    /// The keys that a deletion covers: from the first to the second, exclusive.
-    pub(super) fn deleted(partition: &[u8], range: Option<&(Vec<u8>, Vec<u8>)>) -> (Vec<u8>, Vec<u8>) {
-        let (mut start, mut end) = (partition.to_vec(), partition.to_vec());
-        match range {
-            None => {
-                key::push_static(&mut start);
-                key::push_partition_end(&mut end);
-            }
-            Some((first, last)) => {
-                key::push_row(&mut start);
-                start.extend_from_slice(first);
-                key::push_row(&mut end);
-                end.extend_from_slice(last);
-            }
-        }
-        (start, end)
-    }
-
     /// The key of a partition's header, and the header with a deletion.
     pub(super) fn header(
         &self,
@@ -383,7 +366,7 @@ impl Run<'_> {
         changes.merge(&header, &packed);
         changes.raise_flags(PARTITION_DELETIONS);
         if explicit_us.is_none() && self.context.stamp_us > self.context.newest_explicit_us {
-            let (start, end) = Self::deleted(partition, range);
+            let (start, end) = targets::deleted(partition, range);
             self.remove_rows(&start, &end, changes)?;
         }
         Ok(())

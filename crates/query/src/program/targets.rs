@@ -4,7 +4,6 @@
 //! partition, or of a range of its rows, is in the partition's header, which every reader of the partition reads.
 
 use super::definition::{Program, ProgramOperation, RowCondition, RowTest, TestTree, Turn};
-use super::evaluate::Run;
 use diorite_model::key;
 
 /// Calls `see` with each key, and each range of keys, from its start to before its end.
@@ -19,7 +18,7 @@ pub(super) fn of(program: &Program, see: &mut dyn FnMut(&[u8], Option<&[u8]>)) {
             | ProgramOperation::Document { key, .. }
             | ProgramOperation::Sum { key, .. } => see(key, None),
             ProgramOperation::Delete { partition, range, .. } => {
-                let (start, end) = Run::deleted(partition, range.as_ref());
+                let (start, end) = deleted(partition, range.as_ref());
                 see(&start, Some(&end));
                 let mut header = partition.clone();
                 key::push_header(&mut header);
@@ -62,4 +61,22 @@ pub(super) fn without_conditions(mut program: Program) -> Program {
         turns.retain(|turn| matches!(turn, Turn::Operation | Turn::SameStatement));
     }
     program
+}
+
+/// The keys that a deletion covers: from the first to the second, exclusive.
+pub(super) fn deleted(partition: &[u8], range: Option<&(Vec<u8>, Vec<u8>)>) -> (Vec<u8>, Vec<u8>) {
+    let (mut start, mut end) = (partition.to_vec(), partition.to_vec());
+    match range {
+        None => {
+            key::push_static(&mut start);
+            key::push_partition_end(&mut end);
+        }
+        Some((first, last)) => {
+            key::push_row(&mut start);
+            start.extend_from_slice(first);
+            key::push_row(&mut end);
+            end.extend_from_slice(last);
+        }
+    }
+    (start, end)
 }

@@ -10,6 +10,7 @@ use super::definition::{Impossible, Program, ProgramOperation, ProgramReply, See
 use super::evaluate::{Run, Stop};
 use super::shown;
 use super::stored::damaged;
+use super::targets::deleted;
 use diorite_base::mutation::{EvaluationFailed, TabletChanges};
 use diorite_model::row::RowWriter;
 use diorite_model::value::sum;
@@ -103,7 +104,7 @@ impl Run<'_> {
                 let ProgramOperation::Delete { partition, range, explicit_us } = operation else { return Ok(()) };
                 let timestamp_us = explicit_us.unwrap_or(self.before_us());
                 let (_, header) = self.header(partition, range.as_ref(), timestamp_us);
-                let (start, end) = Self::deleted(partition, range.as_ref());
+                let (start, end) = deleted(partition, range.as_ref());
                 self.stored.delete(partition, (&start, &end), header);
             }
         }

@@ -8,6 +8,7 @@ use crate::group::catch_up::{LogAnswer, reads_of};
 use crate::group::memory::Memory;
 use crate::group::replica::Replica;
 use crate::group::suspects;
+use crate::group::transact;
 use crate::group::turn::Turn;
 use crate::group::wire::Envelope;
 use diorite_base::NodeId;
@@ -76,7 +77,7 @@ impl<E: Engine> Replica<E> {
     /// Applies committed entries; returns whether the replica can continue. It stops where a read wants a snapshot.
     fn apply(&mut self, turn: &mut Turn<E>, committed: &[Entry]) -> bool {
         let mut rest = committed;
-        while let Some(index) = self.transactions.next_pin() {
+        while let Some(index) = self.writes.transactions.next_pin() {
             let (until, after) = rest.split_at(rest.partition_point(|entry| entry.index <= index));
             if until.is_empty() || after.is_empty() {
                 break;
@@ -124,9 +125,9 @@ impl<E: Engine> Replica<E> {
             if is_split {
                 self.on_split(turn);
             }
-            self.stop_leading_transactions(turn);
+            transact::stop_leading_transactions(self, turn);
         }
-        self.after_apply(turn);
+        transact::after_apply(self, turn);
         true
     }
 
@@ -231,7 +232,7 @@ impl<E: Engine> Replica<E> {
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         // These writes were proposed: other replicas decide their outcome.
         turn.outcomes.fail(self.writes.waiting.take_all(), &KvError::Timeout(Waited::ended()));
-        self.stop_leading_transactions(turn);
+        transact::stop_leading_transactions(self, turn);
         turn.schedule.active.remove(&self.id());
         self.group.memory()
     }

@@ -320,9 +320,9 @@ impl<E: Engine> Applier<E> {
         let steps = decode_steps(steps).map_err(corrupt)?;
         state.flags |= TRANSACTIONS;
         for step in &steps {
-            let effects = replica.transactions.records.apply(mutation.stamp_us, step);
+            let effects = replica.writes.transactions.records.apply(mutation.stamp_us, step);
             if let Step::Prepare(prepare) = step {
-                replica.handle.prepared.add(prepare.id, &prepare.targets);
+                replica.handle.transacted.prepared.add(prepare.id, &prepare.targets);
             }
             for effect in effects {
                 match effect {
@@ -340,11 +340,11 @@ impl<E: Engine> Applier<E> {
         self.write(replica, &after, outcomes)?;
         for step in steps {
             if let Step::Finish { id, .. } = &step
-                && replica.transactions.records.prepared(id).is_none()
+                && replica.writes.transactions.records.prepared(id).is_none()
             {
-                replica.handle.prepared.remove(id);
+                replica.handle.transacted.prepared.remove(id);
             }
-            replica.transactions.note_applied(step);
+            replica.writes.transactions.note_applied(step);
         }
         Ok(())
     }

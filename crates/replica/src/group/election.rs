@@ -26,6 +26,7 @@ use crate::group::promise::Promise;
 use crate::group::replica::{Release, Replica};
 use crate::group::suspects::report_lost;
 use crate::group::timing::{PING_NS, QUIET_NS};
+use crate::group::transact;
 use crate::group::turn::Turn;
 use crate::group::wire::Envelope;
 use diorite_base::{NodeId, TabletId};
@@ -124,7 +125,7 @@ impl<E: Engine> Replica<E> {
         if !self.may_propose() || self.group.is_sole_voter() {
             return;
         }
-        if self.holds_promises(turn) {
+        if transact::holds_promises(self, turn) {
             self.leading.releasing = Some(candidate.unwrap_or(NodeId(0)));
             return turn.activate(self);
         }
@@ -259,7 +260,7 @@ impl<E: Engine> Replica<E> {
 
     /// Whether nothing is due in the group, so that it need not be visited until an event.
     pub(crate) fn is_at_rest(&self, turn: &Turn<E>) -> bool {
-        if self.leading.releasing.is_some() || self.has_transactions() {
+        if self.leading.releasing.is_some() || transact::has_transactions(self) {
             return false;
         }
         if self.failure.is_some() {
@@ -323,7 +324,7 @@ impl<E: Engine> Replica<E> {
         }
         self.publish_committed_members();
         self.note_progress_place();
-        self.handle.is_recovering.store(self.group.is_recovering(), Ordering::Release);
+        self.handle.health.is_recovering.store(self.group.is_recovering(), Ordering::Release);
         if self.handle.roles.leader.swap(leader, Ordering::AcqRel) != leader {
             self.note_leader(turn, leader, term);
         }

@@ -85,13 +85,29 @@ pub(crate) struct Children {
     pub(crate) split: ArcSwapOption<SplitMark>,
 }
 
-/// Failures of reads.
+/// Failures of reads, and of the log.
 #[derive(Default)]
 pub(crate) struct Health {
+    /// Whether the replica is below its floor.
+    pub(crate) is_recovering: AtomicBool,
     /// Whether a read has failed since upkeep last checked.
     pub(crate) read_failed: AtomicBool,
     /// The damage that a read has found, if any.
     pub(crate) damage: OnceLock<String>,
+}
+
+/// What readers see of transactions over several tablets.
+pub(crate) struct Transacted<S> {
+    /// The rows that are prepared.
+    pub(crate) prepared: PreparedRows,
+    /// The snapshots that reads keep.
+    pub(crate) pins: Pins<S>,
+}
+
+impl<S> Default for Transacted<S> {
+    fn default() -> Self {
+        Self { prepared: PreparedRows::default(), pins: Pins::default() }
+    }
 }
 
 /// The load of a tablet.
@@ -121,15 +137,10 @@ pub struct TabletHandle<T: TabletData = Tablet> {
     /// `gc_grace_seconds` of the table according to the catalog. The leader writes it to the log.
     pub(crate) gc_grace_s: AtomicU32,
     pub(crate) log: LogSizes,
-    /// Whether the replica is below its floor.
-    pub(crate) is_recovering: AtomicBool,
     pub(crate) children: Children,
     pub(crate) health: Health,
     pub(crate) load: Load,
-    /// The rows that transactions have prepared.
-    pub(crate) prepared: PreparedRows,
-    /// The snapshots that reads of several tablets keep.
-    pub(crate) pins: Pins<T::Snapshot>,
+    pub(crate) transacted: Transacted<T::Snapshot>,
     pub(crate) planted: Planted,
 }
 
@@ -165,12 +176,10 @@ impl<T: TabletData> TabletHandle<T> {
             flags: AtomicU64::new(flags),
             gc_grace_s: AtomicU32::new(UNKNOWN_GRACE_S),
             log,
-            is_recovering: AtomicBool::new(false),
             children,
             health: Health::default(),
             load: Load::default(),
-            prepared: PreparedRows::default(),
-            pins: Pins::default(),
+            transacted: Transacted::default(),
             planted: Planted::default(),
         }
     }
@@ -202,7 +211,7 @@ impl<T: TabletData> TabletHandle<T> {
     /// Whether the replica lost entries that it had acknowledged and does not hold as much again: until then it counts
     /// for no quorum.
     pub fn is_recovering(&self) -> bool {
-        self.is_recovering.load(Ordering::Acquire)
+        self.health.is_recovering.load(Ordering::Acquire)
     }
 
     /// The flag bits that evaluated mutations have raised. A flag is raised before the data that belongs to it can be
@@ -343,7 +352,7 @@ impl<T: TabletData> TabletHandle<T> {
     /// [`KvError::Locked`]
     #[inline]
     pub fn check_row(&self, key: &[u8]) -> Result<(), KvError> {
-        self.prepared.now().map_or(Ok(()), |now| self.unless(now.contains(key)))
+        self.transacted.prepared.now().map_or(Ok(()), |now| self.unless(now.contains(key)))
     }
 
     /// The same for a range of rows.
@@ -352,7 +361,7 @@ impl<T: TabletData> TabletHandle<T> {
     /// [`KvError::Locked`]
     #[inline]
     pub fn check_range(&self, range: &ScanRange<'_>) -> Result<(), KvError> {
-        self.prepared.now().map_or(Ok(()), |now| self.unless(now.overlap(range.start, range.end)))
+        self.transacted.prepared.now().map_or(Ok(()), |now| self.unless(now.overlap(range.start, range.end)))
     }
 
     fn unless(&self, is_locked: bool) -> Result<(), KvError> {
@@ -361,7 +370,7 @@ impl<T: TabletData> TabletHandle<T> {
 
     /// A snapshot that a read of several tablets keeps, if it still does.
     pub fn pinned(&self, pin: PinId) -> Option<Arc<PinnedTablet<T::Snapshot>>> {
-        self.pins.get(pin, self.clock.monotonic_ns())
+        self.transacted.pins.get(pin, self.clock.monotonic_ns())
     }
 
     /// Notes a failed read. Upkeep checks whether the disk is the cause.
@@ -472,7 +481,7 @@ impl TabletHandle {
     /// If the replica may not answer now.
     pub fn visit(&self, permit: Permit) -> Result<Visit<'_>, KvError> {
         let begun = self.begin(permit)?;
-        let prepared = self.prepared.now();
+        let prepared = self.transacted.prepared.now();
         Ok(Visit { handle: self, prepared, moment: self.data.moment(), begun })
     }
 

@@ -8,7 +8,6 @@
 //! are on a node is bounded, and so is how long each is kept. Left out: the promise to stamp nothing at or below the
 //! stamp, which is the leader's ([`super::transactions`]).
 
-use crate::group::handle::storage_error;
 use ahash::AHashMap;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_base::write::KvError;
@@ -222,7 +221,7 @@ impl<S: TabletSnapshot> PinnedView<'_, S> {
         if self.is_removed(key) {
             return Ok(None);
         }
-        self.pinned.snapshot.get(key).map_err(storage_error)
+        self.pinned.snapshot.get(key).map_err(|error| KvError::Storage(error.to_string()))
     }
 
     /// Calls `visit` with each entry of the range until it returns false. Returns whether the range was exhausted.
@@ -251,7 +250,7 @@ impl<S: TabletSnapshot> PinnedView<'_, S> {
             };
             goes_on
         };
-        self.pinned.snapshot.scan(range, &mut each).map_err(storage_error)?;
+        self.pinned.snapshot.scan(range, &mut each).map_err(|error| KvError::Storage(error.to_string()))?;
         while let Some((next, row)) = over.pop().filter(|_| goes_on) {
             goes_on = row.as_ref().is_none_or(|row| visit(next, row));
         }

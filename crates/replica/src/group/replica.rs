@@ -153,6 +153,8 @@ pub(crate) struct Writes {
     pub(crate) waiting: Waiters,
     /// When this leader last proposed writes.
     pub(crate) proposed_ns: u64,
+    /// Those of transactions over several tablets.
+    pub(crate) transactions: Transactions,
     /// The last `gc_grace_seconds` written to the log, and the term.
     pub(crate) logged_grace: (Term, u32),
 }
@@ -212,7 +214,6 @@ pub struct Replica<E: Engine> {
     pub(crate) leading: Leading,
     pub(crate) ending: Ending,
     pub(crate) visits: Visits,
-    pub(crate) transactions: Transactions,
     /// The inputs of the state that was last published to other threads; `None` if another input has changed since.
     pub(crate) published: Option<PublishedInputs>,
     /// Why the replica has failed, if it has; writes are refused with this.
@@ -250,7 +251,7 @@ impl<E: Engine> Replica<E> {
     ) -> Result<Self, StorageError> {
         let group_id = GroupId::from(opening.tablet);
         let mut applied = data.applied_state()?;
-        let writes = Writes::default();
+        let mut writes = Writes::default();
         writes.stamps.observe(applied.newest_stamp_us);
         let split = split_mark::<E>(opening.tablet, &data)?;
         let mut recovered = recover_log::<E>(group_id, &data, log, &applied)?;
@@ -268,10 +269,10 @@ impl<E: Engine> Replica<E> {
         let mut handle = TabletHandle::new(opening.tablet, data, place, applied.flags, context.node, clock);
         handle.planted = context.planted;
         handle.log.start.store(truncated, Ordering::Relaxed);
-        let mut transactions = Transactions::default();
         if applied.flags & TRANSACTIONS != 0 {
-            transactions.records = Transactions::load(&handle.data)?;
-            transactions.records.locked().for_each(|(id, targets)| handle.prepared.add(id, targets));
+            writes.transactions.records = Transactions::load(&handle.data)?;
+            let locked = writes.transactions.records.locked();
+            locked.for_each(|(id, targets)| handle.transacted.prepared.add(id, targets));
         }
         Ok(Self {
             handle: Arc::new(handle),
@@ -284,7 +285,6 @@ impl<E: Engine> Replica<E> {
             leading: Leading::default(),
             ending: Ending { split, ..Ending::default() },
             visits: Visits::default(),
-            transactions,
             published: None,
             failure: None,
             progress_at: 0..0,

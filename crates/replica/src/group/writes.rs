@@ -18,6 +18,7 @@ use crate::group::proposal::Waiter;
 use crate::group::replica::Replica;
 use crate::group::row_sizes::{RowSizes, Writing};
 use crate::group::split::Split;
+use crate::group::transact;
 use crate::group::turn::Turn;
 use crate::group::waiters::Waiting;
 use diorite_base::TabletId;
@@ -58,7 +59,7 @@ fn kv_error(tablet: TabletId, error: &GroupError) -> KvError {
 impl<E: Engine> Replica<E> {
     /// Proposes the writes that have reached the tablet in this turn, or refuses them.
     pub(crate) fn propose_fresh(&mut self, turn: &mut Turn<E>, sizes: &mut RowSizes) {
-        if self.writes.fresh.is_empty() && !self.has_steps() {
+        if self.writes.fresh.is_empty() && !transact::has_steps(self) {
             return;
         }
         if self.failure.is_some() {
@@ -67,14 +68,14 @@ impl<E: Engine> Replica<E> {
             let error = KvError::Unavailable(self.id());
             turn.outcomes.fail(self.writes.fresh.drain(..).map(|proposal| proposal.waiter), &error);
         } else if self.may_propose() && self.may_stamp() {
-            self.admit(turn);
-            self.propose_steps(turn);
+            transact::admit(self, turn);
+            transact::propose_steps(self, turn);
             turn.context.counters.proposals.add(self.writes.fresh.len() as u64);
             let failed = self.stamp_and_propose(turn.began_ns, &turn.context.counters, turn.began_wall_us, sizes);
             for (waiter, error) in failed {
                 turn.outcomes.push(waiter, Err(error));
             }
-            self.note_written();
+            transact::note_written(self);
         } else {
             let leader = self.leader_elsewhere(turn.context.node);
             turn.refused.extend(self.writes.fresh.drain(..).map(|proposal| proposal.refuse(leader)));
@@ -225,7 +226,7 @@ impl<E: Engine> Replica<E> {
     pub(crate) fn propose_split(&mut self, turn: &mut Turn<E>, split: &Split) {
         let is_free = !self.group.is_changing_members() && !self.group.is_joint();
         let is_able = self.failure.is_none() && self.may_propose() && self.group.is_established_leader();
-        if !is_able || !is_free || !self.may_end(turn) {
+        if !is_able || !is_free || !transact::may_end(self, turn) {
             return;
         }
         let tablet = self.id();

@@ -22,6 +22,7 @@ use crate::group::proposal::{Proposal, Refused, Waiter};
 use crate::group::receive::receive;
 use crate::group::replica::Replica;
 use crate::group::row_sizes::RowSizes;
+use crate::group::transact;
 use crate::group::turn::Turn;
 use crate::group::wire::Envelope;
 use crate::options::Durability;
@@ -287,8 +288,8 @@ impl<E: Engine> Core<E> {
             self.progress.step();
             let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
             replica.expire_waiting(&mut self.turn, now_ns);
-            replica.release_if_due(&mut self.turn, now_ns);
-            replica.sweep_transactions(&mut self.turn, now_ns);
+            transact::release_if_due(replica, &mut self.turn, now_ns);
+            transact::sweep_transactions(replica, &mut self.turn, now_ns);
             if replica.is_visit_due(now_ns) {
                 replica.look_after(&mut self.turn, now_ns);
                 self.turn.touch(replica);
@@ -331,7 +332,7 @@ impl<E: Engine> Core<E> {
                 self.fetch_ahead(durable.as_slice().iter().map(|(tablet, _)| *tablet));
                 let Some(replica) = self.replicas.get_mut(&tablet) else { continue };
                 replica.complete(&mut self.turn, step);
-                if replica.group.has_more() || replica.has_steps() || !replica.writes.fresh.is_empty() {
+                if replica.group.has_more() || transact::has_steps(replica) || !replica.writes.fresh.is_empty() {
                     due.push(tablet);
                 } else {
                     replica.finish_turn(&mut self.turn);

@@ -6,6 +6,7 @@ use crate::group::describe::{ReplicaState, state_of};
 use crate::group::memory::Memory;
 use crate::group::replica::Replica;
 use crate::group::split::Split;
+use crate::group::transact;
 use crate::group::turn::Turn;
 use crate::group::wanted::Members;
 use crate::group::wire::Envelope;
@@ -234,12 +235,12 @@ impl<E: Engine> Core<E> {
 
     /// The home of a transaction that a tablet has prepared has answered [`crate::PeerCall::Ask`].
     pub fn transaction_learned(&mut self, tablet: TabletId, (id, prepared_us): (TransactionId, i64), status: Status) {
-        self.act(tablet, |replica, turn| replica.transaction_learned(turn, id, prepared_us, status));
+        self.act(tablet, |replica, turn| transact::transaction_learned(replica, turn, id, prepared_us, status));
     }
 
     /// A participant of a transaction whose home a tablet is has answered [`crate::PeerCall::Finish`].
     pub fn transaction_finished(&mut self, tablet: TabletId, id: TransactionId, participant: TabletId) {
-        self.act(tablet, |replica, turn| replica.transaction_finished(turn, id, participant));
+        self.act(tablet, |replica, turn| transact::transaction_finished(replica, turn, id, participant));
     }
 
     /// Splits a tablet, if this node leads it and no change of members is under way; otherwise nothing happens.

@@ -2,10 +2,10 @@
 
 use crate::context::Context;
 use crate::group::handle::TabletHandle;
+use crate::group::peer_calls::TransactionPeers;
 use crate::group::proposal::{NO_DEADLINE, Proposal, Reroute};
 use crate::group::row_sizes::MEASURED_AT_ONCE;
 use crate::group::split::SplitListener;
-use crate::group::transactions::TransactionPeers;
 use crate::lifecycle::command::{Command, StoreThreads};
 use crate::lifecycle::copy::copies::Copies;
 use crate::lifecycle::copy::dispatch::Requests;
@@ -187,14 +187,14 @@ impl Store {
         self.replicas.context.set_transactions(peers);
     }
 
-    /// Hands over the answer to [`crate::PeerCall::Ask`].
+    /// Takes the answer to [`crate::PeerCall::Ask`].
     pub fn transaction_learned(&self, tablet: TabletId, of: (TransactionId, i64), status: Status) {
         if let Some(handle) = self.handle(tablet) {
             self.replicas.command(&handle, Command::TransactionLearned(tablet, of, status));
         }
     }
 
-    /// Hands over the answer to [`crate::PeerCall::Finish`].
+    /// Takes the answer to [`crate::PeerCall::Finish`].
     pub fn transaction_finished(&self, tablet: TabletId, id: TransactionId, participant: TabletId) {
         if let Some(handle) = self.handle(tablet) {
             self.replicas.command(&handle, Command::TransactionFinished(tablet, id, participant));

@@ -6,13 +6,17 @@ use crate::errands::{Ended, Errand, ErrandEvent, Purpose, TIMEOUT_MS, outcome};
 use crate::joins::JoinEvent;
 use crate::routing::{ANSWERS, REQUESTS};
 use crate::schema::DdlEvent;
+use crate::step::Command as CoreCommand;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Command, Outcome, Rejection};
 use diorite_control::replicas::CATALOG_TABLET;
 use diorite_replica::Leadership;
+use diorite_replica::PeerCall;
 use diorite_rpc::{Lane, Transport};
+use diorite_transact::message::{Reply, Request};
+use diorite_transact::wire::{Answer as CallAnswer, Call};
 
 const MS: u64 = 1_000_000;
 
@@ -206,6 +210,38 @@ impl Cluster {
                     self.propose(node, &diorite_control::merging::end_cancelled(merge), Purpose::Nothing);
                 }
             }
+        }
+    }
+
+    /// Sends what the tablets of a node ask others.
+    pub(crate) fn call_peers(&mut self, node: NodeId) {
+        let calls = self.life(node).map(|life| life.take_peer_calls()).unwrap_or_default();
+        for (from, call) in calls {
+            let (tablet, request) = match &call {
+                PeerCall::Ask { id, prepared_us, .. } => {
+                    (id.tablet, Request::Status { id: *id, of: Some((from, *prepared_us)), at_us: None })
+                }
+                PeerCall::Finish { participant, id, ending } => {
+                    (participant.tablet, Request::Finish { id: *id, ending: *ending })
+                }
+            };
+            let mutation = Mutation::request(&Call::Request(request).encode());
+            self.reached.peer_calls += 1;
+            self.begin_errand(node, tablet, mutation, Purpose::Transaction(from, call));
+        }
+    }
+
+    /// A tablet has answered such a call, or not.
+    pub(crate) fn peer_answered(&mut self, node: NodeId, from: TabletId, call: PeerCall, ended: Ended) {
+        let Ok(Ok(CallAnswer::Reply { reply, .. })) = ended.map(|answer| CallAnswer::decode(&answer)) else { return };
+        match (call, reply) {
+            (PeerCall::Ask { id, prepared_us, .. }, Reply::Status { status, .. }) => {
+                self.command(node, CoreCommand::Learned(from, (id, prepared_us), status));
+            }
+            (PeerCall::Finish { id, participant, .. }, Reply::Finished(_)) => {
+                self.command(node, CoreCommand::Finished(from, id, participant.tablet));
+            }
+            _ => {}
         }
     }
 

@@ -74,7 +74,7 @@ impl Cluster {
         self.send_calls(client, node);
         match polled {
             Poll::Ready(answered) => self.said(client, answered),
-            Poll::Pending => self.abandon(client, now_ns),
+            Poll::Pending => self.forget_coordinator(client, now_ns),
         }
     }
 
@@ -107,7 +107,7 @@ impl Cluster {
     }
 
     /// Now and then the node that coordinates a transaction forgets it, as if it had ended.
-    fn abandon(&mut self, client: u32, now_ns: u64) {
+    fn forget_coordinator(&mut self, client: u32, now_ns: u64) {
         let Some(rows) = &mut self.rows else { return };
         let meaning = rows.open.get(&client).map(|open| open.meaning);
         if !matches!(meaning, Some(Meaning::Open | Meaning::Move)) || !rows.dice.chance(10) {

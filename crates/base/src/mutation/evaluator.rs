@@ -1,0 +1,198 @@
+//! The seam through which writes that read the tablet are evaluated, when they are applied.
+
+use crate::Horizon;
+use crate::program::Unprovable;
+
+/// An evaluation has failed. The replica must stop, as its outcome would differ from that of the other replicas.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot apply a logged write: {0}")]
+pub struct EvaluationFailed(pub String);
+
+/// Read access to a tablet as it was before the mutation that is being applied. Merge operands are resolved.
+pub trait TabletView {
+    /// The value of `key`.
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed>;
+    /// Calls `visit` with each entry of `start..end` in key order until it returns false.
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed>;
+    /// As [`Self::scan`], but stops early if it would have to pass many removed entries. Returns false if it stopped
+    /// early, and true if `visit` has seen all entries or has returned false. The result depends on how the data is
+    /// stored, which differs between replicas, so the state that readers find afterwards must not depend on it.
+    fn scan_briefly(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, EvaluationFailed> {
+        self.scan(start, end, visit).map(|()| true)
+    }
+}
+
+/// Collects the changes of an evaluation; all changes of one mutation take effect together.
+pub trait TabletChanges {
+    /// Replaces the value of `key`.
+    fn put(&mut self, key: &[u8], value: &[u8]);
+    /// Merges `value` into what `key` holds.
+    fn merge(&mut self, key: &[u8], value: &[u8]);
+    /// Removes `key`.
+    fn delete(&mut self, key: &[u8]);
+    /// Removes every key of `start..end`.
+    fn delete_range(&mut self, start: &[u8], end: &[u8]);
+    /// Sets bits of the tablet's flags. Set bits stay set, and are stored with the applied index. The evaluator defines
+    /// the bits; readers see the flags beside the data.
+    fn raise_flags(&mut self, flags: u64);
+    /// Raises the tablet's newest stamp and newest explicit timestamp, microseconds, to those of rows that it took over
+    /// from another tablet.
+    fn raise_stamps(&mut self, newest_us: i64, newest_explicit_us: i64);
+}
+
+/// Changes that are not carried out.
+struct Discarded;
+
+impl TabletChanges for Discarded {
+    fn put(&mut self, _: &[u8], _: &[u8]) {}
+    fn merge(&mut self, _: &[u8], _: &[u8]) {}
+    fn delete(&mut self, _: &[u8]) {}
+    fn delete_range(&mut self, _: &[u8], _: &[u8]) {}
+    fn raise_flags(&mut self, _: u64) {}
+    fn raise_stamps(&mut self, _: i64, _: i64) {}
+}
+
+/// The context of an evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluationContext {
+    /// The mutation's timestamp, microseconds.
+    pub stamp_us: i64,
+    /// The greatest client-given timestamp this tablet has seen, or `i64::MIN`.
+    pub newest_explicit_us: i64,
+    /// The second at which rows are read: what has expired by then is not there.
+    pub now_s: u32,
+}
+
+impl EvaluationContext {
+    /// A mutation that reads rows at the time of its own timestamp.
+    pub const fn new(stamp_us: i64, newest_explicit_us: i64) -> Self {
+        Self { stamp_us, newest_explicit_us, now_s: seconds(stamp_us) }
+    }
+}
+
+/// The second of a timestamp, within what a `u32` holds.
+pub const fn seconds(at_us: i64) -> u32 {
+    match at_us.div_euclid(1_000_000) {
+        ..0 => 0,
+        at_s if at_s > u32::MAX as i64 => u32::MAX,
+        at_s => at_s as u32,
+    }
+}
+
+/// The effect of a write on the size of a row, as far as it is known before the write is applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The write adds its bytes, or fewer where it replaces something.
+    Grows,
+    /// The write only removes elements. A few bytes of each removed element stay for a while.
+    RemovesElements,
+    /// The write only removes columns, or all rows and deletions of a partition.
+    Shrinks,
+    /// The write is the whole row, with a server timestamp: see [`OperationKind::Overwrite`].
+    Replaces,
+}
+
+/// The greatest possible effect of an evaluated mutation on the value of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth<'a> {
+    /// The key.
+    pub key: &'a [u8],
+    /// The effect on the size of the stored value.
+    pub effect: Effect,
+    /// The most bytes that it adds or removes.
+    pub bytes: usize,
+}
+
+/// Carries out evaluated mutations. Deterministic: the same program over the same tablet gives the same changes and the
+/// same reply on every replica. Errors of the client are in the reply, never in the error.
+pub trait Evaluator: Send + Sync + 'static {
+    /// Runs `program`; returns the reply for the client.
+    fn evaluate(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed>;
+
+    /// The reply of a program that is not carried out.
+    fn reply(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        self.evaluate(program, context, view, &mut Discarded)
+    }
+
+    /// Calls `see` with each key and each range of keys, from its start to before its end, that `program` reads or
+    /// writes, once it has proven that replicas can decode it.
+    ///
+    /// # Errors
+    /// Replicas could not decode it.
+    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+        let _ = (program, see);
+        Err(Unprovable::Unreadable("these rows have no programs".to_owned()))
+    }
+
+    /// Whether the reply of [`Self::evaluate`] says that the program took effect.
+    fn has_applied(&self, reply: &[u8]) -> bool {
+        let _ = reply;
+        true
+    }
+
+    /// A program that does what `program` does whose conditions hold; `None` if it is the same.
+    fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
+        let _ = program;
+        None
+    }
+
+    /// The value of a key that holds `stored` once `written` is merged into it.
+    ///
+    /// # Errors
+    /// One of them is damaged.
+    fn merged(&self, stored: Option<&[u8]>, written: &[u8]) -> Result<Vec<u8>, EvaluationFailed> {
+        let _ = stored;
+        Ok(written.to_vec())
+    }
+
+    /// The form of `value` to merge instead of `value`, if it differs. A value with timestamps from before the horizon
+    /// gets the horizon added, so that deletions past the horizon do not affect it, whether they are still stored or
+    /// not.
+    fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
+        let _ = (value, horizon);
+        None
+    }
+
+    /// Replaces the placeholder paths of list elements in `value`, which is the `nth` of the mutation.
+    fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
+        let _ = (value, stamp_us, nth);
+    }
+
+    /// The form in which to store a value here that was written to another tablet, if it differs from `value`.
+    fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
+        let _ = value;
+        None
+    }
+
+    /// The effect of merging `value` on the size of a row.
+    fn effect(&self, value: &[u8]) -> Effect {
+        let _ = value;
+        Effect::Grows
+    }
+
+    /// Calls `see` for each key that `program` may write to, if its conditions hold.
+    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
+        let _ = (program, see);
+    }
+}

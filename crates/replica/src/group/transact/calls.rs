@@ -1,0 +1,190 @@
+//! The calls of coordinators and readers, and the writes that have to wait for transactions.
+
+use super::ending::may_end;
+use super::leading::may_lead_transactions;
+use super::pinning::{begin_pin, has_lease};
+use super::run::run_transactions;
+use crate::group::merge::{ends_tablet, is_merge_step};
+use crate::group::proposal::{NO_DEADLINE, Proposal};
+use crate::group::replica::Replica;
+use crate::group::transactions::MAX_ASKERS;
+use crate::group::turn::Turn;
+use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
+use diorite_base::program::Unprovable;
+use diorite_base::write::KvError;
+use diorite_storage::Engine;
+use diorite_transact::leader::Asker;
+use diorite_transact::locks::Wait;
+use diorite_transact::message::{Program, Request};
+use diorite_transact::step::MAX_ROWS;
+use diorite_transact::targets::{Target, Targets};
+use diorite_transact::wire::{Answer, Call};
+
+/// How long a write waits for locks, nanoseconds.
+const WAIT_NS: u64 = 1_800_000_000;
+
+/// The most bytes of a transaction's program for one tablet.
+const MAX_PROGRAM_BYTES: usize = 16 << 20;
+
+/// What a program reads and writes.
+fn targets_of(evaluator: &dyn Evaluator, program: &[u8]) -> Result<Targets, Unprovable> {
+    let mut targets = Vec::new();
+    evaluator.targets(program, &mut |start, end| {
+        let start = start.to_vec();
+        targets.push(match end {
+            None => Target::Row(start),
+            Some(end) => Target::Range { start, end: end.to_vec() },
+        });
+    })?;
+    Ok(Targets::new(targets))
+}
+
+/// What a write that is no transaction writes.
+fn targets_of_write(evaluator: &dyn Evaluator, mutation: &Mutation) -> Targets {
+    match MutationRef::decode(mutation.as_bytes()).map(|read| read.body()) {
+        Ok(Body::Blind(operations)) => {
+            Targets::new(operations.flatten().map(|operation| Target::Row(operation.key.to_vec())).collect())
+        }
+        // What is proposed decodes.
+        Ok(Body::Evaluated(program)) => targets_of(evaluator, program).unwrap_or_default(),
+        Ok(Body::Request(_) | Body::Step(_)) | Err(_) => Targets::default(),
+    }
+}
+
+fn is_call(proposal: &Proposal) -> bool {
+    MutationRef::decode(proposal.mutation.as_bytes()).is_ok_and(|read| matches!(read.body(), Body::Request(_)))
+}
+
+fn program_of(proposal: &Proposal) -> Option<&[u8]> {
+    match MutationRef::decode(proposal.mutation.as_bytes()).ok()?.body() {
+        Body::Evaluated(program) => Some(program),
+        Body::Blind(_) | Body::Request(_) | Body::Step(_) => None,
+    }
+}
+
+/// Takes the calls, and the writes that have to wait, out of the writes of this turn, and adds those that have
+/// waited enough. Only for a replica that may propose.
+pub(crate) fn admit<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
+    let is_wanted = replica.writes.fresh.iter().any(is_call);
+    if !is_wanted && replica.writes.transactions.led.is_none() && replica.writes.transactions.records.is_empty() {
+        return;
+    }
+    if !may_lead_transactions(replica, turn, is_wanted) {
+        return;
+    }
+    let now_ns = turn.now_ns();
+    if now_ns >= replica.writes.transactions.drains_until_ns {
+        replica.writes.fresh.append(&mut replica.writes.transactions.held);
+    }
+    for proposal in std::mem::take(&mut replica.writes.fresh) {
+        if is_call(&proposal) {
+            take_call(replica, turn, proposal, now_ns);
+        } else {
+            write_beside(replica, turn, proposal, now_ns);
+        }
+    }
+    run_transactions(replica, turn);
+}
+
+/// A write that is no transaction: it goes on at once if the leader has nothing to do.
+fn write_beside<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposal: Proposal, now_ns: u64) {
+    let program = program_of(&proposal);
+    let (is_merge, ends) = (program.is_some_and(is_merge_step), program.is_some_and(ends_tablet));
+    if ends && !may_end(replica, turn) {
+        let busy = KvError::Overloaded("transactions of the tablet have to end first");
+        return turn.outcomes.push(proposal.waiter, Err(busy));
+    }
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return replica.writes.fresh.push(proposal) };
+    if is_merge || (led.leader.is_idle() && led.evaluations.is_empty()) {
+        led.unseen.is_fresh = true;
+        return replica.writes.fresh.push(proposal);
+    }
+    let targets = targets_of_write(&*replica.evaluator, &proposal.mutation);
+    let tag = led.tag();
+    let until_ns = proposal.waiter.deadline_ns.min(now_ns + WAIT_NS);
+    led.writes.insert(tag, proposal);
+    if led.leader.write(tag, &targets, Wait::Until(until_ns)).is_err()
+        && let Some(proposal) = led.writes.remove(&tag)
+    {
+        turn.refused.push(proposal.refuse(None));
+    }
+}
+
+fn take_call<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposal: Proposal, now_ns: u64) {
+    if proposal.waiter.deadline_ns <= now_ns {
+        let ended = KvError::Overloaded("the request ended before it was taken");
+        return turn.outcomes.push(proposal.waiter, Err(ended));
+    }
+    let call = match MutationRef::decode(proposal.mutation.as_bytes()).map(|read| read.body()) {
+        Ok(Body::Request(bytes)) => Call::decode(bytes).ok(),
+        _ => None,
+    };
+    match call {
+        None => {
+            let error = KvError::TooLarge("a call of a transaction cannot be decoded".to_owned());
+            turn.outcomes.push(proposal.waiter, Err(error));
+        }
+        Some(Call::Unpin(pin)) => {
+            replica.handle.transacted.pins.remove(pin);
+            turn.outcomes.push(proposal.waiter, Ok(Answer::Done.encode()));
+        }
+        Some(Call::Pin(at_us, targets)) => begin_pin(replica, turn, proposal, (at_us, targets)),
+        Some(Call::Request(request)) => take_request(replica, turn, proposal, request, now_ns),
+    }
+}
+
+fn take_request<E: Engine>(
+    replica: &mut Replica<E>,
+    turn: &mut Turn<E>,
+    proposal: Proposal,
+    mut request: Request,
+    now_ns: u64,
+) {
+    if let Request::Reserve { targets, program, .. } | Request::Prepare { targets, program, .. } = &mut request {
+        if now_ns < replica.writes.transactions.drains_until_ns {
+            return replica.writes.transactions.held.push(proposal);
+        }
+        match checked_targets(replica, program) {
+            Ok(found) => *targets = found,
+            Err(error) => return turn.outcomes.push(proposal.waiter, Err(error)),
+        }
+    }
+    let has_lease = has_lease(replica, turn);
+    let is_answered = !matches!(request, Request::Release(_) | Request::Forget(_));
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    if led.askers.len() >= MAX_ASKERS {
+        let full = KvError::Overloaded("too many transactions of the tablet wait");
+        return turn.outcomes.push(proposal.waiter, Err(full));
+    }
+    let asker = Asker(led.tag());
+    match led.leader.request(&replica.writes.transactions.records, asker, request, has_lease, now_ns) {
+        Err(_) => turn.refused.push(proposal.refuse(None)),
+        Ok(()) if is_answered => {
+            let mut waiter = proposal.waiter;
+            if waiter.deadline_ns == NO_DEADLINE {
+                waiter.deadline_ns = now_ns + 2 * WAIT_NS;
+            }
+            led.askers.insert(asker, waiter);
+        }
+        Ok(()) => turn.outcomes.push(proposal.waiter, Ok(Answer::Done.encode())),
+    }
+    // What is stamped from now on is stamped above what was promised.
+    replica.writes.stamps.observe(led.leader.promised_us());
+}
+
+fn checked_targets<E: Engine>(replica: &Replica<E>, Program(program): &Program) -> Result<Targets, KvError> {
+    if program.len() > MAX_PROGRAM_BYTES {
+        return Err(KvError::TooLarge(format!(
+            "a transaction writes {} bytes to one tablet, and at most {MAX_PROGRAM_BYTES} are allowed",
+            program.len()
+        )));
+    }
+    let targets = targets_of(&*replica.evaluator, program)?;
+    if targets.len() > MAX_ROWS || targets.is_empty() {
+        return Err(KvError::TooLarge(format!(
+            "a transaction has {} rows in one tablet, and 1 to {MAX_ROWS} are allowed",
+            targets.len()
+        )));
+    }
+    Ok(targets)
+}

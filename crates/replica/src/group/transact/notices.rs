@@ -1,0 +1,91 @@
+//! What a leader of transactions learns beside calls: what was applied, what other tablets have answered, and that time
+//! has passed.
+
+use super::leading::may_lead_transactions;
+use super::pinning::take_due_pins;
+use super::run::{evaluate_for, run_transactions};
+use crate::group::replica::Replica;
+use crate::group::transactions::{ASK_AGAIN_NS, SWEEP_NS};
+use crate::group::turn::Turn;
+use diorite_base::TabletId;
+use diorite_base::write::{KvError, Waited};
+use diorite_storage::Engine;
+use diorite_transact::TransactionId;
+use diorite_transact::message::Status;
+
+/// The home of a transaction has answered [`PeerCall::Ask`].
+pub(crate) fn transaction_learned<E: Engine>(
+    replica: &mut Replica<E>,
+    turn: &mut Turn<E>,
+    id: TransactionId,
+    prepared_us: i64,
+    status: Status,
+) {
+    if may_lead_transactions(replica, turn, false)
+        && let Some(led) = replica.writes.transactions.led.as_deref_mut()
+    {
+        led.leader.learned(&replica.writes.transactions.records, id, prepared_us, status);
+        run_transactions(replica, turn);
+    }
+}
+
+/// A participant has answered [`PeerCall::Finish`].
+pub(crate) fn transaction_finished<E: Engine>(
+    replica: &mut Replica<E>,
+    turn: &mut Turn<E>,
+    id: TransactionId,
+    participant: TabletId,
+) {
+    if may_lead_transactions(replica, turn, false)
+        && let Some(led) = replica.writes.transactions.led.as_deref_mut()
+    {
+        led.leader.finished(id, participant);
+        run_transactions(replica, turn);
+    }
+}
+
+/// Some time has passed.
+pub(crate) fn sweep_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, now_ns: u64) {
+    let is_concerned = replica.writes.transactions.led.is_some() || !replica.writes.transactions.records.is_empty();
+    if !is_concerned || !may_lead_transactions(replica, turn, false) {
+        return;
+    }
+    replica.handle.transacted.pins.expire(now_ns);
+    if now_ns >= replica.writes.transactions.drains_until_ns && !replica.writes.transactions.held.is_empty() {
+        replica.writes.fresh.append(&mut replica.writes.transactions.held);
+        turn.touch(replica);
+    }
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    let due = led.askers.extract_if(.., |_, waiter| waiter.deadline_ns <= now_ns);
+    turn.outcomes.fail(due.map(|(_, waiter)| waiter), &KvError::Timeout(Waited::in_vain(0)));
+    if now_ns < led.asks.swept_ns + SWEEP_NS {
+        return;
+    }
+    led.asks.swept_ns = now_ns;
+    led.asks.sent.retain(|_, sent_ns| now_ns < *sent_ns + ASK_AGAIN_NS);
+    led.leader.sweep(&replica.writes.transactions.records, now_ns);
+    run_transactions(replica, turn);
+    turn.touch(replica);
+}
+
+/// Entries were applied: tells the leader what it waits for.
+pub(crate) fn after_apply<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
+    if replica.writes.transactions.led.is_none() || !may_lead_transactions(replica, turn, false) {
+        return;
+    }
+    let (applied, now_ns) = (replica.applied.index, turn.now_ns());
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    for step in std::mem::take(&mut replica.writes.transactions.applied) {
+        led.leader.applied(&replica.writes.transactions.records, &step, now_ns);
+    }
+    while let Some((_, tag)) = led.in_flight.pop_front_if(|(index, _)| *index <= applied) {
+        led.leader.written(tag);
+    }
+    if applied >= led.unseen.index {
+        for (id, program) in std::mem::take(&mut led.evaluations) {
+            evaluate_for(replica, turn, id, &program);
+        }
+    }
+    run_transactions(replica, turn);
+    take_due_pins(replica, turn);
+}

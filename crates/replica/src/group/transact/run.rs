@@ -1,0 +1,132 @@
+//! Carries out what the leader of transactions wants.
+
+use crate::group::entry::Payload;
+use crate::group::peer_calls::PeerCall;
+use crate::group::replica::Replica;
+use crate::group::transactions::{ASK_AGAIN_NS, Led};
+use crate::group::turn::Turn;
+use crate::group::view::View;
+use crate::progress::WorkProgress;
+use diorite_base::TabletId;
+use diorite_base::mutation::{self, EvaluationContext, seconds};
+use diorite_base::write::KvError;
+use diorite_storage::{Engine, StorageError};
+use diorite_transact::TransactionId;
+use diorite_transact::leader::{Action, Evaluated};
+use diorite_transact::message::Program;
+use diorite_transact::step::{Operation, encode_steps};
+use diorite_transact::wire::Answer;
+
+/// Carries out the leader's actions.
+pub(super) fn run_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
+    while let Some(led) = replica.writes.transactions.led.as_deref_mut() {
+        let Some(action) = led.leader.action() else { break };
+        match action {
+            Action::Propose { step, above_us } => led.steps.push_back((step, above_us)),
+            Action::Evaluate { id, program } if !led.unseen.is_fresh && replica.applied.index >= led.unseen.index => {
+                evaluate_for(replica, turn, id, &program);
+            }
+            Action::Evaluate { id, program } => led.evaluations.push_back((id, program)),
+            Action::Reply { to, reply, of_program } => {
+                if let Some(waiter) = led.askers.remove(&to) {
+                    turn.outcomes.push(waiter, Ok(Answer::Reply { reply, of_program }.encode()));
+                }
+            }
+            Action::Ask { home, id, prepared_us } => {
+                let call = PeerCall::Ask { home, id, prepared_us };
+                call_peer(turn, led, (id, id.tablet), (replica.handle.id(), call));
+            }
+            Action::Finish { participant, id, ending } => {
+                let other = participant.tablet;
+                let call = PeerCall::Finish { participant, id, ending };
+                call_peer(turn, led, (id, other), (replica.handle.id(), call));
+            }
+            Action::Admit(tag) => {
+                if let Some(proposal) = led.writes.remove(&tag) {
+                    replica.writes.fresh.push(proposal);
+                    led.admitted.push(tag);
+                }
+            }
+            Action::Refuse(tag) => {
+                if let Some(proposal) = led.writes.remove(&tag) {
+                    let held = KvError::Overloaded("rows are held by transactions");
+                    turn.outcomes.push(proposal.waiter, Err(held));
+                }
+            }
+        }
+    }
+}
+
+/// Calls another tablet, unless that was done a moment ago.
+fn call_peer<E: Engine>(
+    turn: &Turn<E>,
+    led: &mut Led,
+    key: (TransactionId, TabletId),
+    (tablet, call): (TabletId, PeerCall),
+) {
+    let now_ns = turn.now_ns();
+    if led.asks.sent.get(&key).is_some_and(|sent_ns| now_ns < sent_ns + ASK_AGAIN_NS) {
+        return;
+    }
+    led.asks.sent.insert(key, now_ns);
+    if let Some(peers) = turn.context.hooks.transactions.get() {
+        peers.call(tablet, call);
+    }
+}
+
+/// Runs a program on the rows as they are applied, and keeps what it would do.
+pub(super) fn evaluate_for<E: Engine>(
+    replica: &mut Replica<E>,
+    turn: &mut Turn<E>,
+    id: TransactionId,
+    Program(program): &Program,
+) {
+    let stamp_us = turn.began_wall_us.max(replica.applied.newest_stamp_us + 1);
+    let now_s = seconds(stamp_us);
+    let context = EvaluationContext::new(stamp_us, replica.applied.newest_explicit_us);
+    let progress = WorkProgress::default();
+    let view =
+        View { data: &replica.handle.data, samples: &replica.handle.load.samples, nth: id.number, progress: &progress };
+    let reply = match replica.evaluator.reply(program, context, &view) {
+        Ok(reply) => reply,
+        Err(failed) => return replica.fail(turn, &StorageError::Corrupt(failed.to_string())),
+    };
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    let evaluated = match replica.evaluator.has_applied(&reply) {
+        false => Evaluated::ConditionFailed(reply),
+        true => {
+            let key = led.leader.first_key(id).unwrap_or_default();
+            let program = replica.evaluator.without_conditions(program).unwrap_or_else(|| program.clone());
+            Evaluated::Operations(vec![Operation { key, now_s, program }])
+        }
+    };
+    led.leader.evaluated(id, evaluated, turn.now_ns());
+}
+
+/// Proposes the steps that the leader wants, each as an entry of its own.
+pub(crate) fn propose_steps<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
+    while let Some(led) = replica.writes.transactions.led.as_deref_mut() {
+        let Some((step, above_us)) = led.steps.front() else { break };
+        replica.writes.stamps.observe(*above_us);
+        let stamp_us = replica.writes.stamps.stamp(turn.began_wall_us);
+        let mut payload = Payload::default();
+        payload.push_step(&mutation::step(stamp_us, &encode_steps(std::slice::from_ref(step))));
+        if let Err(error) = replica.group.propose(payload.take()) {
+            tracing::debug!(tablet = %replica.id(), %error, "a step of a transaction waits to be proposed");
+            break;
+        }
+        led.steps.pop_front();
+        replica.writes.newest_us = stamp_us;
+        replica.writes.proposed_ns = turn.began_ns;
+    }
+}
+
+/// The writes of this turn are in the log, up to its last index.
+pub(crate) fn note_written<E: Engine>(replica: &mut Replica<E>) {
+    let last = replica.group.last_index();
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    led.in_flight.extend(led.admitted.drain(..).map(|tag| (last, tag)));
+    if std::mem::take(&mut led.unseen.is_fresh) {
+        led.unseen.index = last;
+    }
+}
