@@ -1,7 +1,9 @@
 //! The query layer's view of the cluster: tablets through the router, the catalog through its follower.
 
 use crate::aside::Aside;
+use crate::background::Background;
 use crate::catalog::{CatalogFollower, as_mutation};
+use crate::pause::pause;
 use crate::route::{CatalogSource, Router};
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, WriteReply, WriteSink};
@@ -12,6 +14,7 @@ use diorite_query::peers;
 use diorite_replica::Store;
 use diorite_storage::PinnedValue;
 use std::sync::Arc;
+use std::time::Duration;
 use uuid::Uuid;
 
 /// Tablets and catalog, as this node sees them.
@@ -26,6 +29,8 @@ pub(crate) struct NodeKv {
     pub(crate) tablets_per_node: u32,
     /// Threads for work that takes more than a moment.
     pub(crate) aside: Arc<Aside>,
+    /// What is left of requests that were answered.
+    pub(crate) rest: Background,
 }
 
 impl CatalogSource for CatalogFollower {
@@ -121,6 +126,14 @@ impl Kv for NodeKv {
 
     fn discard(&self, garbage: Box<dyn Send>) {
         drop(self.aside.begin(move || drop(garbage)));
+    }
+
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.rest.spawn(work);
+    }
+
+    async fn pause(&self, duration_ns: u64) {
+        pause(Duration::from_nanos(duration_ns)).await;
     }
 
     async fn hash<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, KvError> {

@@ -9,6 +9,7 @@ mod answer;
 mod aside;
 mod audit;
 mod awaited;
+mod background;
 mod buffers;
 mod catalog;
 mod config;

@@ -14,6 +14,7 @@ mod point;
 mod refused;
 mod request;
 mod row;
+mod snapshot;
 mod state;
 mod statement;
 mod transaction;

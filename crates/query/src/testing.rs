@@ -40,6 +40,8 @@ mod properties;
 mod refused;
 #[cfg(test)]
 mod requests;
+#[cfg(test)]
+mod transactions;
 
 pub use memory::MemoryKv;
 

@@ -187,8 +187,8 @@ impl<K: Kv> RowRead<'_, K> {
         };
         let mut fetched = match kv.fetch(tablet, fetch).await {
             Ok(fetched) => fetched,
-            // The table has other tablets by now, or was dropped.
-            Err(KvError::NoSuchTablet(_)) => return Err(Failure::Declined),
+            // The table has other tablets by now, or was dropped; or a transaction has prepared the row.
+            Err(KvError::NoSuchTablet(_) | KvError::Locked(_)) => return Err(Failure::Declined),
             Err(error) => return Err(Failure::Failed(error)),
         };
         // Twice: for the row and for the reply.

@@ -5,6 +5,7 @@
 
 use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
+use super::snapshot::Selecting;
 use super::state::{QueryEngine, REPLANS};
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running, StatementActivity};
@@ -32,6 +33,7 @@ use crate::system;
 use crate::table;
 use crate::tablets;
 use diorite_base::TabletId;
+use diorite_base::level::Level;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::Statement;
 use diorite_cql::language::{ParseErrorKind, named_tables, parse, redacted};
@@ -405,6 +407,9 @@ impl<K: Kv> QueryEngine<K> {
             return Read { plan, bound, source: &source, tablets }.execute(page).await;
         }
         let staleness_ms = plan.table.staleness_ms(parameters.consistency);
+        if plan.table.has_transactions() && self.kv.catalog().level() >= Level::RECORDED {
+            return self.select_in_snapshot(Selecting { plan, bound, page, needs_disk, staleness_ms }).await;
+        }
         let mut tries = 0..=REPLANS;
         loop {
             let budget = bound.environment.budget;

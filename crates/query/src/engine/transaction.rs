@@ -9,10 +9,10 @@ use super::state::{QueryEngine, REPLANS};
 use super::write::{Gathered, WriteAnswer, Writing};
 use crate::budget::Budget;
 use crate::error::invalid;
+use crate::exec::homes::tablet_at;
 use crate::exec::modify::Writes;
 use crate::exec::modify::transaction::TransactionPart;
 use crate::exec::parts::Failure;
-use crate::exec::read::tablet_of;
 use crate::exec::table_part::TablePart;
 use crate::kv::{Kv, KvError};
 use crate::plan::modify::ModifyPlan;
@@ -20,17 +20,15 @@ use crate::program::ProgramReply;
 use diorite_base::level::Level;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::Waited;
-use diorite_base::{NodeId, TableId, TabletId};
-use diorite_cluster::catalog::Catalog;
+use diorite_base::{NodeId, TabletId};
 use diorite_cql::language::ast::BatchKind;
 use diorite_cql::protocol::{CqlError, Response};
-use diorite_model::key;
 use diorite_transact::coordinator::{Action, Coordinator, Outcome, Part, Plan};
 use diorite_transact::message::{Program, Refusal, Reply, Request};
 use diorite_transact::targets::Targets;
 use diorite_transact::timing::Timing;
 use diorite_transact::wire::{Answer, Call};
-use diorite_transact::{Home, Participant};
+use diorite_transact::Participant;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::sync::Arc;
@@ -80,20 +78,6 @@ struct Transaction<K: Kv> {
     begins_no_more: bool,
     /// The attempt in which that happened has ended, and nothing of it will be committed.
     has_stopped: bool,
-}
-
-/// Finds the tablet of a key.
-pub(super) fn tablet_at(catalog: &Catalog, table: TableId, key: &[u8]) -> Option<TabletId> {
-    let entry = catalog.table_by_id(table)?;
-    Some(tablet_of(&entry.tablets, key::token_of(key).ok()?))
-}
-
-/// The tablet that answers for a home: that of the id as long as it exists, then the one that has its key.
-pub(super) fn tablet_of_home(catalog: &Catalog, tablet: TabletId, home: &Home) -> Option<TabletId> {
-    match catalog.placement(tablet) {
-        Some(_) => Some(tablet),
-        None => tablet_at(catalog, home.table, &home.key),
-    }
 }
 
 fn plan_of<K: Kv>(kv: &K, node: NodeId, parts: Vec<TransactionPart>) -> Plan {

@@ -62,7 +62,7 @@ pub(super) struct Page<'p> {
 pub const MAX_RESULT_BYTES: usize = 240 << 20;
 
 /// One execution of a `SELECT`.
-pub struct Read<'a, K> {
+pub struct Read<'a, K: Kv> {
     /// The plan.
     pub plan: &'a SelectPlan,
     /// Bound values.

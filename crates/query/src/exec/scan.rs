@@ -135,8 +135,13 @@ impl<K: Kv> Read<'_, K> {
         Ok(Step::More)
     }
 
-    /// Reads a page of the scans.
-    pub(super) async fn page_of_scans(&self, scans: &[TabletScan], page: Page<'_>) -> Result<Rows, CqlError> {
+    /// Reads a page of the scans; if it `is_cut`, others follow them.
+    pub(super) async fn page_of_scans(
+        &self,
+        scans: &[TabletScan],
+        is_cut: bool,
+        page: Page<'_>,
+    ) -> Result<Rows, CqlError> {
         let mut collector = Collector::new(self.plan, self.scope(), page.filters, page.limits);
         let mut first = None;
         let mut held = self.budget().hold(0)?;
@@ -158,6 +163,16 @@ impl<K: Kv> Read<'_, K> {
             check_result_size(&collector, page.request)?;
         }
         collector.end_partition()?;
-        finish(self, collector, page.request, true).await
+        let end = scans.last().map(|scan| scan.end.clone()).filter(|_| is_cut && !collector.is_finished());
+        let state = end.map(|key| PagingState {
+            table: self.plan.table.table().id.0,
+            remaining: Some(collector.rows_left()).filter(|rows| *rows != u64::MAX),
+            remaining_in_partition: None,
+            offset: collector.offset_left(),
+            partition_len: size_of::<i64>(),
+            key,
+        });
+        let rows = finish(self, collector, page.request, true).await?;
+        Ok(Rows { paging_state: state.map(|state| state.encode()), ..rows })
     }
 }

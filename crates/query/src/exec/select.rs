@@ -5,7 +5,8 @@
 //! groups are computed where the rows are ([`super::pushdown`]).
 //!
 //! Always true: rows of a partition come from one tablet, so a page never mixes two states of a partition's header; memory is bounded by the
-//! page and one chunk per tablet or partition being read. Left out: snapshots across pages (a page shows what is there when it is read).
+//! page and one chunk per tablet or partition being read; a page of a table with transactions is of one moment ([`super::snapshot`]). Left out:
+//! snapshots across pages (a page shows what is there when it is read).
 
 use super::collect::{Collector, Step};
 use super::filter::{self, BoundFilter};
@@ -15,6 +16,8 @@ use super::paging::PagingState;
 use super::piece::{Piece, RANGES_AT_ONCE};
 use super::pushdown::{Asking, Unit, named_units};
 use super::read::{PARALLEL_PIECES, Page, PageRequest, Read, check_result_size};
+use super::snapshot::MAX_PAGE_TABLETS;
+use super::touched;
 use crate::kv::Kv;
 use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::select::SelectPlan;
@@ -47,18 +50,30 @@ impl<K: Kv> Read<'_, K> {
         let filters = prepared.filters;
         let limits = self.limits(&page, state.as_ref())?;
         if let Some((partitions, ranges)) = prepared.named {
+            if self.source.wants_snapshot(touched::is_one_row(&partitions, &ranges)) {
+                self.source.take_snapshot(self.touched_by_partitions(&partitions)?, self.budget()).await?;
+            }
             if let Some(units) = named_units(self, &partitions, &ranges, state.as_ref())? {
                 return Asking { read: self, filters: &filters }.rows(&units, limits, &page).await;
             }
             let page = Page { filters: &filters, limits, request: &page, state };
             return self.named_partitions(&partitions, &ranges, page).await;
         }
-        let scans = self.tablet_scans(state.as_ref())?;
-        if self.plan.is_one_row() || self.plan.grouping.is_some() {
+        let mut scans = self.tablet_scans(state.as_ref())?;
+        let folds = self.plan.is_one_row() || self.plan.grouping.is_some();
+        let mut is_cut = false;
+        if self.source.wants_snapshot(false) {
+            if !folds && page.page_size.is_some() {
+                is_cut = scans.len() > MAX_PAGE_TABLETS;
+                scans.truncate(MAX_PAGE_TABLETS);
+            }
+            self.source.take_snapshot(self.touched_by_scans(&scans)?, self.budget()).await?;
+        }
+        if folds {
             let units: Vec<Unit> = scans.iter().map(|scan| Unit::of_scan(scan, state.as_ref())).collect();
             return Asking { read: self, filters: &filters }.rows(&units, limits, &page).await;
         }
-        self.page_of_scans(&scans, Page { filters: &filters, limits, request: &page, state }).await
+        self.page_of_scans(&scans, is_cut, Page { filters: &filters, limits, request: &page, state }).await
     }
 
     /// Makes filters and keys of the restrictions and the bound values.

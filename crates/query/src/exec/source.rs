@@ -3,12 +3,15 @@
 //!
 //! Always true: entries come in key order, in chunks of bounded size. Left out: what entries mean.
 
+use super::snapshot::{self, Snapshot};
 use crate::budget::Budget;
 use crate::error::{kv_error, not_begun};
 use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, ScanChunk, ScanRequest};
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
+use diorite_transact::targets::Targets;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Up to so many entries in memory are read on the calling thread.
@@ -19,7 +22,7 @@ pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A place to read from.
 #[derive(Debug)]
-pub enum Source<'k, K> {
+pub enum Source<'k, K: Kv> {
     /// Tablets.
     Tablets {
         /// The seam.
@@ -32,6 +35,8 @@ pub enum Source<'k, K> {
         deadline_ns: Option<u64>,
         /// A tablet was not there: the caller's list of tablets is old.
         met_missing_tablet: AtomicBool,
+        /// The table has transactions: what it reads is of one moment.
+        snapshot: Option<&'k Snapshot<K>>,
     },
     /// Sorted entries; the tablet does not matter.
     Memory {
@@ -46,7 +51,32 @@ impl<'k, K: Kv> Source<'k, K> {
     /// Reads tablets.
     pub fn tablets(kv: &'k K, needs_disk: bool, staleness_ms: Option<u32>, budget: &Budget) -> Self {
         let deadline_ns = budget.deadline();
-        Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet: AtomicBool::new(false) }
+        let met_missing_tablet = AtomicBool::new(false);
+        Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet, snapshot: None }
+    }
+
+    /// Reads the tablets in a snapshot, where that is needed.
+    pub fn in_snapshot(mut self, of: &'k Snapshot<K>) -> Self {
+        if let Source::Tablets { snapshot, .. } = &mut self {
+            *snapshot = Some(of);
+        }
+        self
+    }
+
+    /// The snapshot to be taken before anything is read, if a read needs one.
+    pub fn wants_snapshot(&self, reads_one_row: bool) -> bool {
+        matches!(self, Source::Tablets { snapshot: Some(snapshot), .. } if snapshot.is_needed(reads_one_row))
+    }
+
+    /// Takes the snapshot of all that is going to be read.
+    pub async fn take_snapshot(&self, touched: BTreeMap<TabletId, Targets>, budget: &Budget) -> Result<(), CqlError> {
+        let Source::Tablets { kv, deadline_ns, met_missing_tablet, snapshot: Some(snapshot), .. } = self else {
+            return Ok(());
+        };
+        snapshot.take(touched, *deadline_ns, budget).await.map_err(|failure| match failure {
+            snapshot::Failure::Tablet(tablet, error) => Self::failed(kv, met_missing_tablet, tablet, &error),
+            snapshot::Failure::Request(error) => error,
+        })
     }
 
     /// Whether a read failed because its tablet is not there (any more).
@@ -80,10 +110,14 @@ impl<'k, K: Kv> Source<'k, K> {
     /// Reads a tablet.
     pub async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, CqlError> {
         match self {
-            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet } => {
+            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet, snapshot } => {
                 let (needs_disk, staleness_ms, deadline_ns) = (*needs_disk, *staleness_ms, *deadline_ns);
-                let request = Fetch { needs_disk, staleness_ms, deadline_ns, ..request };
+                let pinned = snapshot.and_then(|snapshot| snapshot.pin_of(tablet));
+                let request = Fetch { needs_disk, staleness_ms, deadline_ns, pinned, ..request };
                 let outcome = kv.fetch(tablet, request).await;
+                if let (Err(KvError::Locked(_)), Some(snapshot)) = (&outcome, snapshot) {
+                    snapshot.meet_lock();
+                }
                 outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
             }
             // Reading few entries costs less than passing them to another thread.

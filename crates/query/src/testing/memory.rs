@@ -3,6 +3,9 @@
 //! Always true: stamps follow the order of writes; overwriting follows the same rule as the replicated store's. Left
 //! out: failures, except that a change of the catalog may remove tablets, and those that a test asks for.
 
+mod leaders;
+
+use self::leaders::{Leading, Transactions};
 use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
 use crate::kv::several::{self, Several};
@@ -30,7 +33,13 @@ struct Tablet {
     entries: BTreeMap<Vec<u8>, Vec<u8>>,
     flags: u64,
     newest_explicit_us: Option<i64>,
+    /// The newest stamp that was appended or finished here.
+    newest_us: i64,
+    /// What its leader knows of transactions, once there was one.
+    leading: Option<Box<Leading>>,
 }
+
+const START_US: i64 = 1_700_000_000_000_000;
 
 /// The outcome of a write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +103,7 @@ pub struct MemoryKv {
     pub discarded: AtomicUsize,
     /// After so many changes of the catalog, one fails with this.
     pub failing_change: Mutex<Option<(usize, KvError)>>,
+    pub transactions: Transactions,
 }
 
 impl MemoryKv {
@@ -126,7 +136,7 @@ impl MemoryKv {
         Self {
             catalog: ArcSwap::from_pointee(catalog),
             tablets: Mutex::default(),
-            now_us: AtomicI64::new(1_700_000_000_000_000),
+            now_us: AtomicI64::new(START_US),
             last_stamp_us: AtomicI64::new(0),
             is_cold: AtomicBool::new(false),
             scans: AtomicUsize::new(0),
@@ -147,6 +157,7 @@ impl MemoryKv {
             long: Long::default(),
             discarded: AtomicUsize::new(0),
             failing_change: Mutex::default(),
+            transactions: Transactions::default(),
         }
     }
 
@@ -158,6 +169,12 @@ impl MemoryKv {
             let taken_in = tablets.remove(tablet).unwrap_or_default();
             tablets.entry(*into).or_default().entries.extend(taken_in.entries);
         }
+    }
+
+    fn stored(&self, id: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        let tablets = self.tablets.lock();
+        let Some(tablet) = tablets.get(&id) else { return Ok(None) };
+        if tablet.is_locked(key) { Err(KvError::Locked(id)) } else { Ok(tablet.entries.get(key).cloned()) }
     }
 
     /// Moves time.
@@ -195,14 +212,15 @@ impl MemoryKv {
         }
     }
 
-    fn apply(&self, id: TabletId, mut mutation: Mutation) -> Result<WriteReply, KvError> {
-        self.check(id)?;
-        let stamp_us = self.now_us().max(self.last_stamp_us.load(Ordering::Relaxed) + 1);
-        self.last_stamp_us.store(stamp_us, Ordering::Relaxed);
+    fn apply(&self, id: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
+        self.apply_to(self.tablets.lock().entry(id).or_default(), mutation)
+    }
+
+    fn apply_to(&self, tablet: &mut Tablet, mut mutation: Mutation) -> Result<WriteReply, KvError> {
+        let stamp_us = self.stamp(tablet.promised_us());
+        tablet.newest_us = stamp_us;
         mutation.stamp(stamp_us);
         let read = MutationRef::decode(mutation.as_bytes()).unwrap();
-        let mut tablets = self.tablets.lock();
-        let tablet = tablets.entry(id).or_default();
         tablet.newest_explicit_us = tablet.newest_explicit_us.max(read.explicit_us);
         let newest_explicit_us = tablet.newest_explicit_us.unwrap_or(i64::MIN);
         match read.body() {
@@ -227,7 +245,7 @@ impl MemoryKv {
                 changes.0.into_iter().for_each(|change| change(tablet));
                 Ok(reply)
             }
-            Body::Request(_) | Body::Step(_) => Err(KvError::Unavailable(id)),
+            Body::Request(_) | Body::Step(_) => panic!("requests are answered and steps are made by leaders"),
         }
     }
 }
@@ -347,7 +365,7 @@ impl Kv for MemoryKv {
         if self.is_cold.load(Ordering::Relaxed) {
             return Ok(Now::WouldBlock);
         }
-        Ok(Now::Ready(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(key).cloned())))
+        self.stored(tablet, key).map(Now::Ready)
     }
 
     async fn get(&self, tablet: TabletId, key: Vec<u8>, _: Option<u64>) -> Result<Option<Option<Vec<u8>>>, KvError> {
@@ -357,10 +375,11 @@ impl Kv for MemoryKv {
             return Ok(None);
         }
         yield_once().await;
-        Ok(Some(self.tablets.lock().get(&tablet).and_then(|tablet| tablet.entries.get(&key).cloned())))
+        self.stored(tablet, &key).map(Some)
     }
 
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
+        self.run_spawned();
         self.fetches.fetch_add(1, Ordering::Relaxed);
         self.check(tablet)?;
         if self.is_cold.load(Ordering::Relaxed) && matches!(request.rows, FetchRows::One(_) | FetchRows::Several(_)) {
@@ -371,7 +390,15 @@ impl Kv for MemoryKv {
         }
         let tablets = self.tablets.lock();
         let empty = Tablet::default();
-        let tablet = tablets.get(&tablet).unwrap_or(&empty);
+        let id = tablet;
+        let mut tablet = tablets.get(&id).unwrap_or(&empty);
+        let pinned;
+        if let Some(read) = &request.pinned {
+            pinned = tablet.as_pinned(read).ok_or(KvError::Locked(id))?;
+            tablet = &pinned;
+        } else if tablet.meets_lock(&request) {
+            return Err(KvError::Locked(id));
+        }
         let get = |key: &Vec<u8>| tablet.entries.get(key).cloned();
         let header = request.header.filter(|(flags, _)| tablet.flags & flags != 0);
         let mut fetched = Fetched {
@@ -425,6 +452,10 @@ impl Kv for MemoryKv {
         if let Fate::Refused(error) = fate {
             return Err(error);
         }
+        let mutation = match self.queue(tablet, mutation, Some((Arc::clone(sink), token))) {
+            Ok(_) => return Ok(()),
+            Err(mutation) => mutation,
+        };
         let applied = self.apply(tablet, mutation);
         let outcome = if let Fate::AppliedUnheard(_, error) = fate { Err(error) } else { applied };
         sink.complete(&mut vec![(token, outcome)]);
@@ -439,13 +470,21 @@ impl Kv for MemoryKv {
         mutation: Mutation,
         deadline_ns: Option<u64>,
     ) -> Result<WriteReply, KvError> {
+        self.run_spawned();
         self.writes.fetch_add(1, Ordering::Relaxed);
         self.deadline_ns.store(deadline_ns.unwrap_or(u64::MAX), Ordering::Relaxed);
         let fate = self.fates.lock().pop_front().unwrap_or(Fate::Applied);
         if let Fate::Refused(error) = fate {
             return Err(error);
         }
-        let applied = self.apply(tablet, mutation)?;
+        self.check(tablet)?;
+        let applied = match MutationRef::decode(mutation.as_bytes()).unwrap().body() {
+            Body::Request(call) => self.call(tablet, call).await?,
+            _ => match self.queue(tablet, mutation, None) {
+                Ok(number) => self.answer(number).await?,
+                Err(mutation) => self.apply(tablet, mutation)?,
+            },
+        };
         let (polls, outcome) = match fate {
             Fate::AppliedLate(polls) => (polls, Ok(applied)),
             Fate::AppliedUnheard(polls, error) => (polls, Err(error)),
@@ -515,7 +554,20 @@ impl Kv for MemoryKv {
         Some(self.leader.lock().unwrap_or(NodeId(1)))
     }
 
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.keep(Box::pin(work));
+    }
+
+    async fn pause(&self, duration_ns: u64) {
+        self.elapse_us((duration_ns / 1_000) as i64);
+        yield_once().await;
+    }
+
     fn now_us(&self) -> i64 {
         self.now_us.load(Ordering::Relaxed)
+    }
+
+    fn monotonic_ns(&self) -> u64 {
+        self.elapsed_ns()
     }
 }

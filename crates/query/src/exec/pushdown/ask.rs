@@ -44,7 +44,7 @@ const MAX_SPANS: usize = 4_096;
 const MAX_SPAN_BYTES: usize = 256 << 10;
 
 /// A read whose rows are aggregated or grouped.
-pub(in crate::exec) struct Asking<'r, K> {
+pub(in crate::exec) struct Asking<'r, K: Kv> {
     pub(in crate::exec) read: &'r Read<'r, K>,
     pub(in crate::exec) filters: &'r [BoundFilter<'r>],
 }

@@ -1,0 +1,299 @@
+//! A read of a transactional table in a snapshot of all tablets that it touches, as of one stamp.
+//!
+//! [`SnapshotRead`] decides what is asked; the leaders of the tablets keep the snapshots until they are unpinned, or have
+//! not been used for some seconds. A read of one row needs none, unless a transaction has prepared that row.
+//!
+//! Always true: of a transaction that is committed, a page shows all rows or none; what is kept for a page is given up when
+//! the page is done, whatever becomes of it. Left out: one moment for several pages, as the paging state names no snapshot.
+
+use super::homes::tablet_of_home;
+use crate::budget::Budget;
+use crate::kv::{CommittedIn, Kv, KvError, PinnedRead};
+use diorite_base::TabletId;
+use diorite_base::mutation::Mutation;
+use diorite_cql::protocol::CqlError;
+use diorite_transact::message::{Reply, Request, Status};
+use diorite_transact::snapshot::{Action, SnapshotRead, StagedIn};
+use diorite_transact::targets::Targets;
+use diorite_transact::wire::{Answer, Call, PinId};
+use futures::future::{BoxFuture, join_all};
+use futures::stream::{FuturesUnordered, StreamExt};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// A page of rows reads at most so many tablets, and ends at the last of them.
+pub const MAX_PAGE_TABLETS: usize = 256;
+/// What has no pages reads at most so many.
+pub const MAX_TABLETS: usize = 4_096;
+/// How often the tablets are pinned again because one was not, or a prepare was finished meanwhile.
+const ROUNDS: u32 = 16;
+/// The first wait before they are pinned again, and the longest.
+const FIRST_PAUSE_NS: u64 = 1_000_000;
+const MAX_PAUSE_NS: u64 = 128_000_000;
+/// A tablet that is written to all the time has stamped above any stamp that was current when the question was sent: the
+/// read goes that much beyond what it has stamped, and further each time.
+const FIRST_MARGIN_US: i64 = 1_000;
+const MAX_MARGIN_US: i64 = 64_000;
+/// The memory of a pinned tablet, and of a prepare in it.
+const TABLET_BYTES: usize = 512;
+const STAGED_BYTES: usize = 256;
+
+type Pins = HashMap<TabletId, PinnedRead, ahash::RandomState>;
+
+/// What is read in a snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// Nothing.
+    Nothing,
+    /// What is more than one row.
+    Several,
+    /// Everything.
+    All,
+}
+
+/// See the top of this module.
+pub struct Snapshot<K: Kv> {
+    kv: Arc<K>,
+    need: Need,
+    pins: OnceLock<Pins>,
+    has_met_lock: AtomicBool,
+}
+
+impl<K: Kv> std::fmt::Debug for Snapshot<K> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("need", &self.need).field("pins", &self.pins).finish_non_exhaustive()
+    }
+}
+
+/// What was asked of the leader of a tablet.
+enum Asked {
+    Pin(TabletId, u32),
+    Status(StagedIn, u32),
+}
+
+type Asking = FuturesUnordered<BoxFuture<'static, (Asked, Result<Answer, KvError>)>>;
+
+impl<K: Kv> Snapshot<K> {
+    /// One that has not been taken.
+    pub fn new(kv: &Arc<K>, need: Need) -> Self {
+        Self { kv: Arc::clone(kv), need, pins: OnceLock::new(), has_met_lock: AtomicBool::new(false) }
+    }
+
+    /// Whether a read needs it.
+    pub fn is_needed(&self, reads_one_row: bool) -> bool {
+        self.need == Need::All || self.need == Need::Several && !reads_one_row
+    }
+
+    /// A read met a row that a transaction has prepared, or a snapshot that is not kept any more.
+    pub fn meet_lock(&self) {
+        self.has_met_lock.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that has happened: the read has to begin again.
+    pub fn has_met_lock(&self) -> bool {
+        self.has_met_lock.load(Ordering::Relaxed)
+    }
+
+    /// How a tablet is to be read.
+    pub fn pin_of(&self, tablet: TabletId) -> Option<PinnedRead> {
+        self.pins.get()?.get(&tablet).cloned()
+    }
+
+    /// Takes a snapshot of these tablets, of which the read touches these keys.
+    ///
+    /// # Errors
+    /// Of the tablet that has failed.
+    pub async fn take(
+        &self,
+        touched: BTreeMap<TabletId, Targets>,
+        deadline_ns: Option<u64>,
+        budget: &Budget,
+    ) -> Result<(), Failure> {
+        if touched.is_empty() {
+            return Ok(());
+        }
+        budget.take(touched.len() * TABLET_BYTES)?;
+        let read = SnapshotRead::new(touched.keys().copied(), self.kv.now_us(), ROUNDS, self.kv.monotonic_ns());
+        let kept = Kept { kv: Arc::clone(&self.kv), pins: HashMap::default() };
+        let taking = Taking { kv: &self.kv, touched, deadline_ns, read, kept, asking: Asking::new(), tries: 0, last: None };
+        let pins = taking.run(budget).await?;
+        // A page takes one snapshot.
+        drop(self.pins.set(pins));
+        Ok(())
+    }
+}
+
+impl<K: Kv> Drop for Snapshot<K> {
+    fn drop(&mut self) {
+        let pins = self.pins.take().unwrap_or_default();
+        unpin(&self.kv, pins.into_iter().map(|(tablet, pinned)| (tablet, pinned.pin)).collect());
+    }
+}
+
+/// Snapshots that are kept, until they are unpinned in the end.
+struct Kept<K: Kv> {
+    kv: Arc<K>,
+    pins: HashMap<TabletId, PinId, ahash::RandomState>,
+}
+
+impl<K: Kv> Drop for Kept<K> {
+    fn drop(&mut self) {
+        unpin(&self.kv, std::mem::take(&mut self.pins).into_iter().collect());
+    }
+}
+
+fn unpin<K: Kv>(kv: &Arc<K>, pins: Vec<(TabletId, PinId)>) {
+    if pins.is_empty() {
+        return;
+    }
+    let unpinning = Arc::clone(kv);
+    kv.spawn(async move {
+        let kv = &*unpinning;
+        let unpin = |(tablet, pin)| kv.write(tablet, Mutation::request(&Call::Unpin(pin).encode()), None);
+        join_all(pins.into_iter().map(unpin)).await;
+    });
+}
+
+/// Why there is no snapshot.
+#[derive(Debug)]
+pub enum Failure {
+    /// A tablet has failed.
+    Tablet(TabletId, KvError),
+    /// The request has.
+    Request(CqlError),
+}
+
+impl From<CqlError> for Failure {
+    fn from(error: CqlError) -> Self {
+        Self::Request(error)
+    }
+}
+
+/// A snapshot that is being taken.
+struct Taking<'k, K: Kv> {
+    kv: &'k Arc<K>,
+    touched: BTreeMap<TabletId, Targets>,
+    deadline_ns: Option<u64>,
+    read: SnapshotRead,
+    kept: Kept<K>,
+    asking: Asking,
+    /// How often it was begun again.
+    tries: u32,
+    /// The last failure.
+    last: Option<(TabletId, KvError)>,
+}
+
+impl<K: Kv> Taking<'_, K> {
+    async fn run(mut self, budget: &Budget) -> Result<Pins, Failure> {
+        loop {
+            while let Some(action) = self.read.action() {
+                match action {
+                    Action::Pin { tablet, round, at_us } => {
+                        let targets = self.touched.get(&tablet).cloned().unwrap_or_default();
+                        self.ask(Asked::Pin(tablet, round), tablet, &Call::Pin(at_us, targets));
+                    }
+                    Action::Ask { home, of, round, at_us } => {
+                        let (tablet, id, prepared_us) = of;
+                        let to = tablet_of_home(&self.kv.catalog(), id.tablet, &home).unwrap_or(id.tablet);
+                        let request = Request::Status { id, of: Some((tablet, prepared_us)), at_us: Some(at_us) };
+                        self.ask(Asked::Status(of, round), to, &Call::Request(request));
+                    }
+                    Action::Done { committed, .. } => return Ok(self.done(&committed)),
+                    Action::GiveUp => return Err(self.given_up()),
+                }
+            }
+            let Some((asked, outcome)) = self.asking.next().await else { return Err(self.given_up()) };
+            budget.check()?;
+            match asked {
+                Asked::Pin(tablet, round) => self.pin_answered(tablet, round, outcome, budget).await?,
+                Asked::Status(of, round) => self.status_answered(of, round, outcome).await,
+            }
+        }
+    }
+
+    fn ask(&self, asked: Asked, tablet: TabletId, call: &Call) {
+        let (kv, deadline_ns, mutation) = (Arc::clone(self.kv), self.deadline_ns, Mutation::request(&call.encode()));
+        self.asking.push(Box::pin(async move {
+            let decode = |reply: Vec<u8>| {
+                Answer::decode(&reply).map_err(|_| KvError::Storage("an answer cannot be decoded".to_owned()))
+            };
+            let outcome = kv.write(tablet, mutation, deadline_ns).await.and_then(decode);
+            (asked, outcome)
+        }));
+    }
+
+    async fn pin_answered(
+        &mut self,
+        tablet: TabletId,
+        round: u32,
+        outcome: Result<Answer, KvError>,
+        budget: &Budget,
+    ) -> Result<(), Failure> {
+        match outcome {
+            Ok(Answer::Pinned { pin, lease_ns, staged }) => {
+                let staged_bytes = staged.len() * STAGED_BYTES;
+                let is_of_use = self.read.pinned(tablet, round, lease_ns, staged, self.kv.monotonic_ns());
+                let unused = if is_of_use { self.kept.pins.insert(tablet, pin) } else { Some(pin) };
+                unpin(self.kv, unused.map(|pin| (tablet, pin)).into_iter().collect());
+                budget.take(staged_bytes)?;
+            }
+            Ok(Answer::TooLate(newest_us)) => {
+                let margin_us = FIRST_MARGIN_US.checked_shl(self.tries.min(16)).map_or(MAX_MARGIN_US, |margin_us| {
+                    margin_us.min(MAX_MARGIN_US)
+                });
+                self.tries += 1;
+                self.read.too_late(round, newest_us.saturating_add(margin_us), self.kv.monotonic_ns());
+            }
+            // The caller's list of tablets is old.
+            Err(error @ KvError::NoSuchTablet(_)) => return Err(Failure::Tablet(tablet, error)),
+            other => self.failed(tablet, round, other.err()).await,
+        }
+        Ok(())
+    }
+
+    async fn status_answered(&mut self, of: StagedIn, round: u32, outcome: Result<Answer, KvError>) {
+        match outcome {
+            Ok(Answer::Reply { reply: Reply::Status { status, .. }, .. }) => {
+                if status == Status::Aborted {
+                    // Whoever has prepared the row is about to learn it, too.
+                    self.pause().await;
+                }
+                self.read.resolved(round, of, status, self.kv.monotonic_ns());
+            }
+            other => self.failed(of.0, round, other.err()).await,
+        }
+    }
+
+    async fn failed(&mut self, tablet: TabletId, round: u32, error: Option<KvError>) {
+        self.last = Some((tablet, error.unwrap_or(KvError::Unavailable(tablet))));
+        self.pause().await;
+        self.read.failed(round, self.kv.monotonic_ns());
+    }
+
+    async fn pause(&mut self) {
+        let pause_ns = FIRST_PAUSE_NS.checked_shl(self.tries.min(16)).unwrap_or(MAX_PAUSE_NS).min(MAX_PAUSE_NS);
+        self.tries += 1;
+        self.kv.pause(pause_ns).await;
+    }
+
+    fn done(mut self, committed: &BTreeMap<StagedIn, i64>) -> Pins {
+        let kept = std::mem::take(&mut self.kept.pins);
+        let in_tablet = |tablet: TabletId| {
+            let of_tablet = committed.iter().filter(move |((of, ..), _)| *of == tablet);
+            of_tablet.map(|((_, id, prepared_us), committed_us)| CommittedIn {
+                id: *id,
+                prepared_us: *prepared_us,
+                committed_us: *committed_us,
+            })
+        };
+        let pins = kept.into_iter().map(|(tablet, pin)| (tablet, PinnedRead { pin, committed: in_tablet(tablet).collect() }));
+        pins.collect()
+    }
+
+    fn given_up(&mut self) -> Failure {
+        let first = self.touched.keys().next().copied().unwrap_or(TabletId(0));
+        let (tablet, error) = self.last.take().unwrap_or((first, KvError::Locked(first)));
+        Failure::Tablet(tablet, error)
+    }
+}

@@ -1,0 +1,77 @@
+//! What a page of a read may touch, for its snapshot.
+//!
+//! Always true: every key that the page reads is in it. Left out: how the snapshot is taken ([`super::snapshot`]).
+
+use super::keys::{KeyRange, PartitionKey};
+use super::read::{Read, tablet_of};
+use super::scan::TabletScan;
+use super::snapshot::MAX_TABLETS;
+use crate::error::invalid;
+use crate::kv::Kv;
+use diorite_base::TabletId;
+use diorite_cql::protocol::CqlError;
+use diorite_model::key;
+use diorite_transact::targets::{Target, Targets};
+use std::collections::BTreeMap;
+
+/// Of more partitions in one tablet only the first and the last are named, and all that is between them.
+const MAX_NAMED: usize = 1_000;
+
+/// Whether a read of named partitions is of one row, which one fetch reads, with all that belongs to its partition.
+pub(super) fn is_one_row(partitions: &[PartitionKey], ranges: &[KeyRange]) -> bool {
+    partitions.len() <= 1 && ranges.len() <= 1 && ranges.iter().all(|range| range.end.is_none())
+}
+
+fn partition_target(partition: &PartitionKey) -> Target {
+    let mut end = partition.prefix.clone();
+    key::push_partition_end(&mut end);
+    Target::Range { start: partition.prefix.clone(), end }
+}
+
+fn check_count(tablets: usize) -> Result<(), CqlError> {
+    if tablets <= MAX_TABLETS {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "a read of {tablets} tablets of a table with transactions is over the limit of {MAX_TABLETS} tablets: \
+         use paging, or token() ranges"
+    )))
+}
+
+impl<K: Kv> Read<'_, K> {
+    pub(super) fn touched_by_partitions(
+        &self,
+        partitions: &[PartitionKey],
+    ) -> Result<BTreeMap<TabletId, Targets>, CqlError> {
+        let mut named: BTreeMap<TabletId, Vec<&PartitionKey>> = BTreeMap::new();
+        for partition in partitions {
+            named.entry(tablet_of(self.tablets, partition.token)).or_default().push(partition);
+        }
+        check_count(named.len())?;
+        let bytes = partitions.iter().map(|partition| 2 * (size_of::<Target>() + partition.prefix.len())).sum();
+        self.budget().take(bytes)?;
+        let targets = named.into_iter().map(|(tablet, mut named)| {
+            named.sort_by(|one, other| one.prefix.cmp(&other.prefix));
+            let targets = match named.as_slice() {
+                [first, .., last] if named.len() > MAX_NAMED => {
+                    let mut end = last.prefix.clone();
+                    key::push_partition_end(&mut end);
+                    vec![Target::Range { start: first.prefix.clone(), end }]
+                }
+                few => few.iter().map(|partition| partition_target(partition)).collect(),
+            };
+            (tablet, Targets::new(targets))
+        });
+        Ok(targets.collect())
+    }
+
+    pub(super) fn touched_by_scans(&self, scans: &[TabletScan]) -> Result<BTreeMap<TabletId, Targets>, CqlError> {
+        check_count(scans.len())?;
+        let targets = scans.iter().map(|scan| {
+            // A page that goes on in a partition also reads its beginning.
+            let start = scan.start[..scan.start.len().min(size_of::<i64>())].to_vec();
+            (scan.tablet, Targets::new(vec![Target::Range { start, end: scan.end.clone() }]))
+        });
+        Ok(targets.collect())
+    }
+}

@@ -1,0 +1,303 @@
+//! Transactions over several tablets, and reads of them in snapshots: many clients at once, whose futures are polled in
+//! turn, against leaders in memory that carry out the protocol.
+
+use super::memory::Fate;
+use super::requests::refused;
+use super::{Database, OwnedRequest, block_on, envelope, rendered_rows};
+use crate::engine::Reply;
+use diorite_base::limits::MAX_MUTATION_BYTES;
+use diorite_base::random::{Random, SplitMix64};
+use diorite_base::write::{KvError, Waited};
+use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters, RequestHead, encode_request};
+use diorite_cql::protocol::error::ErrorCode;
+use diorite_cql::protocol::{CqlError, Value, WriteType};
+use futures::future::join_all;
+use std::future::Future;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+const ACCOUNTS: i64 = 12;
+const TOTAL: i64 = 1_200;
+
+fn bank() -> Database {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE accounts (id int PRIMARY KEY, balance bigint) WITH transactions = {'enabled': true}").unwrap();
+    for id in 0..ACCOUNTS {
+        database.run(&format!("INSERT INTO accounts (id, balance) VALUES ({id}, {})", TOTAL / ACCOUNTS)).unwrap();
+    }
+    database
+}
+
+fn transfer(from: u64, to: u64, amount: u64) -> String {
+    format!(
+        "BEGIN TRANSACTION UPDATE accounts SET balance = balance - {amount} WHERE id = {from}; \
+         UPDATE accounts SET balance = balance + {amount} WHERE id = {to}; END TRANSACTION"
+    )
+}
+
+impl Database {
+    /// A statement as a future of its own.
+    fn begin(&self, text: &str) -> impl Future<Output = Result<Reply, CqlError>> + use<> {
+        let mut bytes = Vec::new();
+        let request = ClientRequest::Query { statement: text, parameters: Parameters::default() };
+        encode_request(&mut bytes, &RequestHead::new(self.version, 7), &request);
+        let request = envelope(&bytes);
+        let owned = OwnedRequest {
+            opcode: request.opcode,
+            version: request.version,
+            flags: request.flags,
+            body: request.body.to_vec(),
+            needs_disk: false,
+            client: None,
+            arrived_ns: 0,
+            budget: super::unlimited(),
+        };
+        let (engine, session) = (Arc::clone(&self.engine), Arc::clone(&self.session));
+        async move { engine.answer(session, owned).await.outcome }
+    }
+
+    fn rows_of(&self, reply: Reply) -> Vec<String> {
+        match self.decoded(reply).unwrap() {
+            ClientResponse::Rows(rows) => rendered_rows(&rows),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Lets everything end that goes on by itself.
+    fn settle(&self) {
+        for _ in 0..30_000 {
+            if !self.kv.run_spawned() && self.kv.held() == 0 {
+                return;
+            }
+            self.kv.elapse_us(1_000);
+        }
+        panic!("{} locks and records are left", self.kv.held());
+    }
+
+    fn sum(&self) -> i64 {
+        let rows = self.rows("SELECT balance FROM accounts");
+        rows.iter().map(|row| row.strip_prefix("balance=").unwrap().parse::<i64>().unwrap()).sum()
+    }
+}
+
+#[test]
+fn transfers_and_reads_at_once_and_every_read_sees_the_total() {
+    let database = bank();
+    let mut random = SplitMix64::new(4711);
+    let (mut applied, mut conflicts) = (0, 0);
+    for _ in 0..25 {
+        let clients: Vec<_> = (0..12)
+            .map(|client| {
+                let text = match client % 3 {
+                    0 | 1 => {
+                        let from = random.next_u64() % ACCOUNTS as u64;
+                        let to = (from + 1 + random.next_u64() % (ACCOUNTS as u64 - 1)) % ACCOUNTS as u64;
+                        transfer(from, to, 1 + random.next_u64() % 5)
+                    }
+                    _ if random.next_u64() % 2 == 0 => "SELECT sum(balance) AS s FROM accounts".to_owned(),
+                    _ => "SELECT balance FROM accounts".to_owned(),
+                };
+                let begun = database.begin(&text);
+                async move { (text, begun.await) }
+            })
+            .collect();
+        for (text, outcome) in block_on(join_all(clients)) {
+            match outcome {
+                Ok(reply) if text.starts_with("SELECT sum") => {
+                    assert_eq!(database.rows_of(reply), [format!("s={TOTAL}")]);
+                }
+                Ok(reply) if text.starts_with("SELECT") => {
+                    let rows = database.rows_of(reply);
+                    let balance = |row: &String| row.strip_prefix("balance=").unwrap().parse::<i64>().unwrap();
+                    assert_eq!(rows.iter().map(balance).sum::<i64>(), TOTAL, "{rows:?}");
+                }
+                Ok(_) => applied += 1,
+                Err(error) => {
+                    assert!(error.message.ends_with("Conflicts with higher priority transaction"), "{text}: {error:?}");
+                    conflicts += 1;
+                }
+            }
+        }
+    }
+    database.settle();
+    assert_eq!(database.sum(), TOTAL);
+    assert!(applied > 150 && conflicts < 50, "{applied} transfers, {conflicts} conflicts");
+}
+
+#[test]
+fn a_coordinator_that_dies_at_any_step_leaves_nothing_and_nothing_half() {
+    for polls in 0..40 {
+        let database = bank();
+        database.kv.transactions.drops_spawned.store(true, Ordering::Relaxed);
+        {
+            let mut transfer = Box::pin(database.begin(&transfer(1, 2, 40)));
+            let mut context = Context::from_waker(Waker::noop());
+            for _ in 0..polls {
+                if let Poll::Ready(outcome) = transfer.as_mut().poll(&mut context) {
+                    outcome.unwrap();
+                    break;
+                }
+            }
+        }
+        assert_eq!(database.sum(), TOTAL, "after {polls} polls");
+        // Single rows can be read and written; those that are prepared, once their tablets have asked.
+        database.run("UPDATE accounts SET balance = balance + 0 WHERE id = 2").unwrap();
+        let rows = database.rows("SELECT balance FROM accounts WHERE id IN (1, 2)");
+        assert!(rows == ["balance=100", "balance=100"] || rows.iter().any(|row| row == "balance=60"), "{rows:?}");
+        database.settle();
+        assert_eq!(database.sum(), TOTAL, "after {polls} polls");
+    }
+}
+
+#[test]
+fn answers_that_are_lost_become_outcomes_that_are_true() {
+    let timeout = || KvError::Timeout(Waited { after_ms: 5, received: 0, required: 0 });
+    for at in 0..5 {
+        let lost = [Fate::AppliedUnheard(3, timeout()), Fate::Refused(KvError::Overloaded("too many requests"))];
+        for fate in lost {
+            let database = bank();
+            database.kv.fates.lock().extend((0..at).map(|_| Fate::Applied).chain([fate.clone()]));
+            let outcome = database.run(&transfer(1, 2, 40));
+            assert!(outcome.is_ok(), "request {at} {fate:?}: {outcome:?}");
+            database.settle();
+            assert_eq!(database.rows("SELECT balance FROM accounts WHERE id = 1"), ["balance=60"]);
+            assert_eq!(database.sum(), TOTAL);
+        }
+    }
+    // A tablet that cannot be reached at all.
+    let database = bank();
+    database.kv.fates.lock().extend((0..200).map(|_| Fate::Refused(KvError::Unavailable(diorite_base::TabletId(1)))));
+    let (code, _) = refused(database.run(&transfer(1, 2, 40)));
+    assert_eq!(code, ErrorCode::Unavailable);
+    database.kv.fates.lock().clear();
+    assert_eq!(database.sum(), TOTAL);
+    // One that takes the commit, and never answers again.
+    database.kv.fates.lock().extend([Fate::Applied, Fate::Applied]);
+    database.kv.fates.lock().extend((0..2_000).map(|_| Fate::AppliedUnheard(0, timeout())));
+    let error = database.run(&transfer(1, 2, 40)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::WriteTimeout, "{error:?}");
+    let is_batch = matches!(error.kind, diorite_cql::protocol::ErrorKind::WriteTimeout { write_type: WriteType::Batch, .. });
+    assert!(is_batch, "{error:?}");
+    database.kv.fates.lock().clear();
+    database.settle();
+    assert_eq!(database.sum(), TOTAL);
+}
+
+#[test]
+fn nothing_is_done_if_a_condition_fails_in_any_tablet_or_a_sum_is_impossible() {
+    let database = bank();
+    database.run("CREATE TABLE log (id int, at int, note text, s int STATIC, PRIMARY KEY (id, at)) WITH transactions = {'enabled': true}").unwrap();
+    let block = |condition: &str, id: i64| {
+        format!(
+            "BEGIN TRANSACTION UPDATE accounts SET balance = balance - 30 WHERE id = {id} IF {condition} ELSE ERROR; \
+             UPDATE accounts SET balance = balance + 30 WHERE id = 7; INSERT INTO log (id, at, note) VALUES ({id}, 1, 'x') \
+             IF NOT EXISTS ELSE ERROR; DELETE FROM log WHERE id = 100; END TRANSACTION"
+        )
+    };
+    for id in 0..6 {
+        let refusal = refused(database.run(&block("balance > 1000", id)));
+        let words = "Execution Error. Condition on table accounts was not satisfied.";
+        assert_eq!(refusal, (ErrorCode::Invalid, words.to_owned()));
+    }
+    database.settle();
+    assert!(database.rows("SELECT * FROM log").is_empty());
+    for id in 0..6 {
+        database.run(&block("balance >= 30", id)).unwrap();
+        let refusal = refused(database.run(&block("balance >= 30", id)));
+        assert_eq!(refusal.1, "Execution Error. Condition on table log was not satisfied.");
+    }
+    assert_eq!(database.rows("SELECT balance FROM accounts WHERE id = 7"), ["balance=280"]);
+    assert_eq!(database.rows("SELECT count(*) AS n FROM log"), ["n=6"]);
+    let most = i64::MAX;
+    database.run(&format!("UPDATE accounts SET balance = {most} WHERE id = 3")).unwrap();
+    let impossible = refused(database.run(&transfer(1, 3, 1)));
+    assert_eq!(impossible, (ErrorCode::Invalid, "the result of '+' is out of the range of bigint".to_owned()));
+    assert_eq!(database.rows("SELECT balance FROM accounts WHERE id = 1"), ["balance=70"]);
+    // Ranges and partitions are deleted, and what is inserted afterwards stays.
+    database
+        .run(
+            "BEGIN TRANSACTION DELETE FROM log WHERE id IN (0, 1, 2); INSERT INTO log (id, at, note, s) VALUES (1, 9, 'y', 4); \
+             DELETE FROM log WHERE id = 3 AND at >= 0 AND at < 5; UPDATE log SET s = 5 WHERE id = 4; END TRANSACTION",
+        )
+        .unwrap();
+    assert_eq!(
+        database.rows("SELECT id, at, note, s FROM log WHERE id IN (0, 1, 2, 3, 4, 5)"),
+        ["id=1 at=9 note='y' s=4", "id=4 at=1 note='x' s=5", "id=5 at=1 note='x' s=null"]
+    );
+    database.settle();
+}
+
+#[test]
+fn prepared_blocks_write_all_rows_with_one_time_and_reads_see_both_or_none() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE kv (k varchar PRIMARY KEY, v blob) WITH transactions = {'enabled': true}").unwrap();
+    let write = "BEGIN TRANSACTION INSERT INTO kv (k, v) VALUES (:k1, :v); INSERT INTO kv (k, v) VALUES (:k2, :v); END TRANSACTION;";
+    let write = database.prepare(write).unwrap();
+    let read = database.prepare("SELECT k, v, writetime(v) AS wt FROM kv WHERE k IN :k").unwrap();
+    for at in 0..20u8 {
+        let keys = [format!("key:{at}"), format!("key:{at}b")];
+        let value = [at];
+        let values = [keys[0].as_bytes(), &value, keys[1].as_bytes(), &value].map(Value::Set);
+        database.execute(&write, &values).unwrap();
+        let mut list = 2i32.to_be_bytes().to_vec();
+        for key in &keys {
+            list.extend((key.len() as i32).to_be_bytes());
+            list.extend(key.as_bytes());
+        }
+        // Just after the answer the rows of one tablet are still prepared.
+        let ClientResponse::Rows(rows) = database.execute(&read, &[Value::Set(&list)]).unwrap() else { panic!() };
+        assert_eq!(rows.rows.len(), 2);
+        assert_eq!(rows.rows[0][1..], rows.rows[1][1..], "one value, one time");
+        let one = database.rows(&format!("SELECT v FROM kv WHERE k = 'key:{at}b'"));
+        assert_eq!(one, [format!("v=0x{at:02x}")]);
+    }
+    database.settle();
+}
+
+#[test]
+fn logged_batches_of_such_tables_are_transactions_and_others_are_not() {
+    let database = bank();
+    database.run("CREATE TABLE plain (id int PRIMARY KEY, balance bigint)").unwrap();
+    let batch = |kind: &str, table: &str| {
+        let insert = |id: i64| format!("INSERT INTO {table} (id, balance) VALUES ({id}, 5)");
+        format!("BEGIN {kind} {}; {}; {}; APPLY BATCH", insert(21), insert(22), insert(24))
+    };
+    let times = |table: &str| {
+        let mut times = database.rows(&format!("SELECT writetime(balance) AS wt FROM {table} WHERE id IN (21, 22, 24)"));
+        assert_eq!(times.len(), 3);
+        times.dedup();
+        times.len()
+    };
+    database.run(&batch("BATCH", "accounts")).unwrap();
+    assert_eq!(times("accounts"), 1, "one time for all tablets");
+    database.run(&batch("UNLOGGED BATCH", "accounts")).unwrap();
+    assert!(times("accounts") > 1, "each tablet its own");
+    let pins = database.kv.transactions.pins.load(Ordering::Relaxed);
+    database.run(&batch("BATCH", "plain")).unwrap();
+    assert!(times("plain") > 1);
+    assert_eq!(database.kv.transactions.pins.load(Ordering::Relaxed), pins, "ordinary tables need no snapshots");
+    // With a time of its own, a batch is what it is for other tables.
+    database.run(&batch("BATCH USING TIMESTAMP 5", "plain")).unwrap();
+    database.settle();
+}
+
+#[test]
+fn limits_are_refused_before_anything_is_sent() {
+    let database = bank();
+    database.run("CREATE TABLE t (h int, r int, v blob, PRIMARY KEY (h, r)) WITH transactions = {'enabled': true}").unwrap();
+    let writes = database.kv.writes.load(Ordering::Relaxed);
+    let rows: String = (0..10_001).map(|r| format!("INSERT INTO t (h, r, v) VALUES (1, {r}, 0x); ")).collect();
+    let far = "UPDATE accounts SET balance = balance + 1 WHERE id = 1; ";
+    let (code, message) = refused(database.run(&format!("BEGIN TRANSACTION {rows}{far}END TRANSACTION")));
+    assert_eq!(code, ErrorCode::Invalid);
+    assert_eq!(message, "a transaction with 10001 rows in one tablet is over the limit of 10000 rows (table ks.t)");
+    let block = "BEGIN TRANSACTION INSERT INTO t (h, r, v) VALUES (1, 1, ?); UPDATE accounts SET balance = balance + 1 WHERE id = 1; END TRANSACTION";
+    let block = database.prepare(block).unwrap();
+    let large = vec![7u8; MAX_MUTATION_BYTES - 1_000];
+    let (code, message) = refused(database.execute(&block, &[Value::Set(&large)]));
+    assert!(code == ErrorCode::Invalid && message.contains("bytes in one tablet is over the limit of"), "{message}");
+    assert_eq!(database.kv.writes.load(Ordering::Relaxed), writes, "nothing was sent");
+    database.execute(&block, &[Value::Set(&large[..1_000_000])]).unwrap();
+    database.settle();
+}
