@@ -13,8 +13,8 @@ use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{CqlError, Value, WriteType};
 use futures::future::join_all;
 use std::future::Future;
-use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, Waker};
 
 const ACCOUNTS: i64 = 12;
@@ -22,7 +22,9 @@ const TOTAL: i64 = 1_200;
 
 fn bank() -> Database {
     let database = Database::with_keyspace();
-    database.run("CREATE TABLE accounts (id int PRIMARY KEY, balance bigint) WITH transactions = {'enabled': true}").unwrap();
+    database
+        .run("CREATE TABLE accounts (id int PRIMARY KEY, balance bigint) WITH transactions = {'enabled': true}")
+        .unwrap();
     for id in 0..ACCOUNTS {
         database.run(&format!("INSERT INTO accounts (id, balance) VALUES ({id}, {})", TOTAL / ACCOUNTS)).unwrap();
     }
@@ -177,7 +179,8 @@ fn answers_that_are_lost_become_outcomes_that_are_true() {
     database.kv.fates.lock().extend((0..2_000).map(|_| Fate::AppliedUnheard(0, timeout())));
     let error = database.run(&transfer(1, 2, 40)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::WriteTimeout, "{error:?}");
-    let is_batch = matches!(error.kind, diorite_cql::protocol::ErrorKind::WriteTimeout { write_type: WriteType::Batch, .. });
+    let is_batch =
+        matches!(error.kind, diorite_cql::protocol::ErrorKind::WriteTimeout { write_type: WriteType::Batch, .. });
     assert!(is_batch, "{error:?}");
     database.kv.fates.lock().clear();
     database.settle();
@@ -264,7 +267,8 @@ fn logged_batches_of_such_tables_are_transactions_and_others_are_not() {
         format!("BEGIN {kind} {}; {}; {}; APPLY BATCH", insert(21), insert(22), insert(24))
     };
     let times = |table: &str| {
-        let mut times = database.rows(&format!("SELECT writetime(balance) AS wt FROM {table} WHERE id IN (21, 22, 24)"));
+        let mut times =
+            database.rows(&format!("SELECT writetime(balance) AS wt FROM {table} WHERE id IN (21, 22, 24)"));
         assert_eq!(times.len(), 3);
         times.dedup();
         times.len()
@@ -285,7 +289,9 @@ fn logged_batches_of_such_tables_are_transactions_and_others_are_not() {
 #[test]
 fn limits_are_refused_before_anything_is_sent() {
     let database = bank();
-    database.run("CREATE TABLE t (h int, r int, v blob, PRIMARY KEY (h, r)) WITH transactions = {'enabled': true}").unwrap();
+    database
+        .run("CREATE TABLE t (h int, r int, v blob, PRIMARY KEY (h, r)) WITH transactions = {'enabled': true}")
+        .unwrap();
     let writes = database.kv.writes.load(Ordering::Relaxed);
     let rows: String = (0..10_001).map(|r| format!("INSERT INTO t (h, r, v) VALUES (1, {r}, 0x); ")).collect();
     let far = "UPDATE accounts SET balance = balance + 1 WHERE id = 1; ";

@@ -1,14 +1,13 @@
 //! The final checks of real rows.
 
 use super::clients::{FIRST_NUMBER, RowClients};
-use super::kv::{Asked, Given, read};
+use super::kv::{Asked, Given, at_rest, read_stored};
 use super::schema::{poll, response};
 use super::statements::{COUNTERS, LIST_ROW, TRANSFER_ROW};
 use crate::checkers::Finding;
 use crate::cluster::Cluster;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_history::{check_appended, check_counter, check_several};
-use diorite_query::kv::Fetch;
 use std::collections::BTreeMap;
 use std::task::Poll;
 
@@ -107,13 +106,23 @@ impl Cluster {
                 },
                 Poll::Pending => {
                     for (number, tablet, asked) in rows.world.kv.take_new() {
-                        let Asked::Fetch(fetch) = asked else { continue };
+                        let fetch = match asked {
+                            Asked::Fetch(fetch) => fetch,
+                            Asked::Write(mutation) => {
+                                rows.world.kv.answer(number, at_rest(&mutation));
+                                continue;
+                            }
+                            Asked::Pause(_) => {
+                                rows.world.kv.answer(number, Ok(Given::Nothing));
+                                continue;
+                            }
+                        };
                         let life = self.leader_of(tablet).and_then(|node| self.nodes[&node].life.as_ref());
                         let Some(handle) = life.and_then(|life| life.handles.get(&tablet)) else {
                             return Err(finding(format!("{tablet} is not led")));
                         };
-                        let fetched = read(handle, &Fetch { pinned: None, ..fetch });
-                        rows.world.kv.answer(number, fetched.map(Given::Fetched));
+                        let fetched = read_stored(handle, &fetch);
+                        rows.world.kv.answer(number, Ok(Given::Fetched(fetched)));
                     }
                 }
             }
