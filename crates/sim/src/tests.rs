@@ -195,11 +195,6 @@ fn a_replica_that_comes_back_empty_and_votes_is_found() {
 }
 
 #[test]
-fn a_replica_that_comes_back_empty_and_votes_without_a_condition_is_found() {
-    expect_found(Planting::VoteWithoutCondition, false, None);
-}
-
-#[test]
 fn clocks_that_drift_beyond_the_bound_are_found() {
     expect_found(Planting::FastClock, false, Some("leaseholder"));
 }

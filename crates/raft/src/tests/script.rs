@@ -30,6 +30,8 @@
 //! after each command: one leader per term, and no two replicas apply different entries at one index. Left out: who may
 //! vote and campaign, and when, which the replica layer decides.
 
+mod random;
+
 use super::*;
 use crate::log::UNKNOWN_FLOOR;
 use raft::eraftpb::{EntryType, MessageType};
@@ -65,6 +67,8 @@ struct Script {
     /// Entries as the first replica applied them; the others must apply the same.
     applied: BTreeMap<u64, Entry>,
     leaders: BTreeMap<u64, u64>,
+    /// A planted bug: replicas that have lost entries vote like any other.
+    votes_without_condition: bool,
     out: String,
 }
 
@@ -314,7 +318,7 @@ impl Script {
         let Some(group) = self.members.get_mut(&id).and_then(|member| member.group.as_mut()) else { return };
         let from = message.from;
         let has_lost_entries = group.is_recovering() && !group.has_only_lost_its_end();
-        let stepped = match is_vote_request(&message) && has_lost_entries {
+        let stepped = match is_vote_request(&message) && has_lost_entries && !self.votes_without_condition {
             true => group.step_without_entries(message),
             false => group.step(message),
         };
