@@ -7,7 +7,8 @@
 //! read for each member: the next one is asked for when the member has acknowledged the last, or when there is
 //! something new to send.
 
-use crate::group::{Group, GroupError};
+use crate::error::GroupError;
+use crate::group::Group;
 use crate::log::{LogReadError, LogReader, store_error};
 use crate::position::Term;
 use raft::eraftpb::Entry;

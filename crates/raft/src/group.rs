@@ -1,16 +1,17 @@
 //! A Raft group and its turn.
 
 use crate::change::MemberChange;
-use crate::log::{LogReadError, LogReader, LogView, Recovered, UNKNOWN_FLOOR};
+use crate::error::GroupError;
+use crate::log::{LogReader, LogView, Recovered, UNKNOWN_FLOOR};
 use crate::logger;
 use crate::marked::ProvenPayload;
 use crate::position::{LogPosition, Term};
+use crate::votes::{Round, Votes, is_vote, make_conditional};
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, MessageType};
-use raft::{Config, INVALID_ID, Progress, ProgressState, RawNode, Ready, StateRole};
+use raft::{Config, GetEntriesContext, INVALID_ID, Progress, ProgressState, RawNode, Ready, StateRole, Storage as _};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use thiserror::Error;
 
 /// Settings of one replica of a group.
 #[derive(Debug, Clone)]
@@ -34,43 +35,6 @@ pub struct MemberProgress {
     pub committed: u64,
     /// Index of the last entry that was sent to the member, assuming that no message was lost.
     pub sent: u64,
-}
-
-/// Why consensus refused a request.
-#[derive(Debug, Error)]
-pub enum GroupError {
-    /// This replica does not lead the group: ask the leader.
-    #[error("not the leader")]
-    NotLeader,
-    /// This replica leads, but took nothing: too much of its log waits for a quorum, or another change of members is
-    /// under way.
-    #[error("the proposal was dropped")]
-    Dropped,
-    /// The log or a message contradicts the state of consensus: the replica must stop.
-    #[error("consensus failed: {0}")]
-    Broken(#[from] raft::Error),
-    /// The leader's log has another entry in a place that is committed here. Either entries that were acknowledged here
-    /// have been lost elsewhere, or this replica's data is damaged.
-    #[error("the leader's log contradicts entry {index} of term {term}, which is committed here")]
-    Diverged {
-        /// Index of the last entry that is committed here.
-        index: u64,
-        /// Its term.
-        term: u64,
-    },
-}
-
-impl GroupError {
-    /// Whether the error shows that stored data is damaged, as opposed to unreadable at the moment.
-    pub fn is_damage(&self) -> bool {
-        match self {
-            Self::Broken(raft::Error::Store(raft::StorageError::Other(source))) => {
-                !matches!(source.downcast_ref(), Some(LogReadError::Failed(_)))
-            }
-            Self::Broken(_) | Self::Diverged { .. } => true,
-            Self::NotLeader | Self::Dropped => false,
-        }
-    }
 }
 
 /// The work of one turn, for the caller to carry out.
@@ -103,6 +67,8 @@ pub struct Group<L: LogReader> {
     has_new_floor: bool,
     /// The floor is to be written to the log once the log has reached it.
     floor_waits: bool,
+    /// The votes for this replica.
+    votes: Votes,
 }
 
 impl<L: LogReader> Group<L> {
@@ -131,7 +97,8 @@ impl<L: LogReader> Group<L> {
             ..Config::default()
         };
         let node = RawNode::new(&config, LogView::new(recovered, log), &logger::logger())?;
-        Ok(Self { node, agreed: LogPosition::START, has_new_floor: false, floor_waits: false })
+        let votes = Votes::default();
+        Ok(Self { node, agreed: LogPosition::START, has_new_floor: false, floor_waits: false, votes })
     }
 
     /// Stops leading. The next leader is of a later term.
@@ -181,9 +148,54 @@ impl<L: LogReader> Group<L> {
             MessageType::MsgAppend if message.term >= self.term().0 => return self.step_append(message),
             // A replica that is no member gets the error of the consensus core, as none of its messages may count.
             MessageType::MsgAppendResponse if self.is_member(message.from) && self.is_void(&message) => return Ok(()),
+            _ if is_vote(&message) && self.is_member(message.from) => return self.step_vote(message),
             _ => {}
         }
         Ok(self.node.step(message)?)
+    }
+
+    /// Takes a request for a vote while this replica lacks entries that it acknowledged: the vote that it may give is a
+    /// conditional one (see `votes`).
+    pub fn step_without_entries(&mut self, request: Message) -> Result<(), GroupError> {
+        let sent = self.node.raft.msgs.len();
+        self.node.step(request)?;
+        let term = self.node.raft.term;
+        self.node.raft.msgs.iter_mut().skip(sent).for_each(|answer| make_conditional(answer, term));
+        Ok(())
+    }
+
+    fn step_vote(&mut self, answer: Message) -> Result<(), GroupError> {
+        if let Some(vote) = self.votes.take(answer, self.awaited_votes()) {
+            self.node.step(vote)?;
+        }
+        if self.is_recovering() && !self.has_only_lost_its_end() {
+            return Ok(());
+        }
+        let (awaited, may_have_changed) = (self.awaited_votes(), self.votes.holds_any() && self.has_further_change());
+        let members = self.node.store().conf_state();
+        for vote in self.votes.countable(self.node.raft.id, awaited, members, may_have_changed) {
+            self.node.step(vote)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the log holds a change of members that is not carried out yet, as far as it can be read.
+    fn has_further_change(&self) -> bool {
+        let (log, store) = (&self.node.raft.raft_log, self.node.store());
+        let (next, last) = (log.applied + 1, log.last_index());
+        let is_change = |entry: &Entry| entry.get_entry_type() != EntryType::EntryNormal;
+        let entries = || store.entries(next, last + 1, None, GetEntriesContext::empty(false));
+        next <= last && entries().map_or(true, |entries| entries.iter().any(is_change))
+    }
+
+    /// The answers that this replica waits for, if it is a candidate.
+    fn awaited_votes(&self) -> Option<Round> {
+        let raft = &self.node.raft;
+        match raft.state {
+            StateRole::PreCandidate => Some((MessageType::MsgRequestPreVoteResponse, raft.term + 1)),
+            StateRole::Candidate => Some((MessageType::MsgRequestVoteResponse, raft.term)),
+            StateRole::Follower | StateRole::Leader => None,
+        }
     }
 
     fn is_member(&self, replica: u64) -> bool {
@@ -394,7 +406,7 @@ impl<L: LogReader> Group<L> {
     }
 
     /// Whether this replica's log is below its floor: it has acknowledged more than its log holds. Until the log has
-    /// caught up, the replica must neither vote nor campaign (see [`Recovered::floor`]).
+    /// caught up, the replica does not campaign, and its votes are conditional (see [`Recovered::floor`]).
     pub fn is_recovering(&self) -> bool {
         self.node.store().is_below_floor()
     }

@@ -17,6 +17,7 @@
 //! ([`Group::take_lacking`], [`Group::acknowledge_copy`]).
 
 mod change;
+mod error;
 mod fetch;
 mod fetches;
 mod group;
@@ -26,10 +27,12 @@ mod marked;
 mod messages;
 mod position;
 mod support;
+mod votes;
 
 pub use change::MemberChange;
+pub use error::GroupError;
 pub use fetch::Fetch;
-pub use group::{Group, GroupError, GroupOptions, MemberProgress, Step};
+pub use group::{Group, GroupOptions, MemberProgress, Step};
 pub use log::{LogReadError, LogReader, Recovered, UNKNOWN_FLOOR, floor_without_log};
 pub use marked::{MarkedPayload, ProvenPayload, Unproven};
 pub use messages::{is_acknowledgement, is_from_leader, is_vote_request, is_without_entries, may_come_from_a_peer};
@@ -39,6 +42,7 @@ pub use support::{
     Beat, DRIFT_PERMILLE, Epoch, HEARTBEAT_NS, Heartbeat, LEASE_NS, SUPPORT_NS, Support, SupportChange, SupportTable,
     Supporter,
 };
+pub use votes::is_conditional_vote;
 
 #[cfg(test)]
 mod tests;

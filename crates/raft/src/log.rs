@@ -42,7 +42,8 @@ pub struct Recovered {
     pub applied: u64,
     /// The last entry that this replica may have acknowledged before its log was removed; [`LogPosition::START`] if its
     /// log was never removed. While the log is below this position, by term and then by index, the replica has lost
-    /// entries that it acknowledged: it follows a leader, but neither votes nor campaigns. It still knows its term and
+    /// entries that it acknowledged: it follows a leader, but does not campaign, and its votes are conditional
+    /// (`votes`). It still knows its term and
     /// vote. So every leader that it follows is of no earlier term than any leader that it acknowledged entries to, and
     /// was elected by others; that leader's log holds every entry that was committed with this replica's help. Once
     /// this log reaches the floor again, or holds an entry of a later term, it holds all of these entries too.

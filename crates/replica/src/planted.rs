@@ -14,6 +14,8 @@ pub struct Planted {
     pub answer_without_lease: bool,
     /// A replica that came back without its log votes and campaigns at once.
     pub forget_floor: bool,
+    /// A replica that came back without its log votes like any other, and only does not campaign.
+    pub vote_without_condition: bool,
     /// A tablet that is split keeps its lease, and still answers reads.
     pub keep_lease_when_split: bool,
     /// A prepared child begins without the entries that its parent's log received after the preparation.

@@ -134,7 +134,7 @@ impl Disks {
         }
         let at = self.place(logs, tablet)?;
         let (semantics, planted) = (self.semantics.clone().filter(|_| tablet != CATALOG_TABLET), self.planted);
-        let former = self.former(logs, tablet, at);
+        let others = self.remembered(logs, tablet, at);
         let disk = &mut self.all[at];
         let is_new = !disk.has_any_files(tablet);
         if let Some((_, prepared)) = disk.prepared.remove(&tablet).filter(|_| !disk.is_logged(tablet)) {
@@ -145,12 +145,21 @@ impl Disks {
         let group = GroupId::from(tablet);
         let recovered = logs[at].recover(group).ok()?;
         let mut records = MemoryRecords::default();
-        let own = (recovered.hard_state.clone(), recovered.last_acknowledged());
-        let (hard_state, held) = former.filter(|(_, held)| *held > own.1).unwrap_or_else(|| own.clone());
+        let own = recovered.last_acknowledged();
+        let held = others.iter().map(|(_, held)| *held).fold(own, LogPosition::max);
+        let mut state = recovered.hard_state.clone();
+        for (other, _) in others {
+            if (other.term, other.vote != 0) > (state.term, state.vote != 0) {
+                (state.term, state.vote) = (other.term, other.vote);
+            }
+        }
         let floor = floor.filter(|floor| is_new && *floor > held).unwrap_or(held);
-        if floor > own.1 {
-            let retired = records.retire(group, &hard_state, floor);
+        if floor > own {
+            let retired = records.retire(group, &state, floor);
             assert!(retired.is_ok(), "memory takes everything");
+        } else if state != recovered.hard_state {
+            let noted = records.set_hard_state(group, &state);
+            assert!(noted.is_ok(), "memory takes everything");
         }
         if recovered.conf_state.voters.is_empty() {
             let voters = voters.iter().map(|node| node.0).collect();
@@ -161,11 +170,11 @@ impl Disks {
         (is_written && self.forget_elsewhere(logs, tablet, at)).then_some(at)
     }
 
-    /// The term, vote and position that the logs of other disks remember of a tablet.
-    fn former(&self, logs: &[Arc<SimLog>], tablet: TabletId, at: usize) -> Option<(HardState, LogPosition)> {
+    /// The terms, votes and positions that the logs of other disks remember of a tablet.
+    fn remembered(&self, logs: &[Arc<SimLog>], tablet: TabletId, at: usize) -> Vec<(HardState, LogPosition)> {
         let others = (0..self.all.len()).filter(|other| *other != at && logs[*other].works());
         let recovered = others.filter_map(|other| self.all[other].log.recover(GroupId::from(tablet)).ok());
-        recovered.map(|found| (found.hard_state.clone(), found.last_acknowledged())).max_by_key(|(_, held)| *held)
+        recovered.map(|found| (found.hard_state.clone(), found.last_acknowledged())).collect()
     }
 
     /// Removes what other disks remember and hold of a tablet that is opened on one: that is durable there now.

@@ -47,11 +47,16 @@ pub enum FaultKind {
     Stop,
 }
 
-/// Kinds that can be forced in every seed. Machines sleep in a share of the seeds; the others are in none: no lease is
-/// safe if a monotonic clock stops, and a known fault that days of difference between wall clocks show is not fixed
-/// yet.
-pub const FURTHER_KINDS: [(&str, FaultKind); 3] =
-    [("sleep", FaultKind::Sleep), ("suspend", FaultKind::Suspend), ("day-jump", FaultKind::DayJump)];
+/// Kinds that can be forced in every seed. Machines sleep, disks fail and replicas move in a share of the seeds; the
+/// others are in none: no lease is safe if a monotonic clock stops, and a known fault that days of difference between
+/// wall clocks show is not fixed yet.
+pub const FURTHER_KINDS: [(&str, FaultKind); 5] = [
+    ("sleep", FaultKind::Sleep),
+    ("suspend", FaultKind::Suspend),
+    ("day-jump", FaultKind::DayJump),
+    ("disk-failure", FaultKind::DiskFailure),
+    ("move", FaultKind::Move),
+];
 
 /// The kinds of the usual mix.
 pub const KINDS: [FaultKind; 17] = [

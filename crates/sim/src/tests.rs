@@ -74,8 +74,8 @@ static HALVES: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 /// messages that multiplied.
 const FAILED: [u64; 10] = [301_288, 305_000, 307_758, 504_689, 505_634, 509_100, 605_481, 801_637, 802_770, 806_716];
 /// Seeds that have failed with interval durability: promises to a former process, delayed reports of moves, children
-/// that were made and moved away.
-const FAILED_INTERVAL: [u64; 5] = [702_447, 702_952, 709_386, 1_102_069, 1_108_208];
+/// that were made and moved away, a voter that came back empty.
+const FAILED_INTERVAL: [u64; 6] = [702_447, 702_952, 709_386, 1_102_069, 1_108_208, 1_606_920];
 
 #[test]
 fn seeds_that_have_failed_pass() {

@@ -2,6 +2,7 @@
 
 use diorite_base::NodeId;
 use diorite_base::bytes::{Malformed, Reader};
+use diorite_raft::is_conditional_vote;
 use diorite_replica::{Envelope, envelopes};
 use diorite_rpc::Lane;
 
@@ -51,7 +52,11 @@ fn raft(envelope: &Envelope) -> String {
             message.index,
             message.commit,
             message.entries.len(),
-            if message.reject { " rejected" } else { "" },
+            match message.reject {
+                true if is_conditional_vote(message) => " on condition",
+                true => " rejected",
+                false => "",
+            },
         ),
     }
 }

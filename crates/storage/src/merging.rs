@@ -22,6 +22,11 @@ pub(crate) const RUNS_WHILE_LOADING: i32 = 16;
 pub(crate) const WIDTH: i32 = 4;
 /// The same while much is written.
 const WIDTH_WHILE_LOADING: i32 = 8;
+/// A run is merged with newer ones unless it exceeds their sum by more than this, percent.
+pub(crate) const SIZE_RATIO: i32 = 20;
+/// The same while many new rows are written: 15 new runs are not merged with one that was made of 16 a moment ago, which
+/// would double what is written for 16 runs.
+const SIZE_RATIO_WHILE_LOADING: i32 = 0;
 /// A growth that RocksDB never sees, percent.
 const NEVER_PERCENT: i32 = 1_000_000;
 
@@ -41,11 +46,15 @@ impl Eagerness {
     /// The options of RocksDB, by name; `space_percent` is the growth at which everything is compacted.
     pub(crate) fn options(self, space_percent: i32) -> [(&'static str, String); 2] {
         let (runs, width) = if self.is_loading { (RUNS_WHILE_LOADING, WIDTH_WHILE_LOADING) } else { (RUNS, WIDTH) };
-        let percent = if self.frees_space { space_percent } else { NEVER_PERCENT };
+        let (ratio, percent) = match self.frees_space {
+            true => (SIZE_RATIO, space_percent),
+            false if self.is_loading => (SIZE_RATIO_WHILE_LOADING, NEVER_PERCENT),
+            false => (SIZE_RATIO, NEVER_PERCENT),
+        };
         [
             (
                 "compaction_options_universal",
-                format!("{{min_merge_width={width};max_size_amplification_percent={percent}}}"),
+                format!("{{size_ratio={ratio};min_merge_width={width};max_size_amplification_percent={percent}}}"),
             ),
             ("level0_file_num_compaction_trigger", runs.to_string()),
         ]
@@ -82,7 +91,8 @@ impl Merging {
         let (began_s, before) = *self.began.get_or_insert((now_s, flushes));
         let is_over = now_s < began_s || now_s - began_s >= PERIOD_S;
         if !is_over {
-            return self.chosen.is_loading;
+            // A load is noticed before the period is over: it may not last much longer.
+            return self.chosen.is_loading || flushes - before >= MANY_FLUSHES;
         }
         self.began = Some((now_s, flushes));
         // After a longer pause than a period the flushes count as if they had been spread over it.

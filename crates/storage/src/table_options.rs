@@ -3,7 +3,7 @@
 //! Always true: the options apply to files written from now on; every file records how it is read. Options change how
 //! data is stored and what reads cost, never the result of a read.
 
-use crate::merging::{RUNS, RUNS_WHILE_LOADING, WIDTH};
+use crate::merging::{RUNS, RUNS_WHILE_LOADING, SIZE_RATIO, WIDTH};
 use crate::options::StorageOptions;
 use rust_rocksdb::{
     BlockBasedIndexType, BlockBasedOptions, Cache, DBCompactionStyle, DBCompressionType, DataBlockIndexType, Options,
@@ -181,7 +181,7 @@ pub(crate) fn runs(base: &mut Options, options: &StorageOptions) {
     base.set_compaction_style(DBCompactionStyle::Universal);
     base.set_num_levels(LEVELS);
     let mut universal = UniversalCompactOptions::default();
-    universal.set_size_ratio(20);
+    universal.set_size_ratio(SIZE_RATIO);
     universal.set_min_merge_width(WIDTH);
     universal.set_max_size_amplification_percent(options.space_amplification_percent);
     base.set_universal_compaction_options(&universal);

@@ -30,6 +30,8 @@
 //! after each command: one leader per term, and no two replicas apply different entries at one index. Left out: who may
 //! vote and campaign, and when, which the replica layer decides.
 
+mod random;
+
 use super::*;
 use crate::log::UNKNOWN_FLOOR;
 use raft::eraftpb::{EntryType, MessageType};
@@ -65,6 +67,8 @@ struct Script {
     /// Entries as the first replica applied them; the others must apply the same.
     applied: BTreeMap<u64, Entry>,
     leaders: BTreeMap<u64, u64>,
+    /// A planted bug: replicas that have lost entries vote like any other.
+    votes_without_condition: bool,
     out: String,
 }
 
@@ -112,7 +116,11 @@ fn show_entries(entries: &[Entry]) -> String {
 fn show_message(message: &Message) -> String {
     let mut out = format!("{}->{} ", message.from, message.to);
     let last = format!("last={}/{}", message.index, message.log_term);
-    let answer = if message.reject { "rejected" } else { "granted" };
+    let answer = match message.reject {
+        true if is_conditional_vote(message) => "granted on condition",
+        true => "rejected",
+        false => "granted",
+    };
     let _ = match message.get_msg_type() {
         MessageType::MsgRequestPreVote => write!(out, "PreVote {last}"),
         MessageType::MsgRequestVote => write!(out, "Vote {last}"),
@@ -309,7 +317,12 @@ impl Script {
         let id = message.to;
         let Some(group) = self.members.get_mut(&id).and_then(|member| member.group.as_mut()) else { return };
         let from = message.from;
-        match group.step(message) {
+        let has_lost_entries = group.is_recovering() && !group.has_only_lost_its_end();
+        let stepped = match is_vote_request(&message) && has_lost_entries && !self.votes_without_condition {
+            true => group.step_without_entries(message),
+            false => group.step(message),
+        };
+        match stepped {
             Ok(()) => {}
             Err(GroupError::Broken(raft::Error::StepPeerNotFound)) => {
                 self.say(format!("{id}: ignores a message of {from}, which is no member"));

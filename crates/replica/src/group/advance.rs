@@ -278,9 +278,16 @@ impl<E: Engine> Replica<E> {
         }
     }
 
-    /// Whether this replica may not vote for the candidate: see [`suspects::is_barred`].
+    /// Whether this replica may not vote for the candidate: see [`suspects::is_barred`]. A conditional vote is not
+    /// barred.
     pub(crate) fn is_barred_from(&self, turn: &Turn<E>, request: &Message) -> bool {
-        suspects::is_barred(self, turn, LogPosition::new(request.index, request.log_term), turn.now_ns())
+        let candidate = LogPosition::new(request.index, request.log_term);
+        !suspects::has_lost_entries(self, turn) && suspects::is_barred(self, turn, candidate, turn.now_ns())
+    }
+
+    /// Whether a vote of this replica is a conditional one: see [`diorite_raft::is_conditional_vote`].
+    pub(crate) fn votes_on_condition(&self, turn: &Turn<E>) -> bool {
+        suspects::has_lost_entries(self, turn) && !turn.context.planted.vote_without_condition
     }
 
     /// Whether this replica may not campaign: see [`suspects::is_barred`].

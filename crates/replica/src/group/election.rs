@@ -13,10 +13,11 @@
 //! - In a joint configuration a lease needs a quorum of both sets of voters. A replica that does not know of the change
 //!   yet can be elected only by a quorum of the old set, and one that knows the change is complete only by a quorum of
 //!   the new set. Each of these quorums contains a member that the lease depends on.
-//! - A replica that came back without its log (it was moved away and has returned) neither votes nor campaigns until it
-//!   holds as much as it had acknowledged (`diorite_raft::Recovered::floor`). Its promise is kept by its store thread
-//!   while the promise is in force, and over a restart by the wait after a start; a leader forgets the acknowledgements
-//!   of members that are removed. So nothing depends on what such a replica has forgotten.
+//! - A replica that came back without its log (it was moved away and has returned) does not campaign until it holds as
+//!   much as it had acknowledged (`diorite_raft::Recovered::floor`), and its votes count only if those of others show that
+//!   the candidate holds everything (`diorite_raft::is_conditional_vote`). Its promise is kept by its store thread while
+//!   the promise is in force, and over a restart by the wait after a start; a leader forgets the acknowledgements of
+//!   members that are removed. So nothing depends on what such a replica has forgotten.
 //! - A replica that was removed while it was away may campaign as long as it likes: voters that have acknowledged a
 //!   leader ignore it, the others find its log too short, and its pre-vote requests end no term.
 

@@ -71,7 +71,11 @@ fn receive_message<E: Engine>(
     // term only, and nobody would release this replica from the promise.
     let given_epoch = turn.support.given_epoch(from).filter(|now| leads && supported == Some(*now));
     let had_leader = replica.group.leader();
-    if let Err(error) = replica.group.step(message) {
+    let stepped = match is_vote_request(&message) && replica.votes_on_condition(turn) {
+        true => replica.group.step_without_entries(message),
+        false => replica.group.step(message),
+    };
+    if let Err(error) = stepped {
         if matches!(error, GroupError::Diverged { .. }) {
             replica.fail_contradicted(turn, &error.into());
             return;

@@ -22,15 +22,20 @@ use diorite_raft::{LogPosition, Term};
 use diorite_storage::Engine;
 use std::collections::BTreeSet;
 
+/// Whether the replica lacks entries that it had acknowledged and that were durable: whoever relies on its vote for a
+/// candidate needs to know (`diorite_raft::is_conditional_vote`).
+pub(crate) fn has_lost_entries<E: Engine>(replica: &Replica<E>, turn: &Turn<E>) -> bool {
+    let group = &replica.group;
+    group.is_recovering() && !group.has_only_lost_its_end() && !turn.context.planted.forget_floor
+}
+
 /// Whether the replica has lost entries that it had acknowledged, so that it must not elect a candidate whose log ends
 /// at `candidate`.
 pub(crate) fn is_barred<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, candidate: LogPosition, now_ns: u64) -> bool {
     if !replica.group.is_recovering() || turn.context.planted.forget_floor {
         return false;
     }
-    if !replica.group.has_only_lost_its_end() {
-        // Others may rely on a vote that was given with the lost log: the replica does not vote before it holds as much
-        // again.
+    if has_lost_entries(replica, turn) {
         return true;
     }
     let members = replica.group.members();

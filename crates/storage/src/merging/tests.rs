@@ -18,11 +18,12 @@ fn many_flushes_make_a_load_and_few_end_it() {
         merging.chosen.is_loading
     };
     assert!(!look(100, 1_000), "flushes of before do not count");
-    assert!(!look(110, 1_029));
-    assert!(look(110, 1_030));
-    assert!(look(112, 1_060), "two in a period change nothing");
-    assert!(!look(113, 1_090));
-    assert!(!look(115, 1_120));
+    assert!(!look(103, 1_020));
+    assert!(look(104, 1_021), "four of them are enough, before the period is over");
+    assert!(look(104, 1_030));
+    assert!(look(106, 1_060), "two in a period change nothing");
+    assert!(!look(107, 1_090));
+    assert!(!look(109, 1_120));
     assert!(look(130, 500), "a clock that is set back ends the period");
     assert!(look(134, 530));
     assert!(!look(144, 530 + 10 * PERIOD_S), "one in each period");
@@ -58,6 +59,8 @@ struct Loaded {
     shared: Arc<Shared>,
     tablet: Tablet,
     index: u64,
+    /// The time between two files, seconds.
+    pause_s: u32,
     _home: tempfile::TempDir,
 }
 
@@ -70,7 +73,7 @@ impl Loaded {
         let options = StorageOptions { cache_bytes: 8 << 20, ..StorageOptions::for_memory(256 << 20, 2) };
         let shared = Shared::new(options, Arc::new(Stays)).unwrap();
         let tablet = Tablet::open(&shared, &home.path().join("1"), Values::Rows, TableOptions::default()).unwrap();
-        Self { shared, tablet, index: 0, _home: home }
+        Self { shared, tablet, index: 0, pause_s: 20, _home: home }
     }
 
     /// Writes a file of rows, and waits for the compactions that follow.
@@ -85,6 +88,7 @@ impl Loaded {
             batch.merge(&key, &value);
         }
         self.index += 1;
+        self.shared.set_present_s(1_000 + self.index as u32 * self.pause_s);
         let state = AppliedState { index: self.index, term: 1, ..AppliedState::default() };
         self.tablet.apply(&mut batch, &state).unwrap();
         self.tablet.flush(true).unwrap();
@@ -107,6 +111,46 @@ fn a_load_of_new_rows_is_not_rewritten_each_time_that_it_grows_by_a_quarter() {
     (0..60).for_each(|file| loaded.write(file * ROWS..(file + 1) * ROWS, 1));
     assert!(loaded.write_amplification() < 3.8, "{}", loaded.write_amplification());
     assert!(!loaded.tablet.eagerness().frees_space);
+}
+
+/// What a load of so many files writes per byte that it flushes, with a flush each second: until it ends, and until the
+/// runs that it leaves are merged as usual.
+fn load(files: u64) -> (f64, f64) {
+    let mut loaded = Loaded { pause_s: 1, ..Loaded::new() };
+    (0..files).for_each(|file| loaded.write(file * ROWS..(file + 1) * ROWS, 1));
+    assert!(loaded.tablet.eagerness().is_loading);
+    let at_end = loaded.write_amplification();
+    for period in 1..3 {
+        loaded.shared.set_present_s((1_000 + files + period * PERIOD_S) as u32);
+        loaded.tablet.compact_due().unwrap();
+        loaded.tablet.end_compactions();
+    }
+    assert!(!loaded.tablet.eagerness().is_loading);
+    (at_end, loaded.write_amplification())
+}
+
+#[test]
+fn a_load_that_is_noticed_is_written_less_than_three_times() {
+    for files in [60, 90, 120] {
+        let (at_end, after) = load(files);
+        println!("{files} files: {at_end:.2}, and {after:.2} once they are merged as usual");
+        assert!(at_end < 3.0 && after < 3.2, "{files} files: {at_end}, {after}");
+    }
+}
+
+#[test]
+fn rows_that_are_overwritten_fast_take_as_much_more_space_as_few_of_the_runs_that_may_wait() {
+    let mut loaded = Loaded { pause_s: 1, ..Loaded::new() };
+    (0..100).for_each(|file| loaded.write(file * ROWS..(file + 1) * ROWS, 1));
+    let live = loaded.tablet.files_bytes();
+    let (mut random, mut most) = (SplitMix64::new(1), 0);
+    for _ in 0..100 {
+        let rows: Vec<u64> = (0..ROWS).map(|_| random.next_u64() % (100 * ROWS)).collect();
+        loaded.write(rows.into_iter(), 1);
+        most = most.max(loaded.tablet.files_bytes());
+    }
+    println!("{most} bytes at most, {live} of them live");
+    assert!(most < live * 13 / 10, "{most} bytes, {live} of them live");
 }
 
 #[test]

@@ -19,6 +19,7 @@
 //! > close 7, reopen 7          merge 7 closes the tablet at its leader; it is cancelled
 //! > crash 1, start 1           node 1 loses what is not durable; it starts from its disk
 //! > power-loss 1               the same, with interval durability: its log may have lost its end
+//! > lose-log 1               node 1 is down, and has lost the replica except for what it must remember
 //! > sync 1                     what node 1 has written is durable
 //! ```
 //!
@@ -27,7 +28,7 @@
 
 use super::*;
 use crate::events::TabletEvent;
-use diorite_raft::MessageType;
+use diorite_raft::{MessageType, is_conditional_vote};
 use std::fmt::Write as _;
 
 /// Log and data of a node that is down.
@@ -52,7 +53,11 @@ fn show_envelope(envelope: &Envelope) -> Option<String> {
     let Envelope::Raft { message, .. } = envelope else {
         return Some(format!("{envelope:?}"));
     };
-    let answer = if message.reject { "rejected" } else { "granted" };
+    let answer = match message.reject {
+        true if is_conditional_vote(message) => "granted on condition",
+        true => "rejected",
+        false => "granted",
+    };
     let (term, last) = (message.term, (message.index, message.log_term));
     match message.get_msg_type() {
         MessageType::MsgRequestPreVote => Some(format!("PreVote term={term} last={}/{}", last.0, last.1)),
@@ -177,7 +182,7 @@ impl Script {
             "elect" => self.elect(),
             "write" => self.write(ids[0], ids[1]),
             "reads" | "counter" => self.show(ids.first().copied()),
-            "crash" | "power-loss" | "start" | "sync" => self.power(words[0], ids[0]),
+            "crash" | "power-loss" | "lose-log" | "start" | "sync" => self.power(words[0], ids[0]),
             "cut" | "heal" | "clock" => self.fault(words[0], &ids, words.contains(&"raft")),
             _ => self.ask(words[0], &ids),
         }
@@ -264,14 +269,28 @@ impl Script {
             _ => {
                 let node = self.trio.nodes.remove(&id).unwrap_or_else(|| panic!("node {id} is down"));
                 let log = node.core.turn.logs[0].crash(0);
-                if change == "power-loss" {
-                    log.forget_floors();
+                let mut data = node.handle.data().crash();
+                match change {
+                    "power-loss" => log.forget_floors(),
+                    "lose-log" => data = lose_log(&log),
+                    _ => {}
                 }
-                self.down.insert(id, (log, node.handle.data().crash()));
+                self.down.insert(id, (log, data));
                 self.leases.remove(&id);
             }
         }
     }
+}
+
+/// Removes the replica from its log except for what it must remember, as when it is opened again, empty, after its disk
+/// has failed. Returns the empty data.
+fn lose_log(log: &MemoryLog) -> MemoryTablet {
+    let (group, mut records) = (GroupId::from(TABLET), MemoryRecords::default());
+    let held = log.recover(group).unwrap();
+    records.retire(group, &held.hard_state, held.last_acknowledged()).unwrap();
+    records.set_conf_state(group, &held.conf_state).unwrap();
+    log.write(&mut records, true).unwrap();
+    MemoryTablet::new(Some(Arc::new(Sums)))
 }
 
 fn stored(id: u64, node: &Node, counter: u64) -> String {
