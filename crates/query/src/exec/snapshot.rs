@@ -116,7 +116,8 @@ impl<K: Kv> Snapshot<K> {
         budget.take(touched.len() * TABLET_BYTES)?;
         let read = SnapshotRead::new(touched.keys().copied(), self.kv.now_us(), ROUNDS, self.kv.monotonic_ns());
         let kept = Kept { kv: Arc::clone(&self.kv), pins: HashMap::default() };
-        let taking = Taking { kv: &self.kv, touched, deadline_ns, read, kept, asking: Asking::new(), tries: 0, last: None };
+        let taking =
+            Taking { kv: &self.kv, touched, deadline_ns, read, kept, asking: Asking::new(), tries: 0, last: None };
         let pins = taking.run(budget).await?;
         // A page takes one snapshot.
         drop(self.pins.set(pins));
@@ -239,9 +240,9 @@ impl<K: Kv> Taking<'_, K> {
                 budget.take(staged_bytes)?;
             }
             Ok(Answer::TooLate(newest_us)) => {
-                let margin_us = FIRST_MARGIN_US.checked_shl(self.tries.min(16)).map_or(MAX_MARGIN_US, |margin_us| {
-                    margin_us.min(MAX_MARGIN_US)
-                });
+                let margin_us = FIRST_MARGIN_US
+                    .checked_shl(self.tries.min(16))
+                    .map_or(MAX_MARGIN_US, |margin_us| margin_us.min(MAX_MARGIN_US));
                 self.tries += 1;
                 self.read.too_late(round, newest_us.saturating_add(margin_us), self.kv.monotonic_ns());
             }
@@ -287,7 +288,8 @@ impl<K: Kv> Taking<'_, K> {
                 committed_us: *committed_us,
             })
         };
-        let pins = kept.into_iter().map(|(tablet, pin)| (tablet, PinnedRead { pin, committed: in_tablet(tablet).collect() }));
+        let pins =
+            kept.into_iter().map(|(tablet, pin)| (tablet, PinnedRead { pin, committed: in_tablet(tablet).collect() }));
         pins.collect()
     }
 
