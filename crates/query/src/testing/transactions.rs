@@ -144,7 +144,8 @@ fn a_coordinator_that_dies_at_any_step_leaves_nothing_and_nothing_half() {
             }
         }
         assert_eq!(database.sum(), TOTAL, "after {polls} polls");
-        // Single rows can be read and written; those that are prepared, once their tablets have asked.
+        // A reservation ends after five seconds, a prepare once its tablet has asked the home.
+        (0..6_000).for_each(|_| database.kv.elapse_us(1_000));
         database.run("UPDATE accounts SET balance = balance + 0 WHERE id = 7").unwrap();
         let rows = database.rows("SELECT balance FROM accounts WHERE id IN (1, 7)");
         assert!(rows == ["balance=100", "balance=100"] || rows.iter().any(|row| row == "balance=60"), "{rows:?}");
@@ -186,6 +187,7 @@ fn answers_that_are_lost_become_outcomes_that_are_true() {
     database.kv.fates.lock().clear();
     assert_eq!(database.sum(), TOTAL);
     // One that takes the commit, and never answers again.
+    database.settle();
     database.kv.fates.lock().extend([Fate::Applied, Fate::Applied]);
     database.kv.fates.lock().extend((0..2_000).map(|_| Fate::AppliedUnheard(0, timeout())));
     let error = database.run(&transfer(1, 7, 40)).unwrap_err();
