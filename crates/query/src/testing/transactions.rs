@@ -98,7 +98,7 @@ fn transfers_and_reads_at_once_and_every_read_sees_the_total() {
                         let to = (from + 1 + random.next_u64() % (ACCOUNTS as u64 - 1)) % ACCOUNTS as u64;
                         transfer(from, to, 1 + random.next_u64() % 5)
                     }
-                    _ if random.next_u64() % 2 == 0 => "SELECT sum(balance) AS s FROM accounts".to_owned(),
+                    _ if random.next_u64().is_multiple_of(2) => "SELECT sum(balance) AS s FROM accounts".to_owned(),
                     _ => "SELECT balance FROM accounts".to_owned(),
                 };
                 let begun = database.begin(&text);
