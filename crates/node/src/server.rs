@@ -442,9 +442,8 @@ async fn start_node(
         None => membership.caught_up().await?,
     };
     let (node, clock, tablets_per_node) = (node_info(options, &identity), Arc::clone(clock), options.tablets_per_node);
-    let kv =
-        Arc::new(NodeKv { store, router, catalog, clock, node, tablets_per_node, aside, rest: Default::default() });
-    Ok(Running { kv, membership, was_current: ready != Ready::LeaderUnreachable })
+    let kv = NodeKv { store, router, catalog, clock, node, tablets_per_node, aside, rest: Default::default() };
+    Ok(Running { kv: Arc::new(kv), membership, was_current: ready != Ready::LeaderUnreachable })
 }
 
 /// Starts the router of a node, to which the store passes requests that it refuses.

@@ -6,6 +6,7 @@ use super::long::{Discarded, LONG_BYTES, planning_work, yield_now};
 use super::request::Reply;
 use super::state::QueryEngine;
 use super::statement::{Asked, Text, in_marker_order};
+use super::transaction::is_atomic;
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running};
 use crate::audit::{self, Watched};
@@ -113,7 +114,7 @@ impl<K: Kv> QueryEngine<K> {
         };
         let work = work_of(request, plans.iter().copied().zip(&bounds));
         let means = Means { work, is_batch: true, budget: &request.budget, progress: &running.progress };
-        let (write_type, is_atomic) = (batch_write_type(kind), self.is_atomic(kind, &plans));
+        let (write_type, is_atomic) = (batch_write_type(kind), is_atomic(&*self.kv, kind, &plans));
         let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false, is_atomic };
         if plans.iter().any(|plan| plan.answer.status_row) {
             return writing.statuses(|at: usize| bounds[at], defaults).await;

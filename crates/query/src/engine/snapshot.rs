@@ -25,25 +25,26 @@ pub(super) struct Selecting<'a> {
     pub(super) staleness_ms: Option<u32>,
 }
 
-impl<K: Kv> QueryEngine<K> {
-    pub(super) async fn select_in_snapshot(&self, selecting: Selecting<'_>) -> Result<Rows, CqlError> {
-        let Selecting { plan, bound, page, needs_disk, mut staleness_ms } = selecting;
+impl Selecting<'_> {
+    /// The rows of a page.
+    pub(super) async fn rows<K: Kv>(self, engine: &QueryEngine<K>) -> Result<Rows, CqlError> {
+        let Selecting { plan, bound, page, needs_disk, mut staleness_ms } = self;
         let (mut replans, mut locks) = (0, 0);
         loop {
             let budget = bound.environment.budget;
-            let entry = self.entry(&plan.table)?;
+            let entry = engine.entry(&plan.table)?;
             // Whoever accepts old data accepts rows of several moments.
             let need = match (staleness_ms, locks) {
                 (Some(_), _) => Need::Nothing,
                 (None, 0) => Need::Several,
                 (None, _) => Need::All,
             };
-            let snapshot = Snapshot::new(&self.kv, need);
-            let source = Source::tablets(&*self.kv, needs_disk, staleness_ms, budget).in_snapshot(&snapshot);
+            let snapshot = Snapshot::new(&engine.kv, need);
+            let source = Source::tablets(&*engine.kv, needs_disk, staleness_ms, budget).in_snapshot(&snapshot);
             let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
             if snapshot.has_met_lock() && locks < ROUNDS {
                 if locks > 0 {
-                    self.kv.pause(PAUSE_NS << locks).await;
+                    engine.kv.pause(PAUSE_NS << locks).await;
                 }
                 locks += 1;
                 staleness_ms = None;

@@ -7,6 +7,7 @@ use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
 use super::snapshot::Selecting;
 use super::state::{QueryEngine, REPLANS};
+use super::transaction::is_atomic;
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running, StatementActivity};
 use crate::audit::{self, Watched};
@@ -334,7 +335,7 @@ impl<K: Kv> QueryEngine<K> {
         let work = work_of(run.asked.request, plans.iter().map(|plan| (*plan, &bound)));
         let write_type = batch_write_type(batch.kind);
         let means = run.means(work, true);
-        let is_atomic = self.is_atomic(batch.kind, &plans);
+        let is_atomic = is_atomic(&*self.kv, batch.kind, &plans);
         let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false, is_atomic };
         if plans.iter().any(|plan| plan.answer.status_row) {
             return writing.statuses(|_| bound, defaults).await;
@@ -408,7 +409,7 @@ impl<K: Kv> QueryEngine<K> {
         }
         let staleness_ms = plan.table.staleness_ms(parameters.consistency);
         if plan.table.has_transactions() && self.kv.catalog().level() >= Level::RECORDED {
-            return self.select_in_snapshot(Selecting { plan, bound, page, needs_disk, staleness_ms }).await;
+            return Selecting { plan, bound, page, needs_disk, staleness_ms }.rows(self).await;
         }
         let mut tries = 0..=REPLANS;
         loop {

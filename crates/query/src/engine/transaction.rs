@@ -5,7 +5,7 @@
 //! a commit was sent. Left out: the parts of a transaction ([`crate::exec::modify::transaction`]), and the protocol
 //! ([`diorite_transact`]).
 
-use super::state::{QueryEngine, REPLANS};
+use super::state::REPLANS;
 use super::write::{Gathered, WriteAnswer, Writing};
 use crate::budget::Budget;
 use crate::error::invalid;
@@ -233,13 +233,11 @@ impl<K: Kv> Drop for Handed<K> {
     }
 }
 
-impl<K: Kv> QueryEngine<K> {
-    /// Whether a batch is a transaction if it has several tablets: a logged one whose tables all have transactions.
-    pub(super) fn is_atomic(&self, kind: BatchKind, plans: &[&ModifyPlan]) -> bool {
-        kind == BatchKind::Logged
-            && plans.iter().all(|plan| plan.table.has_transactions())
-            && self.kv.catalog().level() >= Level::RECORDED
-    }
+/// Whether a batch is a transaction if it has several tablets: a logged one whose tables all have transactions.
+pub(super) fn is_atomic<K: Kv>(kv: &K, kind: BatchKind, plans: &[&ModifyPlan]) -> bool {
+    kind == BatchKind::Logged
+        && plans.iter().all(|plan| plan.table.has_transactions())
+        && kv.catalog().level() >= Level::RECORDED
 }
 
 impl<K: Kv> Writing<'_, K> {

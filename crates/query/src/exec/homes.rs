@@ -2,11 +2,17 @@
 //!
 //! Left out: who leads it (the [`crate::kv::Kv`] seam).
 
-use super::read::tablet_of;
 use diorite_base::{TableId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_model::key;
+use diorite_model::schema::TabletRange;
 use diorite_transact::Home;
+
+/// The tablet that holds a token.
+pub fn tablet_of(tablets: &[TabletRange], token: i64) -> TabletId {
+    let after = tablets.partition_point(|range| range.first_token <= token);
+    tablets[after.saturating_sub(1)].tablet
+}
 
 /// The tablet of a key; none if its table was dropped.
 pub fn tablet_at(catalog: &Catalog, table: TableId, key: &[u8]) -> Option<TabletId> {

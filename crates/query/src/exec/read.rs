@@ -6,6 +6,7 @@
 use super::collect::{Collector, Step};
 use super::evaluate::Scope;
 use super::filter::BoundFilter;
+pub use super::homes::tablet_of;
 use super::keys::KeyRange;
 use super::paging::PagingState;
 use super::partial::Limits;
@@ -17,7 +18,6 @@ use crate::kv::{Fetch, FetchRows, Kv, ScanChunk, ScanRequest};
 use crate::plan::select::{SelectPlan, check_limit};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::PARTITION_DELETIONS;
-use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
@@ -196,10 +196,4 @@ pub(super) fn check_result_size(collector: &Collector<'_>, page: &PageRequest<'_
         return Err(invalid(format!("the result is larger than {MAX_RESULT_BYTES} bytes: use paging or a LIMIT")));
     }
     Ok(())
-}
-
-/// The tablet that holds a token.
-pub fn tablet_of(tablets: &[TabletRange], token: i64) -> TabletId {
-    let after = tablets.partition_point(|range| range.first_token <= token);
-    tablets[after.saturating_sub(1)].tablet
 }

@@ -51,7 +51,7 @@ impl<K: Kv> Read<'_, K> {
         let limits = self.limits(&page, state.as_ref())?;
         if let Some((partitions, ranges)) = prepared.named {
             if self.source.wants_snapshot(touched::is_one_row(&partitions, &ranges)) {
-                self.source.take_snapshot(self.touched_by_partitions(&partitions)?, self.budget()).await?;
+                self.source.take_snapshot(touched::by_partitions(self, &partitions)?, self.budget()).await?;
             }
             if let Some(units) = named_units(self, &partitions, &ranges, state.as_ref())? {
                 return Asking { read: self, filters: &filters }.rows(&units, limits, &page).await;
@@ -67,7 +67,7 @@ impl<K: Kv> Read<'_, K> {
                 is_cut = scans.len() > MAX_PAGE_TABLETS;
                 scans.truncate(MAX_PAGE_TABLETS);
             }
-            self.source.take_snapshot(self.touched_by_scans(&scans)?, self.budget()).await?;
+            self.source.take_snapshot(touched::by_scans(&scans)?, self.budget()).await?;
         }
         if folds {
             let units: Vec<Unit> = scans.iter().map(|scan| Unit::of_scan(scan, state.as_ref())).collect();

@@ -38,40 +38,38 @@ fn check_count(tablets: usize) -> Result<(), CqlError> {
     )))
 }
 
-impl<K: Kv> Read<'_, K> {
-    pub(super) fn touched_by_partitions(
-        &self,
-        partitions: &[PartitionKey],
-    ) -> Result<BTreeMap<TabletId, Targets>, CqlError> {
-        let mut named: BTreeMap<TabletId, Vec<&PartitionKey>> = BTreeMap::new();
-        for partition in partitions {
-            named.entry(tablet_of(self.tablets, partition.token)).or_default().push(partition);
-        }
-        check_count(named.len())?;
-        let bytes = partitions.iter().map(|partition| 2 * (size_of::<Target>() + partition.prefix.len())).sum();
-        self.budget().take(bytes)?;
-        let targets = named.into_iter().map(|(tablet, mut named)| {
-            named.sort_by(|one, other| one.prefix.cmp(&other.prefix));
-            let targets = match named.as_slice() {
-                [first, .., last] if named.len() > MAX_NAMED => {
-                    let mut end = last.prefix.clone();
-                    key::push_partition_end(&mut end);
-                    vec![Target::Range { start: first.prefix.clone(), end }]
-                }
-                few => few.iter().map(|partition| partition_target(partition)).collect(),
-            };
-            (tablet, Targets::new(targets))
-        });
-        Ok(targets.collect())
+pub(super) fn by_partitions<K: Kv>(
+    read: &Read<'_, K>,
+    partitions: &[PartitionKey],
+) -> Result<BTreeMap<TabletId, Targets>, CqlError> {
+    let mut named: BTreeMap<TabletId, Vec<&PartitionKey>> = BTreeMap::new();
+    for partition in partitions {
+        named.entry(tablet_of(read.tablets, partition.token)).or_default().push(partition);
     }
+    check_count(named.len())?;
+    let bytes = partitions.iter().map(|partition| 2 * (size_of::<Target>() + partition.prefix.len())).sum();
+    read.budget().take(bytes)?;
+    let targets = named.into_iter().map(|(tablet, mut named)| {
+        named.sort_by(|one, other| one.prefix.cmp(&other.prefix));
+        let targets = match named.as_slice() {
+            [first, .., last] if named.len() > MAX_NAMED => {
+                let mut end = last.prefix.clone();
+                key::push_partition_end(&mut end);
+                vec![Target::Range { start: first.prefix.clone(), end }]
+            }
+            few => few.iter().map(|partition| partition_target(partition)).collect(),
+        };
+        (tablet, Targets::new(targets))
+    });
+    Ok(targets.collect())
+}
 
-    pub(super) fn touched_by_scans(&self, scans: &[TabletScan]) -> Result<BTreeMap<TabletId, Targets>, CqlError> {
-        check_count(scans.len())?;
-        let targets = scans.iter().map(|scan| {
-            // A page that goes on in a partition also reads its beginning.
-            let start = scan.start[..scan.start.len().min(size_of::<i64>())].to_vec();
-            (scan.tablet, Targets::new(vec![Target::Range { start, end: scan.end.clone() }]))
-        });
-        Ok(targets.collect())
-    }
+pub(super) fn by_scans(scans: &[TabletScan]) -> Result<BTreeMap<TabletId, Targets>, CqlError> {
+    check_count(scans.len())?;
+    let targets = scans.iter().map(|scan| {
+        // A page that goes on in a partition also reads its beginning.
+        let start = scan.start[..scan.start.len().min(size_of::<i64>())].to_vec();
+        (scan.tablet, Targets::new(vec![Target::Range { start, end: scan.end.clone() }]))
+    });
+    Ok(targets.collect())
 }

@@ -4,8 +4,11 @@
 //! out: failures, except that a change of the catalog may remove tablets, and those that a test asks for.
 
 mod leaders;
+mod shared;
+mod tablet;
 
-use self::leaders::{Leading, Transactions};
+use self::shared::Transactions;
+use self::tablet::{Changes, Tablet};
 use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
 use crate::kv::several::{self, Several};
@@ -14,30 +17,15 @@ use crate::kv::{
 };
 use crate::program::TabletEvaluator;
 use arc_swap::ArcSwap;
-use diorite_base::mutation::{
-    Body, EvaluationContext, EvaluationFailed, Evaluator, Mutation, MutationRef, OperationKind, TabletChanges,
-    TabletView,
-};
+use diorite_base::mutation::{Body, EvaluationContext, Evaluator, Mutation, MutationRef, OperationKind};
 use diorite_base::{Level, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
-use diorite_model::entry;
 use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use uuid::Uuid;
-
-#[derive(Default)]
-struct Tablet {
-    entries: BTreeMap<Vec<u8>, Vec<u8>>,
-    flags: u64,
-    newest_explicit_us: Option<i64>,
-    /// The newest stamp that was appended or finished here.
-    newest_us: i64,
-    /// What its leader knows of transactions, once there was one.
-    leading: Option<Box<Leading>>,
-}
 
 const START_US: i64 = 1_700_000_000_000_000;
 
@@ -103,7 +91,7 @@ pub struct MemoryKv {
     pub discarded: AtomicUsize,
     /// After so many changes of the catalog, one fails with this.
     pub failing_change: Mutex<Option<(usize, KvError)>>,
-    pub transactions: Transactions,
+    transactions: Transactions,
 }
 
 impl MemoryKv {
@@ -261,73 +249,6 @@ async fn yield_once() {
         Poll::Pending
     })
     .await;
-}
-
-impl Tablet {
-    fn merge(&mut self, key: &[u8], value: &[u8]) {
-        let mut merged = Vec::new();
-        entry::fold(self.entries.get(key).map(Vec::as_slice), [value], &mut merged).unwrap();
-        self.entries.insert(key.to_vec(), merged);
-    }
-
-    fn put(&mut self, key: &[u8], value: &[u8]) {
-        self.entries.insert(key.to_vec(), value.to_vec());
-    }
-}
-
-impl TabletView for Tablet {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        Ok(self.entries.get(key).cloned())
-    }
-
-    fn scan(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EvaluationFailed> {
-        for (key, value) in self.entries.range(start.to_vec()..end.to_vec()) {
-            if !visit(key, value) {
-                break;
-            }
-        }
-        Ok(())
-    }
-}
-
-type Change = Box<dyn FnOnce(&mut Tablet)>;
-
-#[derive(Default)]
-struct Changes(Vec<Change>);
-
-impl TabletChanges for Changes {
-    fn put(&mut self, key: &[u8], value: &[u8]) {
-        let (key, value) = (key.to_vec(), value.to_vec());
-        self.0.push(Box::new(move |tablet| tablet.put(&key, &value)));
-    }
-
-    fn merge(&mut self, key: &[u8], value: &[u8]) {
-        let (key, value) = (key.to_vec(), value.to_vec());
-        self.0.push(Box::new(move |tablet| tablet.merge(&key, &value)));
-    }
-
-    fn delete(&mut self, key: &[u8]) {
-        let key = key.to_vec();
-        self.0.push(Box::new(move |tablet| drop(tablet.entries.remove(&key))));
-    }
-
-    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-        let (start, end) = (start.to_vec(), end.to_vec());
-        self.0.push(Box::new(move |tablet| tablet.entries.retain(|key, _| *key < start || *key >= end)));
-    }
-
-    fn raise_flags(&mut self, flags: u64) {
-        self.0.push(Box::new(move |tablet| tablet.flags |= flags));
-    }
-
-    fn raise_stamps(&mut self, _: i64, _: i64) {
-        // Tablets in memory are not merged.
-    }
 }
 
 /// Reads spans in small chunks, so that tests see their seams.

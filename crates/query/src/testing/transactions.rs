@@ -31,6 +31,7 @@ fn bank() -> Database {
     database
 }
 
+/// Accounts 1 and 7 are in different tablets.
 fn transfer(from: u64, to: u64, amount: u64) -> String {
     format!(
         "BEGIN TRANSACTION UPDATE accounts SET balance = balance - {amount} WHERE id = {from}; \
@@ -67,7 +68,7 @@ impl Database {
     }
 
     /// Lets everything end that goes on by itself.
-    fn settle(&self) {
+    fn end_all(&self) {
         for _ in 0..30_000 {
             if !self.kv.run_spawned() && self.kv.held() == 0 {
                 return;
@@ -97,7 +98,7 @@ fn transfers_and_reads_at_once_and_every_read_sees_the_total() {
                         let to = (from + 1 + random.next_u64() % (ACCOUNTS as u64 - 1)) % ACCOUNTS as u64;
                         transfer(from, to, 1 + random.next_u64() % 5)
                     }
-                    _ if random.next_u64() % 2 == 0 => "SELECT sum(balance) AS s FROM accounts".to_owned(),
+                    _ if random.next_u64().is_multiple_of(2) => "SELECT sum(balance) AS s FROM accounts".to_owned(),
                     _ => "SELECT balance FROM accounts".to_owned(),
                 };
                 let begun = database.begin(&text);
@@ -122,7 +123,7 @@ fn transfers_and_reads_at_once_and_every_read_sees_the_total() {
             }
         }
     }
-    database.settle();
+    database.end_all();
     assert_eq!(database.sum(), TOTAL);
     assert!(applied > 150 && conflicts < 50, "{applied} transfers, {conflicts} conflicts");
 }
@@ -131,9 +132,9 @@ fn transfers_and_reads_at_once_and_every_read_sees_the_total() {
 fn a_coordinator_that_dies_at_any_step_leaves_nothing_and_nothing_half() {
     for polls in 0..40 {
         let database = bank();
-        database.kv.transactions.drops_spawned.store(true, Ordering::Relaxed);
+        database.kv.drop_spawned();
         {
-            let mut transfer = Box::pin(database.begin(&transfer(1, 2, 40)));
+            let mut transfer = Box::pin(database.begin(&transfer(1, 7, 40)));
             let mut context = Context::from_waker(Waker::noop());
             for _ in 0..polls {
                 if let Poll::Ready(outcome) = transfer.as_mut().poll(&mut context) {
@@ -143,11 +144,12 @@ fn a_coordinator_that_dies_at_any_step_leaves_nothing_and_nothing_half() {
             }
         }
         assert_eq!(database.sum(), TOTAL, "after {polls} polls");
-        // Single rows can be read and written; those that are prepared, once their tablets have asked.
-        database.run("UPDATE accounts SET balance = balance + 0 WHERE id = 2").unwrap();
-        let rows = database.rows("SELECT balance FROM accounts WHERE id IN (1, 2)");
+        // A reservation ends after five seconds, a prepare once its tablet has asked the home.
+        (0..6_000).for_each(|_| database.kv.elapse_us(1_000));
+        database.run("UPDATE accounts SET balance = balance + 0 WHERE id = 7").unwrap();
+        let rows = database.rows("SELECT balance FROM accounts WHERE id IN (1, 7)");
         assert!(rows == ["balance=100", "balance=100"] || rows.iter().any(|row| row == "balance=60"), "{rows:?}");
-        database.settle();
+        database.end_all();
         assert_eq!(database.sum(), TOTAL, "after {polls} polls");
     }
 }
@@ -160,30 +162,41 @@ fn answers_that_are_lost_become_outcomes_that_are_true() {
         for fate in lost {
             let database = bank();
             database.kv.fates.lock().extend((0..at).map(|_| Fate::Applied).chain([fate.clone()]));
-            let outcome = database.run(&transfer(1, 2, 40));
-            assert!(outcome.is_ok(), "request {at} {fate:?}: {outcome:?}");
-            database.settle();
-            assert_eq!(database.rows("SELECT balance FROM accounts WHERE id = 1"), ["balance=60"]);
+            let outcome = database.run(&transfer(1, 7, 40));
+            database.end_all();
+            let balance = database.rows("SELECT balance FROM accounts WHERE id = 1");
+            match outcome {
+                Ok(_) => assert_eq!(balance, ["balance=60"], "request {at} {fate:?}"),
+                // A reservation that nobody knows holds the rows for some seconds.
+                Err(error) => {
+                    assert!(
+                        at == 0 && error.message.ends_with("Conflicts with higher priority transaction"),
+                        "{error:?}"
+                    );
+                    assert_eq!(balance, ["balance=100"]);
+                }
+            }
             assert_eq!(database.sum(), TOTAL);
         }
     }
     // A tablet that cannot be reached at all.
     let database = bank();
     database.kv.fates.lock().extend((0..200).map(|_| Fate::Refused(KvError::Unavailable(diorite_base::TabletId(1)))));
-    let (code, _) = refused(database.run(&transfer(1, 2, 40)));
+    let (code, _) = refused(database.run(&transfer(1, 7, 40)));
     assert_eq!(code, ErrorCode::Unavailable);
     database.kv.fates.lock().clear();
     assert_eq!(database.sum(), TOTAL);
     // One that takes the commit, and never answers again.
+    database.end_all();
     database.kv.fates.lock().extend([Fate::Applied, Fate::Applied]);
     database.kv.fates.lock().extend((0..2_000).map(|_| Fate::AppliedUnheard(0, timeout())));
-    let error = database.run(&transfer(1, 2, 40)).unwrap_err();
+    let error = database.run(&transfer(1, 7, 40)).unwrap_err();
     assert_eq!(error.code(), ErrorCode::WriteTimeout, "{error:?}");
     let is_batch =
         matches!(error.kind, diorite_cql::protocol::ErrorKind::WriteTimeout { write_type: WriteType::Batch, .. });
     assert!(is_batch, "{error:?}");
     database.kv.fates.lock().clear();
-    database.settle();
+    database.end_all();
     assert_eq!(database.sum(), TOTAL);
 }
 
@@ -203,7 +216,7 @@ fn nothing_is_done_if_a_condition_fails_in_any_tablet_or_a_sum_is_impossible() {
         let words = "Execution Error. Condition on table accounts was not satisfied.";
         assert_eq!(refusal, (ErrorCode::Invalid, words.to_owned()));
     }
-    database.settle();
+    database.end_all();
     assert!(database.rows("SELECT * FROM log").is_empty());
     for id in 0..6 {
         database.run(&block("balance >= 30", id)).unwrap();
@@ -228,7 +241,7 @@ fn nothing_is_done_if_a_condition_fails_in_any_tablet_or_a_sum_is_impossible() {
         database.rows("SELECT id, at, note, s FROM log WHERE id IN (0, 1, 2, 3, 4, 5)"),
         ["id=1 at=9 note='y' s=4", "id=4 at=1 note='x' s=5", "id=5 at=1 note='x' s=null"]
     );
-    database.settle();
+    database.end_all();
 }
 
 #[test]
@@ -255,7 +268,7 @@ fn prepared_blocks_write_all_rows_with_one_time_and_reads_see_both_or_none() {
         let one = database.rows(&format!("SELECT v FROM kv WHERE k = 'key:{at}b'"));
         assert_eq!(one, [format!("v=0x{at:02x}")]);
     }
-    database.settle();
+    database.end_all();
 }
 
 #[test]
@@ -277,13 +290,13 @@ fn logged_batches_of_such_tables_are_transactions_and_others_are_not() {
     assert_eq!(times("accounts"), 1, "one time for all tablets");
     database.run(&batch("UNLOGGED BATCH", "accounts")).unwrap();
     assert!(times("accounts") > 1, "each tablet its own");
-    let pins = database.kv.transactions.pins.load(Ordering::Relaxed);
+    let pins = database.kv.pin_count();
     database.run(&batch("BATCH", "plain")).unwrap();
     assert!(times("plain") > 1);
-    assert_eq!(database.kv.transactions.pins.load(Ordering::Relaxed), pins, "ordinary tables need no snapshots");
+    assert_eq!(database.kv.pin_count(), pins, "ordinary tables need no snapshots");
     // With a time of its own, a batch is what it is for other tables.
     database.run(&batch("BATCH USING TIMESTAMP 5", "plain")).unwrap();
-    database.settle();
+    database.end_all();
 }
 
 #[test]
@@ -305,5 +318,5 @@ fn limits_are_refused_before_anything_is_sent() {
     assert!(code == ErrorCode::Invalid && message.contains("bytes in one tablet is over the limit of"), "{message}");
     assert_eq!(database.kv.writes.load(Ordering::Relaxed), writes, "nothing was sent");
     database.execute(&block, &[Value::Set(&large[..1_000_000])]).unwrap();
-    database.settle();
+    database.end_all();
 }

@@ -3,28 +3,26 @@
 //! Always true: what is proposed is applied at once; a request that waits lets a little time pass each time it is polled, so that
 //! waits end. Left out: changes of leaders, and leases that end.
 
-use super::{Changes, MemoryKv, START_US, Tablet, yield_once};
+use super::shared::{Shared, To, Waiting};
+use super::tablet::{Leading, Pinned, Tablet, targets_of};
+use super::{MemoryKv, START_US, yield_once};
 use crate::exec::homes::tablet_of_home;
-use crate::kv::several;
-use crate::kv::{Fetch, FetchRows, KvError, PinnedRead, WriteReply, WriteSink};
-use crate::program::TabletEvaluator;
+use crate::kv::{KvError, WriteReply, WriteSink};
 use diorite_base::TabletId;
-use diorite_base::mutation::{Body, EvaluationContext, Evaluator, Mutation, MutationRef};
-use diorite_transact::TransactionId;
+use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_transact::leader::promises::{Pin, staged};
-use diorite_transact::leader::{Action, Asker, Evaluated, Leader};
-use diorite_transact::locks::{Hold, LockLimits, Wait};
+use diorite_transact::leader::{Action, Asker, Evaluated};
+use diorite_transact::locks::Wait;
 use diorite_transact::message::{Program, Reply, Request};
-use diorite_transact::records::{Effect, Records};
-use diorite_transact::step::{Operation, Step};
+use diorite_transact::records::Effect;
+use diorite_transact::step::Step;
 use diorite_transact::targets::{Target, Targets};
 use diorite_transact::timing::Timing;
 use diorite_transact::wire::{Answer, Call, PinId};
 use futures::future::BoxFuture;
-use parking_lot::Mutex;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 
 /// How much time passes whenever something that waits is polled.
@@ -32,149 +30,7 @@ const POLL_US: i64 = 20;
 const SWEEP_US: i64 = 1_000;
 const LEASE_NS: u64 = 1_000_000_000;
 
-/// A tablet's leader, and what its replicas keep.
-pub(super) struct Leading {
-    leader: Leader,
-    records: Records,
-    pins: BTreeMap<u64, Pinned>,
-}
-
-/// A snapshot.
-struct Pinned {
-    tablet: Tablet,
-    records: Records,
-}
-
-/// Who receives a reply.
-enum To {
-    Client,
-    /// A tablet that has asked about this prepare.
-    Learns(TabletId, TransactionId, i64),
-    /// A home that has asked this participant to finish.
-    Finishes(TabletId, TabletId),
-}
-
-/// A write that waits for rows.
-struct Waiting {
-    mutation: Mutation,
-    sink: Option<(Arc<dyn WriteSink>, u64)>,
-}
-
-#[derive(Default)]
-struct Shared {
-    askers: HashMap<u64, To>,
-    answers: HashMap<u64, Result<WriteReply, KvError>>,
-    waiting: HashMap<u64, Waiting>,
-    swept_us: i64,
-}
-
-/// See the top of this module.
-#[derive(Default)]
-pub struct Transactions {
-    next: AtomicU64,
-    shared: Mutex<Shared>,
-    spawned: Mutex<Vec<BoxFuture<'static, ()>>>,
-    /// As if this node died whenever work is to outlive its request.
-    pub drops_spawned: AtomicBool,
-    /// How many snapshots were taken.
-    pub pins: AtomicU64,
-}
-
 type Tablets = HashMap<TabletId, Tablet>;
-
-impl Tablet {
-    fn leading(&mut self, id: TabletId, now_ns: u64) -> &mut Leading {
-        self.leading.get_or_insert_with(|| {
-            let (limits, records) = (LockLimits::default(), Records::default());
-            let mut leader = Leader::new(id, 1, &records, limits, Timing::default(), now_ns);
-            leader.ready();
-            Box::new(Leading { leader, records, pins: BTreeMap::new() })
-        })
-    }
-
-    pub(super) fn promised_us(&self) -> i64 {
-        self.leading.as_ref().map_or(i64::MIN, |leading| leading.leader.promised_us())
-    }
-
-    pub(super) fn is_locked(&self, key: &[u8]) -> bool {
-        let holder = self.leading.as_ref().and_then(|leading| leading.leader.locks().holder(key));
-        matches!(holder, Some((_, Hold::Prepared)))
-    }
-
-    /// Whether a read meets something that is prepared.
-    pub(super) fn meets_lock(&self, request: &Fetch) -> bool {
-        let Some(leading) = &self.leading else { return false };
-        let keys = request.header.iter().map(|(_, key)| key).chain(&request.static_row);
-        let mut read: Vec<Target> = keys.map(|key| Target::Row(key.clone())).collect();
-        let range = |start: &Vec<u8>, end: &Vec<u8>| Target::Range { start: start.clone(), end: end.clone() };
-        match &request.rows {
-            FetchRows::Nothing => {}
-            FetchRows::One(key) => read.push(Target::Row(key.clone())),
-            FetchRows::Range(scan) => read.push(range(&scan.start, &scan.end)),
-            FetchRows::Several(named) => {
-                let spans = several::decode(&named.spans).map(Result::unwrap);
-                read.extend(spans.map(|span| match &span.end {
-                    None => Target::Row(span.start.clone()),
-                    Some(end) => range(&span.start, end),
-                }));
-            }
-        }
-        let read = Targets::new(read);
-        leading.records.all_prepared().any(|(_, record)| record.prepare.targets.overlap(&read))
-    }
-
-    /// The tablet as a snapshot has it, with what was committed.
-    pub(super) fn as_pinned(&self, read: &PinnedRead) -> Option<Self> {
-        let pinned = self.leading.as_ref()?.pins.get(&read.pin.0)?;
-        let mut tablet = pinned.tablet.copy();
-        for it in read.committed.iter() {
-            let record = pinned.records.prepared(&it.id).unwrap();
-            assert_eq!(record.stamp_us, it.prepared_us, "a read names prepares of its snapshot");
-            record.prepare.operations.iter().for_each(|operation| tablet.run(operation, it.committed_us));
-        }
-        Some(tablet)
-    }
-
-    fn copy(&self) -> Self {
-        let Self { entries, flags, newest_explicit_us, newest_us, leading: _ } = self;
-        let (entries, leading) = (entries.clone(), None);
-        Self { entries, flags: *flags, newest_explicit_us: *newest_explicit_us, newest_us: *newest_us, leading }
-    }
-
-    fn run(&mut self, operation: &Operation, stamp_us: i64) {
-        let newest_explicit_us = self.newest_explicit_us.unwrap_or(i64::MIN);
-        let context = EvaluationContext { stamp_us, newest_explicit_us, now_s: operation.now_s };
-        let mut changes = Changes::default();
-        let reply = TabletEvaluator.evaluate(&operation.program, context, self, &mut changes).unwrap();
-        assert!(TabletEvaluator.has_applied(&reply), "what is staged has one outcome");
-        changes.0.into_iter().for_each(|change| change(self));
-        self.newest_us = self.newest_us.max(stamp_us);
-    }
-
-    /// What a program writes now, or its refusal.
-    fn evaluate(&self, program: &Program, stamp_us: i64) -> Result<Operation, Vec<u8>> {
-        let context = EvaluationContext::new(stamp_us, self.newest_explicit_us.unwrap_or(i64::MIN));
-        let reply = TabletEvaluator.evaluate(&program.0, context, self, &mut Changes::default()).unwrap();
-        if !TabletEvaluator.has_applied(&reply) {
-            return Err(reply);
-        }
-        let key = targets_of(program).iter().next().unwrap().start().to_vec();
-        let program = TabletEvaluator.without_conditions(&program.0).unwrap_or_else(|| program.0.clone());
-        Ok(Operation { key, now_s: context.now_s, program })
-    }
-}
-
-fn targets_of(program: &Program) -> Targets {
-    let mut targets = Vec::new();
-    let mut see = |start: &[u8], end: Option<&[u8]>| {
-        targets.push(match end {
-            None => Target::Row(start.to_vec()),
-            Some(end) => Target::Range { start: start.to_vec(), end: end.to_vec() },
-        });
-    };
-    TabletEvaluator.targets(&program.0, &mut see).unwrap();
-    Targets::new(targets)
-}
 
 /// What a write that is no transaction writes.
 fn targets_written(mutation: &Mutation) -> Targets {
@@ -213,6 +69,16 @@ impl MemoryKv {
             leading.leader.sweep(&leading.records, now_ns);
         }
         self.run_leaders(&mut tablets, &mut shared);
+    }
+
+    /// From now on, as if this node died whenever work is to outlive its request.
+    pub fn drop_spawned(&self) {
+        self.transactions.drops_spawned.store(true, Ordering::Relaxed);
+    }
+
+    /// How many snapshots were taken.
+    pub fn pin_count(&self) -> u64 {
+        self.transactions.pins.load(Ordering::Relaxed)
     }
 
     /// How many locks and records of transactions there are.
