@@ -1,0 +1,218 @@
+"""Accounts in many tablets of a cluster of three: transfers as blocks, reads of all accounts in one statement, unique keys inserted beside them, while
+nodes are killed and paused. The statements are those of YugabyteDB's Jepsen workloads bank, bank-inserts and multi-key-acid, as text and without retries.
+
+Always checked: each read of all accounts shows the same sum; what was acknowledged is there in the end; rows that are written together are seen together."""
+
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+from cassandra import DriverException, InvalidRequest, RequestExecutionException
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.connection import ConnectionException
+from cassandra.policies import FallthroughRetryPolicy, WhiteListRoundRobinPolicy
+from cassandra.protocol import ErrorMessage
+
+from conftest import READY_WITHIN_S, cluster_of
+
+if os.environ.get("DIORITE_TEST_ADDRESS"):
+    pytest.skip("a cluster of its own is needed", allow_module_level=True)
+
+ACCOUNTS = 8
+TOTAL = 100
+ENABLED = "WITH transactions = { 'enabled' : true }"
+FAILURES = (RequestExecutionException, DriverException, NoHostAvailable, ErrorMessage, ConnectionException)
+
+
+def session_at(address):
+    profile = ExecutionProfile(
+        load_balancing_policy=WhiteListRoundRobinPolicy([address]), retry_policy=FallthroughRetryPolicy(), request_timeout=10
+    )
+    cluster = Cluster([address], protocol_version=4, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
+    return cluster, cluster.connect()
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    servers = cluster_of(tmp_path_factory.mktemp("bank"))
+    yield servers
+    for server in servers:
+        if server.process.poll() is None:
+            server.stop()
+
+
+@pytest.fixture(scope="module")
+def session(servers):
+    cluster, session = session_at(servers[0].address)
+    session.execute("CREATE KEYSPACE jepsen WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}")
+    session.execute(f"CREATE TABLE jepsen.accounts (id int, balance bigint, PRIMARY KEY (id)) {ENABLED}")
+    session.execute(f"CREATE TABLE jepsen.pairs (id int, ik int, val int, PRIMARY KEY (id, ik)) {ENABLED}")
+    session.execute(f"INSERT INTO jepsen.accounts (id, balance) VALUES (0, {TOTAL})")
+    for account in range(1, ACCOUNTS):
+        session.execute(f"INSERT INTO jepsen.accounts (id, balance) VALUES ({account}, 0)")
+    yield session
+    cluster.shutdown()
+
+
+def in_the_end(servers, statement):
+    """The rows of a read that is repeated until the cluster has recovered."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        cluster = None
+        try:
+            cluster, session = session_at(servers[0].address)
+            return list(session.execute(statement))
+        except FAILURES:
+            assert time.monotonic() < deadline
+            time.sleep(0.2)
+        finally:
+            if cluster is not None:
+                cluster.shutdown()
+
+
+class Clients:
+    """Threads that each hold on to one node, and what they have seen."""
+
+    def __init__(self, servers):
+        self.servers = servers
+        self.stopped = threading.Event()
+        self.threads = []
+        self.wrong = []
+        self.done = {"transfers": 0, "reads": 0, "inserts": 0, "pairs": 0, "failed": 0}
+        self.lock = threading.Lock()
+        # Of each account that was inserted: what its transfer took from another one; and of each pair its value.
+        self.inserted = {}
+        self.pairs = {}
+
+    def count(self, what):
+        with self.lock:
+            self.done[what] += 1
+
+    def start(self, action, seed):
+        thread = threading.Thread(target=self.run, args=(action, self.servers[seed % len(self.servers)].address, random.Random(seed)))
+        self.threads.append(thread)
+        thread.start()
+
+    def run(self, action, address, dice):
+        while not self.stopped.is_set():
+            cluster = None
+            try:
+                cluster, session = session_at(address)
+                while not self.stopped.is_set():
+                    action(session, dice)
+            except FAILURES as error:
+                if isinstance(error, InvalidRequest):
+                    self.wrong.append(error)
+                self.count("failed")
+                time.sleep(0.05)
+            except Exception as error:
+                self.wrong.append(error)
+                return
+            finally:
+                if cluster is not None:
+                    cluster.shutdown()
+
+    def transfer(self, session, dice):
+        source, target = dice.sample(range(ACCOUNTS), 2)
+        amount = dice.randint(1, 5)
+        session.execute(
+            f"BEGIN TRANSACTION UPDATE jepsen.accounts SET balance = balance - {amount} WHERE id = {source};"
+            f"UPDATE jepsen.accounts SET balance = balance + {amount} WHERE id = {target};END TRANSACTION;"
+        )
+        self.count("transfers")
+
+    def insert(self, session, dice):
+        account, source = dice.randint(1_000, 10_000_000), dice.randrange(ACCOUNTS)
+        session.execute(
+            f"BEGIN TRANSACTION INSERT INTO jepsen.accounts (id, balance) values ({account},3) IF NOT EXISTS ELSE ERROR;"
+            f"UPDATE jepsen.accounts SET balance = balance - 3 WHERE id = {source};END TRANSACTION;"
+        )
+        self.inserted[account] = 3
+        self.count("inserts")
+        # Reads of all accounts should not become long.
+        time.sleep(0.05)
+
+    def read(self, session, _):
+        rows = list(session.execute("SELECT * FROM jepsen.accounts"))
+        total = sum(row.balance for row in rows)
+        if total != TOTAL:
+            self.wrong.append(f"the accounts sum to {total}: {rows}")
+        self.count("reads")
+
+    def pair(self, session, dice):
+        key, value = dice.randrange(20), dice.randint(1, 1_000_000)
+        with self.lock:
+            self.pairs.setdefault(key, set()).add(value)
+        session.execute(
+            f"BEGIN TRANSACTION INSERT INTO jepsen.pairs (id, ik, val) VALUES (0, {key}, {value});"
+            f"INSERT INTO jepsen.pairs (id, ik, val) VALUES (2, {key}, {value});END TRANSACTION;"
+        )
+        rows = list(session.execute(f"SELECT id, val, writetime(val) AS time FROM jepsen.pairs WHERE ik = {key} AND id IN (0, 2)"))
+        if len(rows) != 2 or rows[0].val != rows[1].val or rows[0].time != rows[1].time or rows[0].val not in self.pairs[key]:
+            self.wrong.append(f"a pair is seen in part: {rows}")
+        self.count("pairs")
+
+    def stop(self):
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+
+
+def test_nothing_is_done_if_a_condition_fails_in_another_tablet(session):
+    before = {row.id: row.balance for row in session.execute("SELECT * FROM jepsen.accounts")}
+    with pytest.raises(InvalidRequest, match="Execution Error. Condition on table accounts was not satisfied."):
+        session.execute(
+            "BEGIN TRANSACTION UPDATE jepsen.accounts SET balance = balance - 3 WHERE id = 1;"
+            "INSERT INTO jepsen.accounts (id, balance) VALUES (5, 3) IF NOT EXISTS ELSE ERROR;END TRANSACTION;"
+        )
+    assert {row.id: row.balance for row in session.execute("SELECT * FROM jepsen.accounts")} == before
+
+
+def test_rows_of_several_tablets_have_one_writetime_and_aggregates_are_of_one_moment(session):
+    insert = session.prepare(
+        "BEGIN TRANSACTION INSERT INTO jepsen.pairs (id, ik, val) VALUES (:a, :k, :v); INSERT INTO jepsen.pairs (id, ik, val) VALUES (:b, :k, :v); END TRANSACTION;"
+    )
+    for key in range(100, 110):
+        session.execute(insert, {"a": 1_000 + key, "b": 2_000 + key, "k": key, "v": key})
+        rows = list(session.execute("SELECT val, writetime(val) AS time FROM jepsen.pairs WHERE id IN (%s, %s) AND ik = %s", (1_000 + key, 2_000 + key, key)))
+        assert [row.val for row in rows] == [key, key] and len({row.time for row in rows}) == 1
+    assert session.execute("SELECT count(*) FROM jepsen.pairs WHERE id IN (1100, 2100)").one()[0] == 2
+    assert session.execute("SELECT sum(balance) FROM jepsen.accounts").one()[0] == TOTAL
+
+
+def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):
+    clients = Clients(servers)
+    for seed in range(6):
+        clients.start(clients.transfer, seed)
+    for seed in range(3):
+        clients.start(clients.read, seed)
+        clients.start(clients.pair, seed)
+    clients.start(clients.insert, 1)
+    dice = random.Random(7)
+    try:
+        for turn in range(6):
+            time.sleep(2)
+            victim = dice.choice(servers)
+            if turn % 2 == 0:
+                victim.process.send_signal(signal.SIGSTOP)
+                time.sleep(1)
+                victim.process.send_signal(signal.SIGCONT)
+            else:
+                victim.process.kill()
+                victim.process.wait()
+                time.sleep(1)
+                victim.start()
+        time.sleep(3)
+    finally:
+        clients.stop()
+    print(clients.done)
+    assert clients.wrong == []
+    done = clients.done
+    assert done["transfers"] > 50 and done["reads"] > 50 and done["pairs"] > 20 and done["inserts"] > 5, done
+    rows = in_the_end(servers, "SELECT * FROM jepsen.accounts")
+    rows = {row.id: row.balance for row in rows}
+    assert sum(rows.values()) == TOTAL
+    assert all(rows.get(account) == balance for account, balance in clients.inserted.items())
