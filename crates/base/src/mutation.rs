@@ -35,7 +35,7 @@ use std::fmt;
 mod evaluator;
 
 pub use evaluator::{
-    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView, seconds,
+    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView, seconds,
 };
 
 const EVALUATED: u8 = 1;

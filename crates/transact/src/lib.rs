@@ -12,8 +12,8 @@
 //!
 //! [`coordinator`] drives a transaction; [`leader`] is what the leader of a tablet does, with [`locks`] in its memory;
 //! [`records`] is what every replica keeps, a function of the applied [`step`]s; [`snapshot`] reads several tablets as
-//! of one stamp. `query` is to drive coordinators,
-//! `replica` to hold records and leaders, `sim` both.
+//! of one stamp; [`wire`] has the bytes between them. `query` drives coordinators and reads, `replica` holds records and
+//! leaders.
 //!
 //! Always true: nothing here reads a clock, waits, spawns or does I/O. Time is an input; the same inputs give the same
 //! actions. The invariants of the protocol are in `tests::invariants`, which an exhaustive search over small clusters
@@ -21,6 +21,8 @@
 //! Left out: what a row, a program or a frame is, and splits and merges of tablets.
 
 pub mod coordinator;
+#[cfg(test)]
+mod golden;
 pub mod ids;
 pub mod in_flight;
 pub mod leader;

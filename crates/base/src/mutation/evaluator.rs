@@ -62,6 +62,9 @@ impl TabletChanges for Discarded {
     fn raise_stamps(&mut self, _: i64, _: i64) {}
 }
 
+/// Receives a key, or a range of keys from its start to before its end.
+pub type SeeTarget<'a> = dyn FnMut(&[u8], Option<&[u8]>) + 'a;
+
 /// The context of an evaluation.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationContext {
@@ -140,7 +143,7 @@ pub trait Evaluator: Send + Sync + 'static {
     ///
     /// # Errors
     /// Replicas could not decode it.
-    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+    fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
         let _ = (program, see);
         Err(Unprovable::Unreadable("these rows have no programs".to_owned()))
     }

@@ -50,6 +50,7 @@ const TEST_EDGES: &[(&str, &[&str])] = &[
     ("cql", &["seeds"]),
     ("model", &["golden", "seeds"]),
     ("raft", &["golden"]),
+    ("transact", &["golden"]),
     ("storage", &["golden"]),
     ("cluster", &["golden", "seeds"]),
     ("control", &["golden"]),

@@ -17,7 +17,7 @@ use super::targets;
 use diorite_base::Horizon;
 use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{
-    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
+    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
 use diorite_base::program::{ProvenProgram, Unprovable};
 use diorite_model::Malformed;
@@ -50,7 +50,7 @@ impl Evaluator for TabletEvaluator {
         Ok(Run::new(&program, context, view).program(&program, changes)?.encode())
     }
 
-    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+    fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
         ProvenProgram::read::<Program>(program)?;
         let program = Program::decode(program).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
         targets::of(&program, see);

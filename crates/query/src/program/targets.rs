@@ -4,10 +4,11 @@
 //! partition, or of a range of its rows, is in the partition's header, which every reader of the partition reads.
 
 use super::definition::{Program, ProgramOperation, RowCondition, RowTest, TestTree, Turn};
+use diorite_base::mutation::SeeTarget;
 use diorite_model::key;
 
 /// Calls `see` with each key, and each range of keys, from its start to before its end.
-pub(super) fn of(program: &Program, see: &mut dyn FnMut(&[u8], Option<&[u8]>)) {
+pub(super) fn of(program: &Program, see: &mut SeeTarget<'_>) {
     for condition in &program.conditions {
         of_condition(condition, see);
     }
@@ -29,7 +30,7 @@ pub(super) fn of(program: &Program, see: &mut dyn FnMut(&[u8], Option<&[u8]>)) {
 }
 
 /// A condition reads its row, the static row of its partition, or both.
-fn of_condition(condition: &RowCondition, see: &mut dyn FnMut(&[u8], Option<&[u8]>)) {
+fn of_condition(condition: &RowCondition, see: &mut SeeTarget<'_>) {
     let reads_static = match &condition.test {
         RowTest::Exists | RowTest::NotExists => false,
         RowTest::Columns(columns) => columns.iter().any(|column| column.is_static),

@@ -279,13 +279,10 @@ pub fn at_rest(mutation: &Mutation) -> Answered {
 }
 
 type Visit<'v> = dyn FnMut(&[u8], &[u8]) -> bool + 'v;
+type GetRow<'r> = dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, KvError> + 'r;
+type ScanRows<'r> = dyn Fn(&ScanRange<'_>, &mut Visit<'_>) -> Result<bool, KvError> + 'r;
 
-fn read_from(
-    flags: u64,
-    get_row: &dyn Fn(&[u8]) -> Result<Option<Vec<u8>>, KvError>,
-    scan: &dyn Fn(&ScanRange<'_>, &mut Visit<'_>) -> Result<bool, KvError>,
-    request: &Fetch,
-) -> Result<Fetched, KvError> {
+fn read_from(flags: u64, get_row: &GetRow<'_>, scan: &ScanRows<'_>, request: &Fetch) -> Result<Fetched, KvError> {
     let get = |key: &Vec<u8>| get_row(key);
     let entries_of = |start: &[u8], end: &[u8]| {
         let mut entries = Vec::new();

@@ -3,7 +3,7 @@
 
 use super::seen::VisibleReply;
 use diorite_base::mutation::{
-    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
+    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
 use diorite_base::program::Unprovable;
 use diorite_base::{Horizon, TabletId};
@@ -65,7 +65,7 @@ impl Evaluator for SameAnswers {
         TabletEvaluator.reply(program, context, view)
     }
 
-    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+    fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
         TabletEvaluator.targets(program, see)
     }
 

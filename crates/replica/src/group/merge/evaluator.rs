@@ -3,7 +3,7 @@
 use super::{MARK, MergeStep, carry_out};
 use diorite_base::Horizon;
 use diorite_base::mutation::{
-    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
+    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
 use diorite_base::program::Unprovable;
 
@@ -37,7 +37,7 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         self.0.reply(program, context, view)
     }
 
-    fn targets(&self, program: &[u8], see: &mut dyn FnMut(&[u8], Option<&[u8]>)) -> Result<(), Unprovable> {
+    fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
         self.0.targets(program, see)
     }
 

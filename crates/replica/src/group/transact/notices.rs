@@ -78,7 +78,8 @@ pub(crate) fn after_apply<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
     for step in std::mem::take(&mut replica.writes.transactions.applied) {
         led.leader.applied(&replica.writes.transactions.records, &step, now_ns);
     }
-    while let Some((_, tag)) = led.in_flight.pop_front_if(|(index, _)| *index <= applied) {
+    while let Some((_, tag)) = led.in_flight.front().copied().filter(|(index, _)| *index <= applied) {
+        led.in_flight.pop_front();
         led.leader.written(tag);
     }
     if applied >= led.unseen.index {

@@ -55,7 +55,10 @@ pub(super) fn take_due_pins<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn
     loop {
         let applied = replica.applied.index;
         let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
-        let Some(pin) = led.pins.pop_front_if(|pin| pin.index <= applied) else { return };
+        if led.pins.front().is_none_or(|pin| pin.index > applied) {
+            return;
+        }
+        let Some(pin) = led.pins.pop_front() else { return };
         take_pin(replica, turn, pin);
     }
 }
