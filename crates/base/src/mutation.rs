@@ -28,7 +28,9 @@ use crate::Horizon;
 use crate::bytes::{Malformed, Reader, put_slice};
 use crate::limits;
 use crate::program::{ProvenProgram, Target, Unprovable};
+use crate::row_index::RowIndexes;
 use std::fmt;
+use std::sync::Arc;
 
 const EVALUATED: u8 = 1;
 const EXPLICIT: u8 = 2;
@@ -431,6 +433,21 @@ pub trait Evaluator: Send + Sync + 'static {
     /// Calls `see` for each key that `program` may write to, if its conditions hold.
     fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
         let _ = (program, see);
+    }
+
+    /// The indexes that the tablet has to maintain, according to its flags and data; `None`: none.
+    ///
+    /// # Errors
+    /// If the data cannot be read, or specifies an index that this program does not know.
+    fn row_indexes(&self, flags: u64, view: &dyn TabletView) -> Result<Option<Arc<dyn RowIndexes>>, EvaluationFailed> {
+        let _ = (flags, view);
+        Ok(None)
+    }
+
+    /// Whether `program` changes which indexes the tablet has.
+    fn changes_indexes(&self, program: &[u8]) -> bool {
+        let _ = program;
+        false
     }
 }
 

@@ -39,7 +39,8 @@ impl Tokens {
     /// The first key of these tokens, and the end, exclusive.
     pub fn keys(self) -> (Vec<u8>, Vec<u8>) {
         let (mut start, mut end) = (Vec::new(), Vec::new());
-        push_token_start(self.first, &mut start);
+        // No row has the smallest token: under it are a tablet's own records and index entries.
+        push_token_start(self.first.max(i64::MIN + 1), &mut start);
         match self.next {
             Some(next) => push_token_start(next, &mut end),
             None => end.extend_from_slice(AFTER_ALL_KEYS),

@@ -9,9 +9,9 @@ use diorite_base::write::{KvError, Waited};
 use diorite_base::{Levels, NodeId, TabletId};
 use diorite_golden::{Decoded, Golden, kinds};
 use diorite_query::kv::several::{Several, Span, encode};
-use diorite_query::kv::{Fetch, FetchRows, ScanChunk, ScanRequest};
+use diorite_query::kv::{Fetch, FetchRows, IndexScan, ScanChunk, ScanRequest};
 
-kinds!(ROWS, rows_of(FetchRows): Nothing, One, Range, Several);
+kinds!(ROWS, rows_of(FetchRows): Nothing, One, Range, Several, Index);
 kinds!(OUTCOMES, outcome_kind(Outcome): Fetched, Written, Failed);
 kinds!(ERRORS, error_kind(KvError):
     Unavailable, NotLeader, Overloaded, Timeout, NoSuchTablet, DiskFull, TooLarge, Storage);
@@ -45,6 +45,18 @@ fn fetches() -> Vec<(&'static str, Fetch, Option<u64>)> {
     };
     let spans = encode(&[Span::key(b"a".to_vec()), Span::range(b"b".to_vec(), b"c".to_vec())]);
     let several = Several { spans, reverse: false, max_entries: 300, max_bytes: 1 << 20 };
+    let scan = IndexScan {
+        index: 300,
+        spans: encode(&[Span::key(b"form".to_vec())]),
+        start: b"partition\x02a".to_vec(),
+        end: b"partition\x03".to_vec(),
+        partition_len: 9,
+        max_entries: 300,
+        max_bytes: 1 << 20,
+        with_statics: true,
+        whole_partitions: false,
+        may_scan: true,
+    };
     let row = fetch(FetchRows::One(b"partition\x02a".to_vec()));
     let full = Fetch { header: header.clone(), static_row: static_row.clone(), ..row.clone() };
     vec![
@@ -54,6 +66,7 @@ fn fetches() -> Vec<(&'static str, Fetch, Option<u64>)> {
         ("range", Fetch { header, static_row, ..fetch(FetchRows::Range(range.clone())) }, None),
         ("aggregate", Fetch { aggregate: Some(b"task".to_vec()), ..fetch(FetchRows::Range(range)) }, Some(0)),
         ("several", fetch(FetchRows::Several(several)), None),
+        ("index", fetch(FetchRows::Index(scan)), None),
     ]
 }
 

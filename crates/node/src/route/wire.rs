@@ -3,6 +3,7 @@
 //! Always true: no bytes make decoding panic or allocate more than they hold; decoding returns what was encoded. Left
 //! out: the meaning of a key, a value or a program.
 
+use super::index_wire::IndexRef;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
@@ -18,6 +19,8 @@ const HAS_RANGE: u8 = 8;
 const HAS_AGGREGATE: u8 = 16;
 const HAS_SEVERAL: u8 = 32;
 const HAS_LIMIT: u8 = 64;
+/// Of a request.
+const HAS_INDEX: u8 = 128;
 const FETCH: u8 = 1;
 const WRITE: u8 = 2;
 const WRITE_UNTIL: u8 = 3;
@@ -113,6 +116,7 @@ pub(super) enum RowsRef<'a> {
     One(&'a [u8]),
     Range(RangeRef<'a>),
     Several(SeveralRef<'a>),
+    Index(IndexRef<'a>),
 }
 
 /// Several spans in a request.
@@ -157,6 +161,7 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
                     max_entries: several.max_entries,
                     max_bytes: several.max_bytes,
                 }),
+                FetchRows::Index(scan) => RowsRef::Index(scan.into()),
             },
             aggregate: fetch.aggregate.as_deref(),
             left_ms: None,
@@ -187,6 +192,7 @@ impl FetchRef<'_> {
                     max_entries: several.max_entries,
                     max_bytes: several.max_bytes,
                 }),
+                RowsRef::Index(scan) => FetchRows::Index(scan.to_scan()),
             },
             needs_disk: false,
             aggregate: self.aggregate.map(<[u8]>::to_vec),
@@ -222,6 +228,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         FetchRows::One(_) => HAS_ROW,
         FetchRows::Range(_) => HAS_RANGE,
         FetchRows::Several(_) => HAS_SEVERAL,
+        FetchRows::Index(_) => HAS_INDEX,
     };
     let has = flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC);
     out.push(rows | has | flag(fetch.aggregate.is_some(), HAS_AGGREGATE) | flag(left_ms.is_some(), HAS_LIMIT));
@@ -245,6 +252,10 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
             put_varint(out, several.max_entries as u64);
             put_varint(out, several.max_bytes as u64);
             &[]
+        }
+        FetchRows::Index(scan) => {
+            IndexRef::from(scan).put(out);
+            &scan.start
         }
     };
     if let Some((flags, key)) = &fetch.header {
@@ -293,10 +304,7 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
 fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     let size = |value: u64| usize::try_from(value).map_err(|_| Malformed);
     let parts = reader.u8()?;
-    if parts & !(HAS_HEADER | HAS_STATIC | HAS_ROW | HAS_RANGE | HAS_AGGREGATE | HAS_SEVERAL | HAS_LIMIT) != 0 {
-        return Err(Malformed);
-    }
-    let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE | HAS_SEVERAL) {
+    let (base, rows): (&[u8], _) = match parts & (HAS_ROW | HAS_RANGE | HAS_SEVERAL | HAS_INDEX) {
         0 => (&[], RowsRef::Nothing),
         HAS_ROW => {
             let key = reader.slice()?;
@@ -321,6 +329,10 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
                 max_bytes: size(reader.varint()?)?,
             };
             (&[], RowsRef::Several(several))
+        }
+        HAS_INDEX => {
+            let scan = IndexRef::read(reader)?;
+            (scan.start, RowsRef::Index(scan))
         }
         _ => return Err(Malformed),
     };

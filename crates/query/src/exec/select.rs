@@ -7,6 +7,7 @@
 //! Always true: rows of a partition come from one tablet, so a page never mixes two states of a partition's header; memory is bounded by the
 //! page and one chunk per tablet or partition being read. Left out: snapshots across pages (a page shows what is there when it is read).
 
+use super::by_index::{index_scan, partition_scans};
 use super::collect::{Collector, Step};
 use super::filter::{self, BoundFilter};
 use super::finish::finish;
@@ -46,14 +47,20 @@ impl<K: Kv> Read<'_, K> {
         };
         let filters = prepared.filters;
         let limits = self.limits(&page, state.as_ref())?;
-        if let Some((partitions, ranges)) = prepared.named {
+        let by = index_scan(self, &filters)?;
+        let within = by.as_ref().zip(prepared.named.as_ref()).map(|(by, (partitions, _))| (by, partitions));
+        let scans = match within {
+            Some((by, partitions)) => partition_scans(self, partitions, by, state.as_ref()),
+            None if prepared.named.is_some() => Vec::new(),
+            None => self.tablet_scans(state.as_ref(), by.as_ref())?,
+        };
+        if let Some((partitions, ranges)) = prepared.named.filter(|_| by.is_none()) {
             if let Some(units) = named_units(self, &partitions, &ranges, state.as_ref())? {
                 return Asking { read: self, filters: &filters }.rows(&units, limits, &page).await;
             }
             let page = Page { filters: &filters, limits, request: &page, state };
             return self.named_partitions(&partitions, &ranges, page).await;
         }
-        let scans = self.tablet_scans(state.as_ref())?;
         if self.plan.is_one_row() || self.plan.grouping.is_some() {
             let units: Vec<Unit> = scans.iter().map(|scan| Unit::of_scan(scan, state.as_ref())).collect();
             return Asking { read: self, filters: &filters }.rows(&units, limits, &page).await;

@@ -5,9 +5,11 @@
 
 use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
+use crate::index::{self, Unfinished};
 use crate::kv::several::{self, Several};
 use crate::kv::{
-    Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, Replicas, ScanChunk, ScanRequest, WriteReply, WriteSink,
+    Fetch, FetchRows, Fetched, IndexScan, Kv, KvError, NodeInfo, Now, Replicas, ScanChunk, ScanRequest, WriteReply,
+    WriteSink,
 };
 use crate::program::TabletEvaluator;
 use arc_swap::ArcSwap;
@@ -24,6 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use uuid::Uuid;
+
+mod indexes;
 
 #[derive(Default)]
 struct Tablet {
@@ -94,6 +98,8 @@ pub struct MemoryKv {
     pub discarded: AtomicUsize,
     /// After so many changes of the catalog, one fails with this.
     pub failing_change: Mutex<Option<(usize, KvError)>>,
+    /// Indexes are not built.
+    leaves_indexes: AtomicBool,
 }
 
 impl MemoryKv {
@@ -147,6 +153,7 @@ impl MemoryKv {
             long: Long::default(),
             discarded: AtomicUsize::new(0),
             failing_change: Mutex::default(),
+            leaves_indexes: AtomicBool::default(),
         }
     }
 
@@ -246,6 +253,11 @@ async fn yield_once() {
 
 impl Tablet {
     fn merge(&mut self, key: &[u8], value: &[u8]) {
+        self.fold(key, value);
+        self.index(key, value);
+    }
+
+    fn fold(&mut self, key: &[u8], value: &[u8]) {
         let mut merged = Vec::new();
         entry::fold(self.entries.get(key).map(Vec::as_slice), [value], &mut merged).unwrap();
         self.entries.insert(key.to_vec(), merged);
@@ -253,6 +265,7 @@ impl Tablet {
 
     fn put(&mut self, key: &[u8], value: &[u8]) {
         self.entries.insert(key.to_vec(), value.to_vec());
+        self.index(key, value);
     }
 }
 
@@ -394,6 +407,17 @@ impl Kv for MemoryKv {
                 self.scans.fetch_add(1, Ordering::Relaxed);
                 fetched.chunk = read_several(tablet, &several);
             }
+            FetchRows::Index(scan) => {
+                self.scans.fetch_add(1, Ordering::Relaxed);
+                let scan = IndexScan { max_entries: scan.max_entries.min(3), ..scan };
+                match index::read(tablet, &scan) {
+                    Ok(found) => fetched.chunk = found.chunk,
+                    Err(Unfinished::BeingBuilt) => {
+                        return Err(KvError::TooLarge("the index is still being built".to_owned()));
+                    }
+                    Err(error) => panic!("memory can be read: {error:?}"),
+                }
+            }
         }
         if let Some(task) = &request.aggregate {
             let catalog = match self.declines_tasks.load(Ordering::Relaxed) {
@@ -487,6 +511,7 @@ impl Kv for MemoryKv {
         let proven = command.proven_at(self.catalog.load().level())?;
         let (catalog, outcome) = self.catalog.load().apply(&Command::decode(proven.as_bytes()).unwrap());
         self.catalog.store(Arc::new(catalog));
+        self.keep_indexes();
         Ok(outcome.encode())
     }
 

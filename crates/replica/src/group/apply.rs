@@ -5,6 +5,7 @@
 //! in the log. A panic in an entry is an error of its replica.
 
 use crate::group::entry::mutations;
+use crate::group::indexed::{IndexedBatch, indexes_of};
 use crate::group::merge::{REOPEN, Reopening};
 use crate::group::outcomes::Outcomes;
 use crate::group::proposal::Waiter;
@@ -12,75 +13,25 @@ use crate::group::replica::Replica;
 use crate::group::samples::KeySamples;
 use crate::group::sealed::CLOSED;
 use crate::group::split::{SPLIT, Split, SplitMark, keep_part};
+use crate::group::view::View;
 use crate::group::waiters::Fate;
 use crate::progress::WorkProgress;
 use diorite_base::Horizon;
 use diorite_base::bytes::Malformed;
 use diorite_base::caught::{Panic, caught};
 use diorite_base::mutation::{
-    Body, EvaluationContext, EvaluationFailed, Evaluator, MutationRef, OperationKind, Operations, TabletChanges,
-    TabletView,
+    Body, EvaluationContext, Evaluator, MutationRef, OperationKind, Operations, TabletChanges,
 };
 use diorite_base::write::{KvError, WriteReply};
 use diorite_raft::{Entry, EntryType, LogPosition};
-use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, ScanRange, StorageError, TabletBatch, TabletData};
+use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch, TabletData};
 use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The tablet's data for an evaluated mutation. Some of the keys that it reads are sampled, chosen by the mutation's
-/// number.
-struct View<'a, T> {
-    data: &'a Arc<T>,
-    samples: &'a KeySamples,
-    nth: u64,
-    progress: &'a WorkProgress,
-}
-
-impl<T: TabletData> TabletView for View<'_, T> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        self.samples.offer(self.nth, key);
-        self.progress.step();
-        let found = self.data.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
-        Ok(found.map(|value| value.to_vec()))
-    }
-
-    fn scan(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EvaluationFailed> {
-        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.samples.offer(self.nth, start);
-        self.progress.step();
-        let mut visit = |key: &[u8], value: &[u8]| {
-            self.progress.step();
-            visit(key, value)
-        };
-        self.data.scan(&range, &mut visit).map_err(|error| EvaluationFailed(error.to_string()))?;
-        Ok(())
-    }
-
-    fn scan_briefly(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<bool, EvaluationFailed> {
-        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.progress.step();
-        let mut visit = |key: &[u8], value: &[u8]| {
-            self.progress.step();
-            visit(key, value)
-        };
-        self.data.scan_briefly(&range, &mut visit).map_err(|error| EvaluationFailed(error.to_string()))
-    }
-}
-
 /// Collects the changes of an evaluated mutation.
 struct Changes<'a, B> {
-    batch: &'a mut B,
+    batch: IndexedBatch<'a, B>,
     state: &'a mut AppliedState,
     bounds: Bounds<'a>,
 }
@@ -95,7 +46,7 @@ impl<'a> Bounds<'a> {
         Self(mutation.explicit_us.map(|_| (evaluator, state.horizon)))
     }
 
-    fn merge(self, batch: &mut impl TabletBatch, key: &[u8], value: &[u8]) {
+    fn merge(self, batch: &mut IndexedBatch<'_, impl TabletBatch>, key: &[u8], value: &[u8]) {
         match self.0.and_then(|(evaluator, horizon)| evaluator.bounded(value, horizon)) {
             Some(bounded) => batch.merge(key, &bounded),
             None => batch.merge(key, value),
@@ -108,7 +59,7 @@ fn write_rows(
     operations: Operations<'_>,
     (stamp_us, evaluator): (i64, &dyn Evaluator),
     (state, bounds): (&AppliedState, Bounds<'_>),
-    batch: &mut impl TabletBatch,
+    batch: &mut IndexedBatch<'_, impl TabletBatch>,
     see: &mut dyn FnMut(&[u8]),
 ) -> Result<(), Malformed> {
     for (nth, operation) in (0..).zip(operations) {
@@ -153,17 +104,19 @@ pub fn apply_alone<T: TabletData>(
     let mut state = AppliedState { index, term, ..data.applied_state()? };
     state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
     let (mut batch, bounds) = (T::Batch::default(), Bounds::of(&mutation, &state, evaluator));
+    let indexes = indexes_of(data, evaluator, state.flags)?;
+    let mut indexed = IndexedBatch::new(&mut batch, indexes.as_deref());
     let reply = match mutation.body() {
         Body::Blind(operations) => {
             let writer = (mutation.stamp_us, evaluator);
-            write_rows(operations, writer, (&state, bounds), &mut batch, &mut |_| {}).map_err(corrupt)?;
+            write_rows(operations, writer, (&state, bounds), &mut indexed, &mut |_| {}).map_err(corrupt)?;
             WriteReply::default()
         }
         Body::Evaluated(program) => {
             let context = context_of(&mutation, &state);
             let (samples, progress) = (KeySamples::default(), WorkProgress::default());
             let view = View { data, samples: &samples, nth: index, progress: &progress };
-            let mut changes = Changes { batch: &mut batch, state: &mut state, bounds };
+            let mut changes = Changes { batch: indexed, state: &mut state, bounds };
             let evaluated = evaluator.evaluate(program, context, &view, &mut changes);
             evaluated.map_err(|failed| StorageError::Corrupt(failed.to_string()))?
         }
@@ -182,15 +135,15 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 
     fn merge(&mut self, key: &[u8], value: &[u8]) {
-        self.bounds.merge(self.batch, key, value);
+        self.bounds.merge(&mut self.batch, key, value);
     }
 
     fn delete(&mut self, key: &[u8]) {
-        self.batch.delete(key);
+        self.batch.batch.delete(key);
     }
 
     fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-        self.batch.delete_range(start, end);
+        self.batch.batch.delete_range(start, end);
     }
 
     fn raise_flags(&mut self, flags: u64) {
@@ -310,7 +263,8 @@ impl<E: Engine> Applier<E> {
                     };
                     let bounds = Bounds::of(&mutation, state, &*replica.evaluator);
                     let writer = (mutation.stamp_us, &*replica.evaluator);
-                    write_rows(operations, writer, (state, bounds), &mut self.batch, &mut see).map_err(corrupt)?;
+                    let mut batch = IndexedBatch::new(&mut self.batch, replica.indexes());
+                    write_rows(operations, writer, (state, bounds), &mut batch, &mut see).map_err(corrupt)?;
                 }
                 Body::Evaluated(program) => {
                     // Earlier entries must be visible to it, under their own applied index.
@@ -338,12 +292,16 @@ impl<E: Engine> Applier<E> {
             nth: self.mutations,
             progress: &self.progress,
         };
+        let batch = IndexedBatch::new(&mut self.batch, replica.indexes());
         let reply = replica
             .evaluator
-            .evaluate(program, context, &view, &mut Changes { batch: &mut self.batch, state: &mut *state, bounds })
+            .evaluate(program, context, &view, &mut Changes { batch, state: &mut *state, bounds })
             .map_err(|failed| StorageError::Corrupt(failed.to_string()))?;
         let after = AppliedState { index: entry.index, term: entry.term, ..*state };
         self.write(replica, &after, outcomes)?;
+        if replica.evaluator.changes_indexes(program) {
+            replica.reload_indexes()?;
+        }
         self.answer_waiters(replica, entry, Some(&reply), outcomes);
         Ok(())
     }

@@ -12,20 +12,20 @@
 
 #[cfg(test)]
 mod golden;
+mod merging;
 mod reopen;
 #[cfg(test)]
 pub(crate) mod tests;
 
 use crate::group::entry::mutations;
 use crate::group::sealed::CLOSED;
+use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::limits::{self, Exceeded};
-use diorite_base::mutation::{
-    Body, Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, Mutation, TabletChanges, TabletView,
-};
+use diorite_base::mutation::{Body, EvaluationFailed, Mutation, TabletChanges, TabletView};
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
-use diorite_base::{Horizon, TabletId};
 use diorite_storage::{AFTER_KEYS_ABOUT_TABLETS, AppliedState, absorbed_key, staged_key};
+pub use merging::Merging;
 use reopen::given_up;
 pub use reopen::has_given_up;
 pub(crate) use reopen::{REOPEN, Reopening};
@@ -421,51 +421,6 @@ impl Progress {
 pub(crate) fn is_step(payload: &[u8]) -> bool {
     let first = mutations(payload).ok().and_then(|mut found| found.next()?.ok());
     first.is_some_and(|mutation| matches!(mutation.body(), Body::Evaluated(program) if program.first() == Some(&MARK)))
-}
-
-/// Carries out the steps of merges, and passes all other programs to the inner evaluator.
-#[derive(Debug, Default, Clone, Copy)]
-pub struct Merging<E>(pub E);
-
-impl<E: Evaluator> Evaluator for Merging<E> {
-    fn evaluate(
-        &self,
-        program: &[u8],
-        context: EvaluationContext,
-        view: &dyn TabletView,
-        changes: &mut dyn TabletChanges,
-    ) -> Result<Vec<u8>, EvaluationFailed> {
-        if program.first() != Some(&MARK) {
-            return self.0.evaluate(program, context, view, changes);
-        }
-        let step = MergeStep::decode(program)
-            .map_err(|_| EvaluationFailed("a step of a merge is malformed or of a newer version".to_owned()))?;
-        let taken_over = |value: Vec<u8>| self.0.taken_over(&value).unwrap_or(value);
-        Ok(carry_out(step, &taken_over, view, changes)?.encode())
-    }
-
-    fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
-        self.0.bounded(value, horizon)
-    }
-
-    fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
-        self.0.place(value, stamp_us, nth);
-    }
-
-    fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
-        self.0.taken_over(value)
-    }
-
-    fn effect(&self, value: &[u8]) -> Effect {
-        self.0.effect(value)
-    }
-
-    /// Rows that are taken over are not counted: the tablet that they were written to has limited their size.
-    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
-        if program.first() != Some(&MARK) {
-            self.0.growth(program, see);
-        }
-    }
 }
 
 fn carry_out(

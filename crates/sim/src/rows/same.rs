@@ -5,6 +5,7 @@ use super::seen::VisibleReply;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
 };
+use diorite_base::row_index::RowIndexes;
 use diorite_base::{Horizon, TabletId};
 use diorite_query::program::TabletEvaluator;
 use parking_lot::Mutex;
@@ -72,5 +73,13 @@ impl Evaluator for SameAnswers {
 
     fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
         TabletEvaluator.growth(program, see);
+    }
+
+    fn row_indexes(&self, flags: u64, view: &dyn TabletView) -> Result<Option<Arc<dyn RowIndexes>>, EvaluationFailed> {
+        TabletEvaluator.row_indexes(flags, view)
+    }
+
+    fn changes_indexes(&self, program: &[u8]) -> bool {
+        TabletEvaluator.changes_indexes(program)
     }
 }

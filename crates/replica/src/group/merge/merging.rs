@@ -1,0 +1,64 @@
+//! The evaluator of a tablet's mutations: steps of merges, and what an inner evaluator carries out.
+//!
+//! Always true: what is no step reaches the inner evaluator unchanged. Left out: the steps' effects ([`super`]).
+
+use super::{MARK, MergeStep, carry_out};
+use diorite_base::Horizon;
+use diorite_base::mutation::{
+    Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, TabletChanges, TabletView,
+};
+use diorite_base::row_index::RowIndexes;
+use std::sync::Arc;
+
+/// Carries out the steps of merges, and passes all other programs to the inner evaluator.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Merging<E>(pub E);
+
+impl<E: Evaluator> Evaluator for Merging<E> {
+    fn evaluate(
+        &self,
+        program: &[u8],
+        context: EvaluationContext,
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<Vec<u8>, EvaluationFailed> {
+        if program.first() != Some(&MARK) {
+            return self.0.evaluate(program, context, view, changes);
+        }
+        let step = MergeStep::decode(program)
+            .map_err(|_| EvaluationFailed("a step of a merge is malformed or of a newer version".to_owned()))?;
+        let taken_over = |value: Vec<u8>| self.0.taken_over(&value).unwrap_or(value);
+        Ok(carry_out(step, &taken_over, view, changes)?.encode())
+    }
+
+    fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
+        self.0.bounded(value, horizon)
+    }
+
+    fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
+        self.0.place(value, stamp_us, nth);
+    }
+
+    fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
+        self.0.taken_over(value)
+    }
+
+    fn effect(&self, value: &[u8]) -> Effect {
+        self.0.effect(value)
+    }
+
+    /// Rows that are taken over are not counted: the tablet that they were written to has limited their size.
+    fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
+        if program.first() != Some(&MARK) {
+            self.0.growth(program, see);
+        }
+    }
+
+    fn row_indexes(&self, flags: u64, view: &dyn TabletView) -> Result<Option<Arc<dyn RowIndexes>>, EvaluationFailed> {
+        self.0.row_indexes(flags, view)
+    }
+
+    fn changes_indexes(&self, program: &[u8]) -> bool {
+        self.0.changes_indexes(program)
+    }
+}
