@@ -94,7 +94,7 @@ fn next_step(handle: &TabletHandle, table: &Table) -> Result<Option<IndexStep>, 
 /// What is known of the tablets led here: the version of the table for which nothing is due.
 #[derive(Default)]
 struct Known {
-    settled: AHashMap<TabletId, u64>,
+    complete: AHashMap<TabletId, u64>,
     sweeps: u32,
     /// Some tablet has had its turn, and is not done.
     has_more: bool,
@@ -150,17 +150,17 @@ impl Indexing<'_> {
     async fn sweep_indexes(&self, catalog: &Catalog, known: &mut Known) {
         let tablets = self.indexed_tablets(catalog);
         let is_due = |(handle, table): &&(Arc<TabletHandle>, Arc<Table>)| {
-            known.settled.get(&handle.id()) != Some(&table.version)
+            known.complete.get(&handle.id()) != Some(&table.version)
         };
         let mut work = Vec::new();
         for (handle, table) in tablets.iter().filter(is_due) {
-            work.push(self.settle(Arc::clone(handle), Arc::clone(table)));
+            work.push(self.work_on(Arc::clone(handle), Arc::clone(table)));
         }
         let mut working = futures::stream::iter(work).buffer_unordered(AT_A_TIME);
         known.has_more = false;
         while let Some((tablet, version, outcome)) = working.next().await {
             match outcome {
-                Ok(true) => drop(known.settled.insert(tablet, version)),
+                Ok(true) => drop(known.complete.insert(tablet, version)),
                 Ok(false) => known.has_more = true,
                 Err(error) => {
                     tracing::debug!(%tablet, %error, "work on the indexes of a tablet is interrupted");
@@ -175,7 +175,11 @@ impl Indexing<'_> {
     }
 
     /// Does what is due in a tablet, or some of it.
-    async fn settle(&self, handle: Arc<TabletHandle>, table: Arc<Table>) -> (TabletId, u64, Result<bool, Interrupted>) {
+    async fn work_on(
+        &self,
+        handle: Arc<TabletHandle>,
+        table: Arc<Table>,
+    ) -> (TabletId, u64, Result<bool, Interrupted>) {
         let (tablet, version) = (handle.id(), table.version);
         (tablet, version, self.carry_on(handle, table).await)
     }

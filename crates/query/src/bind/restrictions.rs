@@ -89,6 +89,7 @@ fn plan_rules(
         restricts_regular: false,
         equal_columns: Vec::new(),
         has_clustering_in: false,
+        index: None,
     };
     let (mut partition, mut clustering, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for rule in rules {

@@ -67,10 +67,9 @@ pub(super) fn bind_select(
         false => None,
     };
     // What is put in order is read in that order, and filtered.
-    let index = match select.order_by.is_empty() {
-        true => index_plan(&context, &restrictions, select.allow_filtering),
-        false => None,
-    };
+    if select.order_by.is_empty() {
+        restrictions.index = index_plan(&context, &restrictions, select.allow_filtering);
+    }
     let plan = SelectPlan {
         table: context,
         selection,
@@ -84,7 +83,6 @@ pub(super) fn bind_select(
         grouping,
         offset,
         pushdown,
-        index,
     };
     Ok((plan, metadata))
 }

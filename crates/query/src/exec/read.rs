@@ -199,7 +199,7 @@ impl<K: Kv> Read<'_, K> {
         if self.plan.is_one_row()
             || self.plan.grouping.is_some()
             || self.plan.is_distinct
-            || (!self.plan.restrictions.filters.is_empty() && self.plan.index.is_none())
+            || (!self.plan.restrictions.filters.is_empty() && self.plan.restrictions.index.is_none())
         {
             return CHUNK_ENTRIES;
         }

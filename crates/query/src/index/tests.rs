@@ -1,3 +1,4 @@
+//! Steps, specifications and entries of one index.
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 use super::specification::Progress;

@@ -3,7 +3,6 @@
 //! Always true: a plan that needs to check rows beyond its key ranges was allowed to by `ALLOW FILTERING`, has an index for them, or is YCQL's `IF`. Left out: search
 //! for vectors that are alike, which needs an index.
 
-use super::index::IndexPlan;
 use super::restrictions::Restrictions;
 use super::selection::{SelectionPlan, Selector};
 use super::term::Term;
@@ -42,8 +41,6 @@ pub struct SelectPlan {
     pub offset: Option<Term>,
     /// The statement for the leaders of tablets, if they are to aggregate the rows.
     pub pushdown: Option<Pushdown>,
-    /// The index that names the rows; all filters are applied to them.
-    pub index: Option<IndexPlan>,
 }
 
 /// A statement as text that other nodes can bind again, at the same version of its table: proven to read back as the same statement.

@@ -1,4 +1,4 @@
-//! The entries of a tablet's indexes, written together with its rows.
+//! The entries of a tablet's indexes, written in the batches of its rows.
 //!
 //! Always true: whatever is put or merged under the key of a row, by a write, a program or a merge of tablets, has its
 //! index entries in the same batch. Without indexes that costs one comparison for each value. Left out: what an entry
