@@ -20,6 +20,7 @@ pub mod measure;
 pub mod mutation;
 pub mod program;
 pub mod random;
+pub mod row_index;
 pub mod text;
 pub mod write;
 

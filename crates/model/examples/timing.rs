@@ -24,6 +24,7 @@ fn table() -> Table {
             column(2, "v", CqlType::Blob, ColumnKind::Regular),
         ],
         next_column_id: 3,
+        indexes: Vec::new(),
         default_ttl_s: 0,
         gc_grace_s: 0,
         options: Default::default(),

@@ -91,15 +91,23 @@ pub struct KeyLayout {
 impl KeyLayout {
     /// The layout of `table`'s keys.
     pub fn new(table: &Table) -> Self {
-        let partition = table.partition_key().map(|column| match column.data_type.fixed_length() {
-            Some(length) => PartitionColumn::Fixed(length, column.data_type.clone()),
-            None => PartitionColumn::Escaped,
-        });
-        let clustering = table.clustering().map(|column| match column.kind {
-            ColumnKind::Clustering(order) => (column.data_type.clone(), order),
-            _ => unreachable!("clustering() yields clustering columns"),
-        });
-        Self { partition: partition.collect(), clustering: clustering.collect() }
+        Self::of_types(table.columns.iter().map(|column| (&column.data_type, column.kind)))
+    }
+
+    /// The layout of keys with these columns; those that are no part of a key are left out.
+    pub fn of_types<'a>(columns: impl Iterator<Item = (&'a CqlType, ColumnKind)>) -> Self {
+        let (mut partition, mut clustering) = (Vec::new(), Vec::new());
+        for (data_type, kind) in columns {
+            match kind {
+                ColumnKind::PartitionKey => partition.push(match data_type.fixed_length() {
+                    Some(length) => PartitionColumn::Fixed(length, data_type.clone()),
+                    None => PartitionColumn::Escaped,
+                }),
+                ColumnKind::Clustering(order) => clustering.push((data_type.clone(), order)),
+                ColumnKind::Static | ColumnKind::Regular => {}
+            }
+        }
+        Self { partition: partition.into(), clustering: clustering.into() }
     }
 
     /// How many partition key columns there are.

@@ -41,6 +41,7 @@ mod format;
 pub mod fuzzing;
 #[cfg(test)]
 mod golden;
+pub mod index;
 pub mod json;
 pub mod key;
 pub mod row;

@@ -61,6 +61,44 @@ pub struct Column {
     pub kind: ColumnKind,
 }
 
+/// The part of a column that an index is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IndexTarget {
+    /// The value of a column that has one value.
+    Value,
+    /// The elements of a list or set, the values of a map.
+    Values,
+    /// The keys of a map.
+    Keys,
+    /// The pairs of key and value of a map.
+    Entries,
+    /// A frozen collection as a whole.
+    Full,
+}
+
+/// A local secondary index: each tablet holds the entries of its own rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Index {
+    /// The version of the table that had it first; never reused within the table.
+    pub id: u64,
+    /// Stored form of its name.
+    pub name: String,
+    /// The column whose values it finds.
+    pub column: ColumnId,
+    /// The part of that column.
+    pub target: IndexTarget,
+    /// Further columns that the statement named: rows are filtered by them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub filtered: Vec<ColumnId>,
+    /// The class that a `CREATE CUSTOM INDEX` or `USING` named, as CQL shows it again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Its options, as CQL shows them again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
@@ -84,6 +122,9 @@ pub struct Table {
     pub gc_grace_s: u32,
     /// Every other `WITH` option, as CQL text to be shown again: name → literal.
     pub options: BTreeMap<String, String>,
+    /// Its secondary indexes, in the order in which they were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub indexes: Vec<Index>,
 }
 
 impl Table {
@@ -110,6 +151,16 @@ impl Table {
     /// The column called `name`, in its stored form.
     pub fn column(&self, name: &str) -> Option<&Column> {
         self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The column with an id.
+    pub fn column_by_id(&self, id: ColumnId) -> Option<&Column> {
+        self.columns.iter().find(|column| column.id == id)
+    }
+
+    /// The index called `name`, in its stored form.
+    pub fn index(&self, name: &str) -> Option<&Index> {
+        self.indexes.iter().find(|index| index.name == name)
     }
 
     /// Whether its regular columns are counters.

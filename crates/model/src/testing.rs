@@ -45,6 +45,7 @@ pub(crate) fn layout(partition: &[CqlType], clustering: &[(CqlType, Order)]) -> 
         name: "t".into(),
         version: 1,
         next_column_id: columns.len() as u32,
+        indexes: Vec::new(),
         columns,
         default_ttl_s: 0,
         gc_grace_s: 0,

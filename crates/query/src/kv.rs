@@ -102,6 +102,34 @@ pub enum FetchRows {
     Range(ScanRequest),
     /// Several keys and ranges. Their entries come in one chunk, which is not exhausted unless it covers all of them.
     Several(Several),
+    /// The rows of a range that an index names ([`crate::index`]). They come in one chunk, among them rows that do not
+    /// have the value.
+    Index(IndexScan),
+}
+
+/// A bounded piece of the rows that an index names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IndexScan {
+    /// The index.
+    pub index: u64,
+    /// The forms of the values ([`several::encode`]): one value is a key, a range of values a range.
+    pub spans: Vec<u8>,
+    /// The first key of a row, inclusive.
+    pub start: Vec<u8>,
+    /// The end of the range of rows, exclusive. No row's key is the beginning of it, unless `FF` follows.
+    pub end: Vec<u8>,
+    /// The length of the partition part of `start`, if it is within a partition; otherwise 0.
+    pub partition_len: usize,
+    /// Stop after this many entries.
+    pub max_entries: usize,
+    /// Stop once this many bytes of keys and values are gathered.
+    pub max_bytes: usize,
+    /// Static rows come before the rows of their partitions.
+    pub with_statics: bool,
+    /// The index is of a static column: all rows of a partition are meant.
+    pub whole_partitions: bool,
+    /// A tablet whose index is not complete may be read row by row.
+    pub may_scan: bool,
 }
 
 /// The answer to a [`Fetch`]. Parts that were not asked for, or do not exist, are absent.

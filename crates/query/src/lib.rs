@@ -23,6 +23,7 @@ pub mod functions;
 pub mod fuzzing;
 #[cfg(test)]
 mod golden;
+pub mod index;
 pub mod kv;
 pub mod peers;
 pub mod plan;

@@ -28,6 +28,8 @@ mod golden;
 #[cfg(test)]
 mod in_part;
 #[cfg(test)]
+mod indexes;
+#[cfg(test)]
 mod limits;
 #[cfg(test)]
 mod lists;

@@ -2,6 +2,8 @@
 
 use crate::Horizon;
 use crate::program::Unprovable;
+use crate::row_index::RowIndexes;
+use std::sync::Arc;
 
 /// An evaluation has failed. The replica must stop, as its outcome would differ from that of the other replicas.
 #[derive(Debug, thiserror::Error)]
@@ -197,5 +199,20 @@ pub trait Evaluator: Send + Sync + 'static {
     /// Calls `see` for each key that `program` may write to, if its conditions hold.
     fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
         let _ = (program, see);
+    }
+
+    /// The indexes that the tablet has to maintain, according to its flags and data; `None`: none.
+    ///
+    /// # Errors
+    /// If the data cannot be read, or specifies an index that this program does not know.
+    fn row_indexes(&self, flags: u64, view: &dyn TabletView) -> Result<Option<Arc<dyn RowIndexes>>, EvaluationFailed> {
+        let _ = (flags, view);
+        Ok(None)
+    }
+
+    /// Whether `program` changes which indexes the tablet has.
+    fn changes_indexes(&self, program: &[u8]) -> bool {
+        let _ = program;
+        false
     }
 }

@@ -41,6 +41,9 @@ impl Command {
             }
             Command::SetCidrGroup { .. } | Command::DropCidrGroup { .. } => Level::RECORDED,
             Command::Roles { change } if change.names_groups() => Level::RECORDED,
+            Command::CreateTable { table, .. } | Command::AlterTable { table } if !table.indexes.is_empty() => {
+                Level::RECORDED
+            }
             _ => Level::FIRST,
         }
     }

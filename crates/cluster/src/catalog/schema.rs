@@ -14,7 +14,7 @@ use diorite_base::TableId;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
 use diorite_model::schema::{Keyspace, Table, TableEntry};
 use diorite_model::types::{CqlType, UserType};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub(super) fn create_keyspace(catalog: &mut Catalog, keyspace: &Keyspace, if_not_exists: bool) -> Step {
@@ -121,8 +121,25 @@ pub(super) fn alter_table(catalog: &mut Catalog, changed: &Table) -> Step {
         return Err(Rejected(Rejection::Invalid, "a table keeps its name and uuid".to_owned()));
     }
     check_types(catalog, changed)?;
+    check_index_names(catalog, &entry.table, changed)?;
     replace_table(catalog, &entry, Table { version: changed.version + 1, ..changed.clone() });
     Ok(Done::Changed)
+}
+
+/// The names of indexes are those of the keyspace.
+fn check_index_names(catalog: &Catalog, before: &Table, changed: &Table) -> Result<(), Rejected> {
+    let fresh: BTreeSet<&str> = changed
+        .indexes
+        .iter()
+        .filter(|index| !before.indexes.contains(index))
+        .map(|index| index.name.as_str())
+        .collect();
+    let others = catalog.tables_in(&changed.keyspace).filter(|entry| entry.table.id != changed.id);
+    let taken = others.flat_map(|entry| &entry.table.indexes).find(|index| fresh.contains(index.name.as_str()));
+    match taken.filter(|_| !fresh.is_empty()) {
+        Some(index) => Err(Rejected(Rejection::Conflict, format!("index '{}' already exists", index.name))),
+        None => Ok(()),
+    }
 }
 
 fn replace_table(catalog: &mut Catalog, entry: &TableEntry, changed: Table) {

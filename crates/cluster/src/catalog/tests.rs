@@ -19,7 +19,7 @@ mod roles;
 use super::*;
 use diorite_base::hex::Hex;
 use diorite_base::{Level, Levels, NodeId, TableId, TabletId};
-use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
+use diorite_model::schema::{Column, ColumnKind, Index, IndexTarget, Keyspace, Table};
 use diorite_model::types::{CqlType, Frozen, UserType};
 use md5::{Digest, Md5};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -101,10 +101,18 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
             column(1, "v", ColumnKind::Regular, value),
         ],
         next_column_id: 2,
+        indexes: Vec::new(),
         default_ttl_s: 0,
         gc_grace_s: 864_000,
         options: BTreeMap::new(),
     }
+}
+
+/// An index of the second column.
+fn index_of(name: &str, id: u64) -> Index {
+    let options = [("note".to_owned(), "text".to_owned())].into();
+    let class = Some("sai".to_owned());
+    Index { id, name: name.to_owned(), column: 1, target: IndexTarget::Value, filtered: vec![0], class, options }
 }
 
 /// The token that a script calls by this letter.
@@ -274,7 +282,8 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
             let mut table = catalog
                 .table(&keyspace, &object)
                 .map_or_else(|| table_of(&keyspace, &object, CqlType::Int), |entry| Table::clone(&entry.table));
-            table.default_ttl_s = option("ttl").unwrap().parse().unwrap();
+            table.default_ttl_s = option("ttl").map_or(table.default_ttl_s, |value| value.parse().unwrap());
+            table.indexes.extend(option("index").map(|name| index_of(name, table.version + 1)));
             table.version = option("version").map_or(table.version, |value| value.parse().unwrap());
             Command::AlterTable { table }
         }

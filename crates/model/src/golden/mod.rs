@@ -1,6 +1,7 @@
 //! The golden bytes of what tablets store: keys, rows, headers, and what merging and compaction make of them.
 #![allow(clippy::unwrap_used, reason = "tests may fail loudly")]
 
+mod indexes;
 mod keys;
 mod values;
 

@@ -25,6 +25,7 @@ mod finish;
 mod golden;
 mod growth;
 mod history;
+mod indexes;
 mod kept;
 mod merge;
 mod questions;
@@ -183,7 +184,20 @@ impl Operations {
     /// Reports this node, notifies the catalog of groups that match it, and balances while this node leads the catalog.
     /// Runs as long as the node.
     pub(crate) async fn run(self: Arc<Self>) {
-        futures::join!(self.keep_reporting(), self.keep_finishing(), self.keep_merging(), self.keep_steering());
+        let indexing = indexes::Indexing {
+            store: &self.store,
+            router: &self.router,
+            catalog: &self.catalog,
+            clock: &*self.clock,
+            runtime: &self.runtime,
+        };
+        futures::join!(
+            self.keep_reporting(),
+            self.keep_finishing(),
+            self.keep_merging(),
+            indexing.run(),
+            self.keep_steering()
+        );
     }
 
     fn local(&self) -> LocalReplicas<'_> {

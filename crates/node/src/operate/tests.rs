@@ -58,6 +58,7 @@ pub(super) fn table(number: u128) -> Table {
         version: 0,
         columns: vec![column(0, "k", ColumnKind::PartitionKey), column(1, "v", ColumnKind::Regular)],
         next_column_id: 2,
+        indexes: Vec::new(),
         default_ttl_s: 0,
         gc_grace_s: 864_000,
         options: BTreeMap::new(),

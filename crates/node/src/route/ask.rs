@@ -3,9 +3,10 @@
 
 use super::checked::target_of;
 use super::counters::RouteCounters;
-use super::read::{self, Aggregation, Look, Until};
+use super::read::{self, Aggregation, Look};
 use super::request::{Work, Write};
 use super::router::Router;
+use super::until::Until;
 use super::wire::FetchRef;
 use diorite_base::TabletId;
 use diorite_base::mutation::Mutation;

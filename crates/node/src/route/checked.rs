@@ -5,6 +5,7 @@ use diorite_base::program::{ProvenProgram, Target};
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_cluster::catalog::LevelledCommand;
+use diorite_query::index::IndexStep;
 use diorite_query::program::Program;
 use diorite_replica::MergeStep;
 
@@ -19,7 +20,9 @@ pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvErro
     let target = target_of(tablet);
     let prove = |program: &[u8]| match target {
         Target::Catalog => ProvenProgram::read::<LevelledCommand>(program),
-        Target::Rows => ProvenProgram::read::<MergeStep>(program).or_else(|_| ProvenProgram::read::<Program>(program)),
+        Target::Rows => ProvenProgram::read::<MergeStep>(program)
+            .or_else(|_| ProvenProgram::read::<IndexStep>(program))
+            .or_else(|_| ProvenProgram::read::<Program>(program)),
     };
     let mutation = Mutation::decode(bytes.to_vec(), prove)?;
     mutation.check_for(target)?;
@@ -78,6 +81,7 @@ mod tests {
                 version: 1,
                 columns: vec![column.clone(); count],
                 next_column_id: 2,
+                indexes: Vec::new(),
                 default_ttl_s: 0,
                 gc_grace_s: 0,
                 options: BTreeMap::new(),

@@ -9,12 +9,12 @@ use diorite_base::write::{KvError, Waited};
 use diorite_base::{Levels, NodeId, TabletId};
 use diorite_golden::{Decoded, Golden, kinds};
 use diorite_query::kv::several::{Several, Span, encode};
-use diorite_query::kv::{CommittedIn, Fetch, FetchRows, PinnedRead, ScanChunk, ScanRequest};
+use diorite_query::kv::{CommittedIn, Fetch, FetchRows, IndexScan, PinnedRead, ScanChunk, ScanRequest};
 use diorite_transact::TransactionId;
 use diorite_transact::wire::PinId;
 use std::sync::Arc;
 
-kinds!(ROWS, rows_of(FetchRows): Nothing, One, Range, Several);
+kinds!(ROWS, rows_of(FetchRows): Nothing, One, Range, Several, Index);
 kinds!(OUTCOMES, outcome_kind(Outcome): Fetched, Written, Failed);
 kinds!(ERRORS, error_kind(KvError):
     Unavailable, NotLeader, Overloaded, Timeout, NoSuchTablet, DiskFull, TooLarge, Storage, Locked);
@@ -51,6 +51,18 @@ fn fetches() -> Vec<(&'static str, Fetch, Option<u64>)> {
     let id = TransactionId { tablet: TABLET, term: 3, number: 300 };
     let committed = Arc::from([CommittedIn { id, prepared_us: 5, committed_us: 6 }]);
     let pinned = Some(PinnedRead { pin: PinId(0x0102_0304_0506_0708), committed });
+    let scan = IndexScan {
+        index: 300,
+        spans: encode(&[Span::key(b"form".to_vec())]),
+        start: b"partition\x02a".to_vec(),
+        end: b"partition\x03".to_vec(),
+        partition_len: 9,
+        max_entries: 300,
+        max_bytes: 1 << 20,
+        with_statics: true,
+        whole_partitions: false,
+        may_scan: true,
+    };
     let row = fetch(FetchRows::One(b"partition\x02a".to_vec()));
     let full = Fetch { header: header.clone(), static_row: static_row.clone(), ..row.clone() };
     vec![
@@ -61,6 +73,7 @@ fn fetches() -> Vec<(&'static str, Fetch, Option<u64>)> {
         ("aggregate", Fetch { aggregate: Some(b"task".to_vec()), ..fetch(FetchRows::Range(range)) }, Some(0)),
         ("several", fetch(FetchRows::Several(several.clone())), None),
         ("in a snapshot", Fetch { pinned, ..fetch(FetchRows::Several(several)) }, Some(300)),
+        ("index", fetch(FetchRows::Index(scan)), None),
     ]
 }
 

@@ -14,11 +14,13 @@
 //! Left out: which nodes are up (`diorite_replica::Liveness`), and sending bytes (`diorite_rpc`).
 
 mod ask;
+mod by_index;
 mod checked;
 mod counters;
 mod gathering;
 #[cfg(test)]
 mod golden;
+mod index_wire;
 mod options;
 mod peer;
 mod read;
@@ -30,6 +32,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod transactions;
+mod until;
 mod view;
 mod wire;
 
@@ -46,9 +49,12 @@ pub(crate) fn check_frame(input: &[u8]) {
                 let Ok(request) = wire::read_request(&mut items) else { return };
                 match request.operation {
                     wire::OperationRef::Fetch(fetch) => {
-                        if let diorite_query::kv::FetchRows::Several(several) = fetch.to_fetch().rows {
-                            diorite_query::kv::several::decode(&several.spans).for_each(drop);
-                        }
+                        let spans = match fetch.to_fetch().rows {
+                            diorite_query::kv::FetchRows::Several(several) => several.spans,
+                            diorite_query::kv::FetchRows::Index(scan) => scan.spans,
+                            _ => Vec::new(),
+                        };
+                        diorite_query::kv::several::decode(&spans).for_each(drop);
                     }
                     wire::OperationRef::Write(mutation, _) => {
                         if let Ok(mut mutation) = checked::checked(request.tablet, mutation) {

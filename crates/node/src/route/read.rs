@@ -7,16 +7,16 @@
 //! A read on disk ends when its client no longer waits ([`Until`]), and its copies are charged to the node's account of
 //! requests beforehand. Left out: one moment for several requests.
 
+use super::by_index::by_index;
 use super::options::CatalogSource;
+use super::index_wire::IndexRef;
+use super::until::Until;
 use super::wire::{FetchRef, Parts, PinnedRef, RangeRef, RowsRef, SeveralRef};
-use diorite_base::Clock;
-use diorite_base::account::{Account, Charge, Refused};
-use diorite_base::write::{KvError, Waited};
+use diorite_base::write::KvError;
 use diorite_query::exec::pushdown::PartialAggregator;
 use diorite_query::kv::{Kept, ScanChunk, several};
 use diorite_replica::{Committed, Permit, PinnedView, TabletHandle, Visit};
 use diorite_storage::{PinnedValue, ScanRange, TabletSnapshot, was_declined};
-use std::cell::{Cell, RefCell};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -68,87 +68,7 @@ impl Look {
     /// The charge for the bytes that are kept.
     pub(super) fn kept(&self, bytes: usize) -> Kept {
         let Self::Anywhere(until) = self else { return Kept::default() };
-        let mut charge = until.held.take().charge;
-        if let Some(charge) = &mut charge {
-            charge.record(bytes);
-        }
-        Kept(charge)
-    }
-}
-
-/// The bytes that a read from disk has copied.
-#[derive(Default)]
-struct HeldBytes {
-    bytes: usize,
-    charge: Option<Charge>,
-}
-
-/// The end of a read whose client no longer waits.
-pub(super) struct Until {
-    clock: Arc<dyn Clock>,
-    deadline_ns: u64,
-    /// When the clock was read first.
-    began_ns: Cell<u64>,
-    steps: Cell<u32>,
-    account: Arc<Account>,
-    held: RefCell<HeldBytes>,
-}
-
-/// Copies of a read beyond this are charged, in blocks of this size, so that short reads do not touch an account that
-/// all threads share.
-const HELD_BLOCK_BYTES: usize = 64 << 10;
-
-/// Keys and entries between two clock reads.
-const STEPS_PER_LOOK: u32 = 32;
-
-impl Until {
-    pub(super) fn new(clock: &Arc<dyn Clock>, deadline_ns: Option<u64>, account: &Arc<Account>) -> Self {
-        let deadline_ns = deadline_ns.unwrap_or(u64::MAX);
-        let (clock, account) = (Arc::clone(clock), Arc::clone(account));
-        Self {
-            clock,
-            deadline_ns,
-            began_ns: Cell::default(),
-            steps: Cell::default(),
-            account,
-            held: RefCell::default(),
-        }
-    }
-
-    fn hold(&self, bytes: usize) -> Result<(), KvError> {
-        let mut held = self.held.borrow_mut();
-        let HeldBytes { bytes: total, charge } = &mut *held;
-        *total = total.saturating_add(bytes);
-        let blocks = total.saturating_sub(HELD_BLOCK_BYTES).div_ceil(HELD_BLOCK_BYTES);
-        let wanted = blocks.saturating_mul(HELD_BLOCK_BYTES);
-        if wanted <= charge.as_ref().map_or(0, Charge::bytes) {
-            return Ok(());
-        }
-        let charged = match charge {
-            Some(charge) => charge.resize(wanted),
-            None => self.account.charge(wanted).map(|fresh| *charge = Some(fresh)),
-        };
-        charged.map_err(|refused| match refused {
-            Refused::TooLarge { .. } => KvError::TooLarge(refused.to_string()),
-            Refused::Full { .. } => KvError::Overloaded("the memory for all requests is used up at the moment"),
-        })
-    }
-
-    pub(super) fn step(&self) -> Result<(), KvError> {
-        let steps = self.steps.get();
-        self.steps.set(steps.wrapping_add(1));
-        // The first step looks too: the read may have waited long for a thread.
-        if self.deadline_ns == u64::MAX || !steps.is_multiple_of(STEPS_PER_LOOK) {
-            return Ok(());
-        }
-        let now_ns = self.clock.monotonic_ns();
-        if steps == 0 {
-            self.began_ns.set(now_ns);
-        }
-        if now_ns < self.deadline_ns {
-            return Ok(());
-        }
-        Err(KvError::Timeout(Waited::in_vain((now_ns - self.began_ns.get()) / 1_000_000)))
+        Kept(until.take_charge(bytes))
     }
 }
 
@@ -266,7 +186,7 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
             }
             parts.chunk = Some(chunk);
         }
-        RowsRef::Several(_) => return Ok(One::More),
+        RowsRef::Several(_) | RowsRef::Index(_) => return Ok(One::More),
     }
     // A header that was written after the read does not apply to it; one written before may apply to it.
     if needs_header() { Ok(One::More) } else { Ok(One::Found(parts)) }
@@ -281,6 +201,8 @@ trait Rows {
     /// Calls `each` with each entry of a range. Returns whether the range is complete, or `None` if the read needs the
     /// disk.
     fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look) -> Result<Option<bool>, KvError>;
+    /// Reads the rows that an index names.
+    fn by_index(&self, scan: &IndexRef<'_>, until: &Until) -> Result<ScanChunk, KvError>;
 }
 
 impl Rows for Visit<'_> {
@@ -301,6 +223,10 @@ impl Rows for Visit<'_> {
             Look::Anywhere(_) => Visit::scan(self, range, each).map(Some),
         }
     }
+
+    fn by_index(&self, scan: &IndexRef<'_>, until: &Until) -> Result<ScanChunk, KvError> {
+        by_index(self, scan, until)
+    }
 }
 
 impl<S: TabletSnapshot> Rows for PinnedView<'_, S> {
@@ -314,6 +240,11 @@ impl<S: TabletSnapshot> Rows for PinnedView<'_, S> {
 
     fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, _: &Look) -> Result<Option<bool>, KvError> {
         PinnedView::scan(self, range, each).map(Some)
+    }
+
+    fn by_index(&self, _: &IndexRef<'_>, _: &Until) -> Result<ScanChunk, KvError> {
+        // Tables have either transactions or indexes.
+        Err(KvError::Storage("an index is not read in a snapshot".to_owned()))
     }
 }
 
@@ -365,6 +296,11 @@ fn read_all(visit: &impl Rows, request: &FetchRef<'_>, look: &Look) -> Result<Op
             let Some(chunk) = read_several(visit, several, look)? else { return Ok(None) };
             parts.chunk = Some(chunk);
         }
+        RowsRef::Index(scan) => match look {
+            // A read by index visits many places: it is carried out where reads may wait.
+            Look::Memory => return Ok(None),
+            Look::Anywhere(until) => parts.chunk = Some(visit.by_index(scan, until)?),
+        },
     }
     Ok(Some(parts))
 }

@@ -41,6 +41,7 @@ impl routing::Work for Work {
                     FetchRows::One(key) => key.len(),
                     FetchRows::Range(range) => range.start.len() + range.end.len(),
                     FetchRows::Several(several) => several.spans.len(),
+                    FetchRows::Index(scan) => scan.start.len() + scan.end.len() + scan.spans.len(),
                 };
                 header
                     + fetch.static_row.as_ref().map_or(0, Vec::len)

@@ -28,6 +28,7 @@ fn expected_bytes(fetch: &Fetch) -> usize {
         FetchRows::Nothing | FetchRows::One(_) => 0,
         FetchRows::Range(range) => range.max_bytes.min(EXPECTED_PIECE_BYTES),
         FetchRows::Several(several) => several.spans.len() + several.max_bytes.min(EXPECTED_PIECE_BYTES),
+        FetchRows::Index(scan) => scan.spans.len() + scan.max_bytes.min(EXPECTED_PIECE_BYTES),
     }
 }
 

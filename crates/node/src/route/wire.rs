@@ -3,6 +3,7 @@
 //! Always true: no bytes make decoding panic or allocate more than they hold; decoding returns what was encoded. Left
 //! out: the meaning of a key, a value or a program.
 
+use super::index_wire::IndexRef;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
@@ -23,6 +24,8 @@ const HAS_LIMIT: u8 = 64;
 const HAS_PIN: u8 = 128;
 /// The most transactions that a read in a snapshot names.
 const MAX_COMMITTED: usize = 100_000;
+/// Of a request.
+const HAS_INDEX: u8 = HAS_ROW | HAS_RANGE;
 const FETCH: u8 = 1;
 const WRITE: u8 = 2;
 const WRITE_UNTIL: u8 = 3;
@@ -118,6 +121,7 @@ pub(super) enum RowsRef<'a> {
     One(&'a [u8]),
     Range(RangeRef<'a>),
     Several(SeveralRef<'a>),
+    Index(IndexRef<'a>),
 }
 
 /// Several spans in a request.
@@ -218,6 +222,7 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
                     max_entries: several.max_entries,
                     max_bytes: several.max_bytes,
                 }),
+                FetchRows::Index(scan) => RowsRef::Index(scan.into()),
             },
             aggregate: fetch.aggregate.as_deref(),
             left_ms: None,
@@ -252,6 +257,7 @@ impl FetchRef<'_> {
                     max_entries: several.max_entries,
                     max_bytes: several.max_bytes,
                 }),
+                RowsRef::Index(scan) => FetchRows::Index(scan.to_scan()),
             },
             needs_disk: false,
             aggregate: self.aggregate.map(<[u8]>::to_vec),
@@ -292,6 +298,7 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
         FetchRows::One(_) => HAS_ROW,
         FetchRows::Range(_) => HAS_RANGE,
         FetchRows::Several(_) => HAS_SEVERAL,
+        FetchRows::Index(_) => HAS_INDEX,
     };
     let has = flag(fetch.header.is_some(), HAS_HEADER) | flag(fetch.static_row.is_some(), HAS_STATIC);
     let has = has | flag(fetch.aggregate.is_some(), HAS_AGGREGATE) | flag(fetch.pinned.is_some(), HAS_PIN);
@@ -316,6 +323,10 @@ pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fe
             put_varint(out, several.max_entries as u64);
             put_varint(out, several.max_bytes as u64);
             &[]
+        }
+        FetchRows::Index(scan) => {
+            IndexRef::from(scan).put(out);
+            &scan.start
         }
     };
     if let Some((flags, key)) = &fetch.header {
@@ -390,6 +401,10 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
                 max_bytes: size(reader.varint()?)?,
             };
             (&[], RowsRef::Several(several))
+        }
+        HAS_INDEX => {
+            let scan = IndexRef::read(reader)?;
+            (scan.start, RowsRef::Index(scan))
         }
         _ => return Err(Malformed),
     };

@@ -5,6 +5,7 @@
 
 mod actions;
 mod content;
+mod indexes;
 
 use super::RowSemantics;
 use actions::{Action, actions};

@@ -222,12 +222,21 @@ pub fn check_definition(
         Statement::CreateTable(create) => (Permission::Create, keyspace_resource(&space(&create.name))),
         Statement::AlterTable(alter) => (Permission::Alter, table(&alter.name)),
         Statement::Truncate(name) => (Permission::Modify, table(name)),
+        Statement::CreateIndex(create) => (Permission::Alter, table(&create.table)),
         Statement::CreateType(create) => (Permission::Create, keyspace_resource(&space(&create.name))),
         Statement::AlterType(alter) => (Permission::Alter, keyspace_resource(&space(&alter.name))),
         Statement::Drop(drop) => match &drop.object {
             DroppedObject::Keyspace(name) => (Permission::Drop, keyspace_resource(name)),
             DroppedObject::Table(name) => (Permission::Drop, table(name)),
             DroppedObject::Type(name) => (Permission::Drop, keyspace_resource(&space(name))),
+            DroppedObject::Index(name) => {
+                let keyspace = space(name);
+                let mut tables = catalog.tables_in(&keyspace);
+                match tables.find(|entry| entry.table.index(&name.name).is_some()) {
+                    Some(entry) => (Permission::Alter, table_resource(&keyspace, &entry.table.name)),
+                    None => (Permission::Alter, keyspace_resource(&keyspace)),
+                }
+            }
             _ => (Permission::Drop, ALL_KEYSPACES.to_owned()),
         },
         _ => (Permission::Create, ALL_KEYSPACES.to_owned()),

@@ -14,6 +14,7 @@ mod binder;
 mod call;
 mod condition;
 mod fields;
+mod index;
 mod known;
 mod literal;
 mod modify;

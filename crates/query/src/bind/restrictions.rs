@@ -3,6 +3,7 @@
 //! Always true: the messages are Cassandra's. Left out: one relation ([`super::relation`]).
 
 use super::binder::Binder;
+use super::index::serves_all;
 use super::relation::{Rule, RuleKind, rules_of};
 use crate::error::invalid;
 use crate::plan::restrictions::{ClusteringRestriction, Filter, PartitionRestriction, Restrictions};
@@ -59,6 +60,24 @@ pub(super) fn bind_where(
             }
         }
     }
+    let may_use_index = of == WhereOf::Select(false) && !binder.context().table().indexes.is_empty();
+    if !may_use_index {
+        return plan_rules(binder, rules.all, predicates, of);
+    }
+    let (all, others) = (rules.all.clone(), predicates.clone());
+    plan_rules(binder, rules.all, predicates, of).or_else(|refused| {
+        let plan = plan_rules(binder, all, others, WhereOf::Select(true)).map_err(|_| refused.clone())?;
+        if serves_all(binder.context(), &plan) { Ok(plan) } else { Err(refused) }
+    })
+}
+
+/// Plans the rules of a `WHERE`.
+fn plan_rules(
+    binder: &Binder<'_>,
+    rules: Vec<Rule>,
+    predicates: Vec<Rule>,
+    of: WhereOf,
+) -> Result<Restrictions, CqlError> {
     let context = binder.context();
     let (partition_columns, key_columns) = (context.partition_columns(), context.key_columns());
     let mut plan = Restrictions {
@@ -70,9 +89,10 @@ pub(super) fn bind_where(
         restricts_regular: false,
         equal_columns: Vec::new(),
         has_clustering_in: false,
+        index: None,
     };
     let (mut partition, mut clustering, mut others) = (Vec::new(), Vec::new(), Vec::new());
-    for rule in rules.all {
+    for rule in rules {
         if let RuleKind::Equal(_) | RuleKind::EqualTuple(_) = rule.kind {
             plan.equal_columns.extend(rule.first..rule.first + rule.columns);
         }

@@ -3,6 +3,7 @@
 //! Always true: what a plan reads follows from what it selects, restricts, orders and groups by. Left out: `ORDER BY … ANN OF`.
 
 use super::binder::Binder;
+use super::index::index_plan;
 use super::predicate::bind_predicate;
 use super::receiver::Receiver;
 use super::restrictions::{WhereOf, bind_where};
@@ -65,6 +66,10 @@ pub(super) fn bind_select(
         true => pushdown(binder, select)?,
         false => None,
     };
+    // What is put in order is read in that order, and filtered.
+    if select.order_by.is_empty() {
+        restrictions.index = index_plan(&context, &restrictions, select.allow_filtering);
+    }
     let plan = SelectPlan {
         table: context,
         selection,

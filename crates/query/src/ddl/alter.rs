@@ -4,6 +4,7 @@
 //! column of the table ever had.
 
 use super::context::{Context, Plan};
+use super::index::check_free;
 use super::names::{check_column_name, no_such_keyspace, no_such_table, writable_keyspace};
 use super::options::{TableProperties, check_together};
 use super::table::check_column_type;
@@ -139,7 +140,7 @@ fn remove(table: &mut Table, names: &[String], if_exists: bool) -> Result<(), Cq
             Some(at) if rank(&table.columns[at]) < 2 => {
                 return Err(invalid(format!("Cannot drop PRIMARY KEY column {name}")));
             }
-            Some(_) => {}
+            Some(at) => check_free(table, &table.columns[at], "drop")?,
         }
     }
     table.columns.retain(|column| positions.contains_key(&column.name));
@@ -158,6 +159,7 @@ fn rename(table: &mut Table, names: &[(String, String)], if_exists: bool) -> Res
         if rank(&table.columns[at]) >= 2 {
             return Err(invalid(format!("Cannot rename non PRIMARY KEY column {old}")));
         }
+        check_free(table, &table.columns[at], "rename")?;
         check_column_name("Column", new)?;
         if positions.contains_key(new) {
             return Err(invalid(format!(

@@ -2,7 +2,7 @@
 //!
 //! Always true: a CREATE statement given here, run against an empty keyspace of the same name, makes an object that is described by the same
 //! text (user types come before what uses them). Column names and messages are those of Cassandra 4, whose cqlsh prints the rows.
-//! What is left out: indexes, views, functions and aggregates, of which there are none: their listings are empty.
+//! What is left out: views, functions and aggregates, of which there are none: their listings are empty.
 
 mod statements;
 
@@ -14,7 +14,7 @@ use crate::system::{self, PARTITIONER};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{Describe, DescribedObject, QualifiedName};
 use diorite_cql::protocol::{ColumnSpec, CqlError, NativeType, Response, ResultMetadata, Rows, TypeOption};
-use diorite_model::schema::{Keyspace, Table};
+use diorite_model::schema::{Index, Keyspace, Table};
 use diorite_model::types::UserType;
 use std::sync::Arc;
 
@@ -119,12 +119,13 @@ pub fn execute(scope: &Scope, request: &Describe, budget: &Budget) -> Result<Res
     Ok(Response::Rows(rows))
 }
 
-/// The statements that make a table again in its keyspace: the user types that it needs, then the table.
+/// The statements that make a table again in its keyspace: the user types that it needs, the table, its indexes.
 pub fn table_schema(catalog: &Catalog, keyspace: &str, name: &str) -> Option<String> {
     let table = &catalog.table(keyspace, name)?.table;
     let types = catalog.types_in(keyspace).map(|found| &**found).collect();
     let types = statements::needed_by(table, types).into_iter().map(statements::create_type);
-    let statements: Vec<String> = types.chain([statements::create_table(table, false)]).collect();
+    let indexes = table.indexes.iter().map(|index| statements::create_index(table, index));
+    let statements: Vec<String> = types.chain([statements::create_table(table, false)]).chain(indexes).collect();
     Some(statements.join("\n\n"))
 }
 
@@ -194,12 +195,12 @@ fn gather(scope: &Scope, request: &Describe, into: &mut Elements<'_>) -> Result<
                 false => whole_keyspace(scope, keyspace, internals, into)?,
             }
         }
-        DescribedObject::Table(name) => into.push(one_table(scope, name, internals)?)?,
+        DescribedObject::Table(name) => into.extend(one_table(scope, name, internals)?)?,
         DescribedObject::Type(name) => into.push(one_type(scope, name)?)?,
         DescribedObject::Any(name) => any(scope, name, internals, into)?,
         DescribedObject::Function(name) => return Err(missing(scope, name, "User defined function")),
         DescribedObject::Aggregate(name) => return Err(missing(scope, name, "User defined aggregate")),
-        DescribedObject::Index(name) => return Err(missing(scope, name, "Table for existing index")),
+        DescribedObject::Index(name) => into.push(one_index(scope, name)?)?,
         DescribedObject::MaterializedView(name) => return Err(missing(scope, name, "Materialized view")),
     }
     Ok(true)
@@ -213,9 +214,15 @@ fn missing(scope: &Scope, name: &QualifiedName, what: &str) -> CqlError {
     }
 }
 
-fn one_table(scope: &Scope, name: &QualifiedName, internals: bool) -> Result<Element, CqlError> {
+fn one_table(scope: &Scope, name: &QualifiedName, internals: bool) -> Result<Vec<Element>, CqlError> {
     let table = scope.table(scope.keyspace_of(name)?, &name.name);
-    table.map(|table| table_element(table, internals)).ok_or_else(|| missing(scope, name, "Table"))
+    table.map(|table| table_elements(table, internals)).ok_or_else(|| missing(scope, name, "Table"))
+}
+
+fn one_index(scope: &Scope, name: &QualifiedName) -> Result<Element, CqlError> {
+    let tables = scope.tables(scope.keyspace_of(name)?);
+    let mut found = tables.into_iter().filter_map(|table| Some(index_element(table, table.index(&name.name)?)));
+    found.next().ok_or_else(|| missing(scope, name, "Table for existing index"))
 }
 
 fn one_type(scope: &Scope, name: &QualifiedName) -> Result<Element, CqlError> {
@@ -235,7 +242,10 @@ fn any(scope: &Scope, name: &QualifiedName, internals: bool, into: &mut Elements
     }
     let keyspace = scope.keyspace_of(name)?;
     if let Some(table) = scope.table(keyspace, &name.name) {
-        return into.push(table_element(table, internals));
+        return into.extend(table_elements(table, internals));
+    }
+    if let Ok(index) = one_index(scope, name) {
+        return into.push(index);
     }
     if let Some(user_type) = scope.catalog.user_type(keyspace, &name.name) {
         return into.push(type_element(user_type));
@@ -248,8 +258,15 @@ fn keyspace_element(keyspace: &Keyspace) -> Element {
     (name.clone(), "keyspace", name.clone(), statements::create_keyspace(keyspace))
 }
 
-fn table_element(table: &Table, internals: bool) -> Element {
-    (table.keyspace.clone(), "table", table.name.clone(), statements::create_table(table, internals))
+/// A table and its indexes.
+fn table_elements(table: &Table, internals: bool) -> Vec<Element> {
+    let name = table.name.clone();
+    let own = (table.keyspace.clone(), "table", name, statements::create_table(table, internals));
+    std::iter::once(own).chain(table.indexes.iter().map(|index| index_element(table, index))).collect()
+}
+
+fn index_element(table: &Table, index: &Index) -> Element {
+    (table.keyspace.clone(), "index", index.name.clone(), statements::create_index(table, index))
 }
 
 fn type_element(user_type: &UserType) -> Element {
@@ -266,5 +283,5 @@ fn whole_keyspace(
     into.push(keyspace_element(keyspace))?;
     let types: Vec<&UserType> = scope.catalog.types_in(&keyspace.name).map(|found| &**found).collect();
     into.extend(statements::dependencies_first(types).into_iter().map(type_element))?;
-    into.extend(scope.tables(&keyspace.name).into_iter().map(|table| table_element(table, internals)))
+    into.extend(scope.tables(&keyspace.name).into_iter().flat_map(|table| table_elements(table, internals)))
 }

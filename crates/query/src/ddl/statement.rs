@@ -3,7 +3,7 @@
 //! Always true: [`plan`] is a pure function; a statement that another change has overtaken is planned again.
 
 use super::context::{Context, Defaults, Plan};
-use super::{alter, describe, keyspace, table, user_type};
+use super::{alter, describe, index, keyspace, table, user_type};
 use crate::budget::Budget;
 use crate::error::{catalog_error, invalid, not_begun, not_supported, unreadable_outcome};
 use crate::kv::Kv;
@@ -89,10 +89,12 @@ pub fn plan(context: &Context<'_>, statement: &Statement) -> Result<Plan, CqlErr
         Statement::Truncate(name) => table::truncate(context, name),
         Statement::CreateType(create) => user_type::create(context, create),
         Statement::AlterType(alter) => user_type::alter(context, alter),
+        Statement::CreateIndex(create) => index::create(context, create),
         Statement::Drop(drop) => match &drop.object {
             DroppedObject::Keyspace(name) => keyspace::drop(context, name, drop.if_exists),
             DroppedObject::Table(name) => table::drop(context, name, drop.if_exists),
             DroppedObject::Type(name) => user_type::drop(context, name, drop.if_exists),
+            DroppedObject::Index(name) => index::drop(context, name, drop.if_exists),
             // An object that cannot be created does not exist.
             _ if drop.if_exists => Ok(Plan::nothing()),
             _ => Err(not_supported(statement.kind())),

@@ -67,7 +67,7 @@ impl<K: Kv> Read<'_, K> {
                 Some(end) => {
                     let end = [prefix, end].concat();
                     request.rows = self.chunk_fetch(&start, &end, entries);
-                    scan = Some(TabletScan { tablet, start, end });
+                    scan = Some(TabletScan { tablet, start, end, by: None });
                 }
             }
         } else if !piece.ranges.is_empty() {

@@ -14,7 +14,7 @@ use super::source::Source;
 use crate::budget::Budget;
 use crate::error::invalid;
 use crate::kv::several::{self, Several, Span};
-use crate::kv::{Fetch, FetchRows, Kv, ScanChunk, ScanRequest};
+use crate::kv::{Fetch, FetchRows, IndexScan, Kv, ScanChunk, ScanRequest};
 use crate::plan::select::{SelectPlan, check_limit};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::PARTITION_DELETIONS;
@@ -172,6 +172,23 @@ impl<K: Kv> Read<'_, K> {
         FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes: CHUNK_BYTES })
     }
 
+    /// A fetch of the rows of a range that an index names. `partition`: in which the last entry was read.
+    pub(super) fn index_fetch(
+        &self,
+        by: &IndexScan,
+        (start, end): (&[u8], &[u8]),
+        partition: &[u8],
+        max_entries: usize,
+    ) -> FetchRows {
+        if start >= end {
+            return FetchRows::Nothing;
+        }
+        let is_within = !partition.is_empty() && start.len() > partition.len() && start.starts_with(partition);
+        let partition_len = if is_within { partition.len() } else { 0 };
+        let (start, end, max_bytes) = (start.to_vec(), end.to_vec(), CHUNK_BYTES);
+        FetchRows::Index(IndexScan { start, end, partition_len, max_entries, max_bytes, ..by.clone() })
+    }
+
     pub(super) fn several_fetch(&self, spans: &[Span], max_entries: usize, max_bytes: usize) -> FetchRows {
         let (spans, reverse) = (several::encode(spans), self.plan.is_reversed);
         FetchRows::Several(Several { spans, reverse, max_entries, max_bytes })
@@ -182,7 +199,7 @@ impl<K: Kv> Read<'_, K> {
         if self.plan.is_one_row()
             || self.plan.grouping.is_some()
             || self.plan.is_distinct
-            || !self.plan.restrictions.filters.is_empty()
+            || (!self.plan.restrictions.filters.is_empty() && self.plan.restrictions.index.is_none())
         {
             return CHUNK_ENTRIES;
         }

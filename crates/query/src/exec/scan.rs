@@ -9,12 +9,13 @@ use super::paging::PagingState;
 use super::read::{CHUNK_ENTRIES, Page, Read, check_result_size};
 use crate::budget::refused;
 use crate::error::invalid;
-use crate::kv::{Fetch, Kv, ScanChunk};
+use crate::kv::{Fetch, IndexScan, Kv, ScanChunk};
 use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::term::Term;
 use diorite_base::TabletId;
 use diorite_cql::protocol::{CqlError, Rows};
 use diorite_model::key;
+use std::sync::Arc;
 
 /// A scan of (a part of) one tablet.
 #[derive(Debug, Clone)]
@@ -25,6 +26,8 @@ pub(super) struct TabletScan {
     pub(super) start: Vec<u8>,
     /// The first key after it.
     pub(super) end: Vec<u8>,
+    /// Only rows that an index names are read.
+    pub(super) by: Option<Arc<IndexScan>>,
 }
 
 impl<K: Kv> Read<'_, K> {
@@ -61,7 +64,11 @@ impl<K: Kv> Read<'_, K> {
     }
 
     /// The scans that cover the token range, from where the former page ended.
-    pub(super) fn tablet_scans(&self, state: Option<&PagingState>) -> Result<Vec<TabletScan>, CqlError> {
+    pub(super) fn tablet_scans(
+        &self,
+        state: Option<&PagingState>,
+        by: Option<&Arc<IndexScan>>,
+    ) -> Result<Vec<TabletScan>, CqlError> {
         let Some((first, last)) = self.token_range()? else { return Ok(Vec::new()) };
         // No row has the smallest token: under it are a tablet's own records and index entries.
         let first = first.max(i64::MIN + 1);
@@ -85,7 +92,7 @@ impl<K: Kv> Read<'_, K> {
                     start.push(0);
                 }
             }
-            scans.push(TabletScan { tablet: range.tablet, start, end });
+            scans.push(TabletScan { tablet: range.tablet, start, end, by: by.cloned() });
         }
         Ok(scans)
     }
@@ -97,7 +104,7 @@ impl<K: Kv> Read<'_, K> {
         mut first: Option<ScanChunk>,
         collector: &mut Collector<'_>,
     ) -> Result<Step, CqlError> {
-        let TabletScan { tablet, mut start, mut end } = scan;
+        let TabletScan { tablet, mut start, mut end, by } = scan;
         let is_reversed = self.plan.is_reversed;
         let mut entries = self.chunk_entries(collector);
         while start < end {
@@ -107,7 +114,10 @@ impl<K: Kv> Read<'_, K> {
                 // The caller, which read it, charges its memory.
                 Some(chunk) => chunk,
                 None => {
-                    let rows = self.chunk_fetch(&start, &end, entries);
+                    let rows = match &by {
+                        Some(by) => self.index_fetch(by, (&start, &end), collector.partition(), entries),
+                        None => self.chunk_fetch(&start, &end, entries),
+                    };
                     let chunk = self.source.fetch(tablet, Fetch { rows, ..Fetch::default() }).await?.chunk;
                     held.grow(chunk.size_bytes()).map_err(refused)?;
                     chunk
@@ -149,7 +159,11 @@ impl<K: Kv> Read<'_, K> {
             && let Some(scan) = scans.first().filter(|scan| scan.start.starts_with(&state.key))
         {
             let prefix = &state.key[..state.partition_len];
-            let rows = self.chunk_fetch(&scan.start, &scan.end, self.chunk_entries(&collector));
+            let entries = self.chunk_entries(&collector);
+            let rows = match &scan.by {
+                Some(by) => self.index_fetch(by, (&scan.start, &scan.end), prefix, entries),
+                None => self.chunk_fetch(&scan.start, &scan.end, entries),
+            };
             let mut fetched = self.source.fetch(scan.tablet, Fetch { rows, ..self.partition_fetch(prefix) }).await?;
             held.grow(fetched.to_be_charged()).map_err(refused)?;
             collector.begin_partition(prefix, fetched.header, fetched.static_row.as_deref())?;

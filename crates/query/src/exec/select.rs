@@ -8,6 +8,7 @@
 //! page and one chunk per tablet or partition being read; a page of a table with transactions is of one moment ([`super::snapshot`]). Left out:
 //! snapshots across pages (a page shows what is there when it is read).
 
+use super::by_index::{index_scan, partition_scans};
 use super::collect::{Collector, Step};
 use super::filter::{self, BoundFilter};
 use super::finish::finish;
@@ -49,7 +50,14 @@ impl<K: Kv> Read<'_, K> {
         };
         let filters = prepared.filters;
         let limits = self.limits(&page, state.as_ref())?;
-        if let Some((partitions, ranges)) = prepared.named {
+        let by = index_scan(self, &filters)?;
+        let within = by.as_ref().zip(prepared.named.as_ref()).map(|(by, (partitions, _))| (by, partitions));
+        let mut scans = match within {
+            Some((by, partitions)) => partition_scans(self, partitions, by, state.as_ref()),
+            None if prepared.named.is_some() => Vec::new(),
+            None => self.tablet_scans(state.as_ref(), by.as_ref())?,
+        };
+        if let Some((partitions, ranges)) = prepared.named.filter(|_| by.is_none()) {
             if self.source.wants_snapshot(touched::is_one_row(&partitions, &ranges)) {
                 self.source.take_snapshot(touched::by_partitions(self, &partitions)?, self.budget()).await?;
             }
@@ -59,7 +67,6 @@ impl<K: Kv> Read<'_, K> {
             let page = Page { filters: &filters, limits, request: &page, state };
             return self.named_partitions(&partitions, &ranges, page).await;
         }
-        let mut scans = self.tablet_scans(state.as_ref())?;
         let folds = self.plan.is_one_row() || self.plan.grouping.is_some();
         let mut is_cut = false;
         if self.source.wants_snapshot(false) {

@@ -141,6 +141,12 @@ fn fetch_entries(entries: &[(Vec<u8>, Vec<u8>)], request: &Fetch) -> Fetched {
         FetchRows::One(key) => fetched.row = get(key),
         FetchRows::Range(range) => fetched.chunk = scan_entries(entries, range),
         FetchRows::Several(several) => fetched.chunk = several_entries(entries, several),
+        // System tables have no indexes.
+        FetchRows::Index(scan) => {
+            let (start, end) = (scan.start.clone(), scan.end.clone());
+            let (max_entries, max_bytes) = (scan.max_entries, scan.max_bytes);
+            fetched.chunk = scan_entries(entries, &ScanRequest { start, end, reverse: false, max_entries, max_bytes });
+        }
     }
     fetched
 }

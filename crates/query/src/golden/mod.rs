@@ -1,6 +1,7 @@
 //! The golden bytes of what the query layer writes: programs of the log, requests for aggregates, paging states.
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+mod indexes;
 mod pages;
 mod programs;
 

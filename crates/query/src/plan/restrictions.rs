@@ -1,8 +1,9 @@
 //! A planned `WHERE`: partitions, rows within them, and filters for each row.
 //!
-//! Always true: conditions that key ranges express are not filtered again; all others are in `filters`. Left out:
-//! secondary indexes, `LIKE`, `IS NOT NULL`, user-defined expressions.
+//! Always true: conditions that key ranges express are not filtered again; all others are in `filters`, also those that
+//! an index serves. Left out: `LIKE`, `IS NOT NULL`, user-defined expressions.
 
+use super::index::IndexPlan;
 use super::predicate::RowPredicate;
 use super::term::Term;
 use super::values::{SliceBound, TupleTerm, TupleValues, Values};
@@ -81,6 +82,8 @@ pub struct Restrictions {
     pub equal_columns: Vec<usize>,
     /// Whether some clustering column is restricted by `IN`.
     pub has_clustering_in: bool,
+    /// The index that names the rows; all filters are applied to them.
+    pub index: Option<IndexPlan>,
 }
 
 impl Restrictions {

@@ -1,6 +1,6 @@
 //! Plans of `SELECT`.
 //!
-//! Always true: a plan that needs to check rows beyond its key ranges was allowed to by `ALLOW FILTERING`, or is YCQL's `IF`. Left out: search
+//! Always true: a plan that needs to check rows beyond its key ranges was allowed to by `ALLOW FILTERING`, has an index for them, or is YCQL's `IF`. Left out: search
 //! for vectors that are alike, which needs an index.
 
 use super::restrictions::Restrictions;

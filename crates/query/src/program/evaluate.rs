@@ -14,12 +14,14 @@ use super::shown;
 use super::stored::{Found, Stored, damaged};
 use super::stored_value::StoredValue;
 use super::targets;
+use crate::index::{self, IndexStep};
 use diorite_base::Horizon;
 use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
 use diorite_base::program::{ProvenProgram, Unprovable};
+use diorite_base::row_index::RowIndexes;
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
 use diorite_model::row::{Deletion, RowWriter, place_lists};
@@ -27,6 +29,7 @@ use diorite_model::types::CqlType;
 use diorite_model::{entry, key};
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Up to this many rows are removed key by key, more by one range deletion.
 const MAX_POINT_DELETES: usize = 64;
@@ -45,6 +48,9 @@ impl Evaluator for TabletEvaluator {
         view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<Vec<u8>, EvaluationFailed> {
+        if IndexStep::is_step(program) {
+            return index::carry_out(program, context, view, changes);
+        }
         let program = Program::decode(program)
             .map_err(|_| EvaluationFailed("a program is malformed or of a newer version".to_owned()))?;
         Ok(Run::new(&program, context, view).program(&program, changes)?.encode())
@@ -95,6 +101,17 @@ impl Evaluator for TabletEvaluator {
         if let Ok(program) = Program::decode(program) {
             program.operations.iter().for_each(|operation| growth::of(operation, see));
         }
+    }
+
+    fn row_indexes(&self, flags: u64, view: &dyn TabletView) -> Result<Option<Arc<dyn RowIndexes>>, EvaluationFailed> {
+        if flags & index::INDEXED == 0 {
+            return Ok(None);
+        }
+        Ok(index::tablet_indexes(view)?.map(|indexes| Arc::new(indexes) as Arc<dyn RowIndexes>))
+    }
+
+    fn changes_indexes(&self, program: &[u8]) -> bool {
+        IndexStep::changes_indexes(program)
     }
 }
 

@@ -21,6 +21,7 @@ pub fn rows(source: &Source, keyspace: &str, name: &str, budget: &Budget) -> Res
         ("system_schema", "scylla_keyspaces") => Box::new(schema::scylla_keyspaces(catalog, table)),
         ("system_schema", "tables") => Box::new(schema::tables(catalog, table)),
         ("system_schema", "columns") => Box::new(schema::columns(catalog, table)),
+        ("system_schema", "indexes") => Box::new(schema::indexes(catalog, table)),
         ("system_schema", "types") => Box::new(schema::types(catalog, table)),
         ("system_virtual_schema", "keyspaces") => Box::new(schema::virtual_keyspaces(table)),
         ("system_virtual_schema", "tables") => Box::new(schema::virtual_tables(table)),

@@ -6,10 +6,11 @@
 use super::cells::{RowBuilder, boolean, double, int, list, map, set, text, uuid};
 use super::definitions;
 use super::source::Row;
+use crate::ddl::index::target;
 use crate::ddl::options::{option, read_map, read_text};
 use crate::table::TRANSACTIONS;
 use diorite_cluster::catalog::Catalog;
-use diorite_model::schema::{Column, ColumnKind, Keyspace, Order, Table};
+use diorite_model::schema::{Column, ColumnKind, Index, Keyspace, Order, Table};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -132,6 +133,26 @@ fn column_rows<'a>(table: &'a Table, described: &'a Table) -> impl Iterator<Item
             .finish()
     };
     by_name.into_iter().map(row)
+}
+
+pub(super) fn indexes<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    let of_table = move |described: &'a Table| {
+        let mut by_name: Vec<&Index> = described.indexes.iter().collect();
+        by_name.sort_by(|a, b| a.name.cmp(&b.name));
+        by_name.into_iter().map(move |index| {
+            let mut options = index.options.clone();
+            options.insert("target".to_owned(), target(described, index));
+            options.extend(index.class.clone().map(|class| ("class_name".to_owned(), class)));
+            RowBuilder::new(table)
+                .set("keyspace_name", text(&described.keyspace))
+                .set("table_name", text(&described.name))
+                .set("index_name", text(&index.name))
+                .set("kind", text(if index.class.is_some() { "CUSTOM" } else { "COMPOSITES" }))
+                .set("options", map(&options))
+                .finish()
+        })
+    };
+    catalog.tables().flat_map(move |entry| of_table(&entry.table))
 }
 
 pub(super) fn types<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {

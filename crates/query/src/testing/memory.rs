@@ -11,9 +11,11 @@ use self::shared::Transactions;
 use self::tablet::{Changes, Tablet};
 use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
+use crate::index::{self, Unfinished};
 use crate::kv::several::{self, Several};
 use crate::kv::{
-    Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, Replicas, ScanChunk, ScanRequest, WriteReply, WriteSink,
+    Fetch, FetchRows, Fetched, IndexScan, Kv, KvError, NodeInfo, Now, Replicas, ScanChunk, ScanRequest, WriteReply,
+    WriteSink,
 };
 use crate::program::TabletEvaluator;
 use arc_swap::ArcSwap;
@@ -26,6 +28,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::task::Poll;
 use uuid::Uuid;
+
+mod indexes;
 
 const START_US: i64 = 1_700_000_000_000_000;
 
@@ -92,6 +96,8 @@ pub struct MemoryKv {
     /// After so many changes of the catalog, one fails with this.
     pub failing_change: Mutex<Option<(usize, KvError)>>,
     transactions: Transactions,
+    /// Indexes are not built.
+    leaves_indexes: AtomicBool,
 }
 
 impl MemoryKv {
@@ -146,6 +152,7 @@ impl MemoryKv {
             discarded: AtomicUsize::new(0),
             failing_change: Mutex::default(),
             transactions: Transactions::default(),
+            leaves_indexes: AtomicBool::default(),
         }
     }
 
@@ -343,6 +350,17 @@ impl Kv for MemoryKv {
                 self.scans.fetch_add(1, Ordering::Relaxed);
                 fetched.chunk = read_several(tablet, &several);
             }
+            FetchRows::Index(scan) => {
+                self.scans.fetch_add(1, Ordering::Relaxed);
+                let scan = IndexScan { max_entries: scan.max_entries.min(3), ..scan };
+                match index::read(tablet, &scan) {
+                    Ok(found) => fetched.chunk = found.chunk,
+                    Err(Unfinished::BeingBuilt) => {
+                        return Err(KvError::TooLarge("the index is still being built".to_owned()));
+                    }
+                    Err(error) => panic!("memory can be read: {error:?}"),
+                }
+            }
         }
         if let Some(task) = &request.aggregate {
             let catalog = match self.declines_tasks.load(Ordering::Relaxed) {
@@ -448,6 +466,7 @@ impl Kv for MemoryKv {
         let proven = command.proven_at(self.catalog.load().level())?;
         let (catalog, outcome) = self.catalog.load().apply(&Command::decode(proven.as_bytes()).unwrap());
         self.catalog.store(Arc::new(catalog));
+        self.keep_indexes();
         Ok(outcome.encode())
     }
 

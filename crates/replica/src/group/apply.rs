@@ -5,6 +5,7 @@
 //! in the log. A panic in an entry is an error of its replica.
 
 use crate::group::entry::mutations;
+use crate::group::indexed::{IndexedBatch, indexes_of};
 use crate::group::merge::{REOPEN, Reopening};
 use crate::group::outcomes::Outcomes;
 use crate::group::proposal::Waiter;
@@ -32,7 +33,7 @@ use std::sync::atomic::Ordering;
 
 /// Collects the changes of an evaluated mutation.
 struct Changes<'a, B> {
-    batch: &'a mut B,
+    batch: IndexedBatch<'a, B>,
     state: &'a mut AppliedState,
     bounds: Bounds<'a>,
 }
@@ -47,7 +48,7 @@ impl<'a> Bounds<'a> {
         Self(mutation.explicit_us.map(|_| (evaluator, state.horizon)))
     }
 
-    fn merge(self, batch: &mut impl TabletBatch, key: &[u8], value: &[u8]) {
+    fn merge(self, batch: &mut IndexedBatch<'_, impl TabletBatch>, key: &[u8], value: &[u8]) {
         match self.0.and_then(|(evaluator, horizon)| evaluator.bounded(value, horizon)) {
             Some(bounded) => batch.merge(key, &bounded),
             None => batch.merge(key, value),
@@ -60,7 +61,7 @@ fn write_rows(
     operations: Operations<'_>,
     (stamp_us, evaluator): (i64, &dyn Evaluator),
     (state, bounds): (&AppliedState, Bounds<'_>),
-    batch: &mut impl TabletBatch,
+    batch: &mut IndexedBatch<'_, impl TabletBatch>,
     see: &mut dyn FnMut(&[u8]),
 ) -> Result<(), Malformed> {
     for (nth, operation) in (0..).zip(operations) {
@@ -105,17 +106,19 @@ pub fn apply_alone<T: TabletData>(
     let mut state = AppliedState { index, term, ..data.applied_state()? };
     state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
     let (mut batch, bounds) = (T::Batch::default(), Bounds::of(&mutation, &state, evaluator));
+    let indexes = indexes_of(data, evaluator, state.flags)?;
+    let mut indexed = IndexedBatch::new(&mut batch, indexes.as_deref());
     let reply = match mutation.body() {
         Body::Blind(operations) => {
             let writer = (mutation.stamp_us, evaluator);
-            write_rows(operations, writer, (&state, bounds), &mut batch, &mut |_| {}).map_err(corrupt)?;
+            write_rows(operations, writer, (&state, bounds), &mut indexed, &mut |_| {}).map_err(corrupt)?;
             WriteReply::default()
         }
         Body::Evaluated(program) => {
             let context = context_of(&mutation, &state);
             let (samples, progress) = (KeySamples::default(), WorkProgress::default());
             let view = View { data, samples: &samples, nth: index, progress: &progress };
-            let mut changes = Changes { batch: &mut batch, state: &mut state, bounds };
+            let mut changes = Changes { batch: indexed, state: &mut state, bounds };
             let evaluated = evaluator.evaluate(program, context, &view, &mut changes);
             evaluated.map_err(|failed| StorageError::Corrupt(failed.to_string()))?
         }
@@ -135,15 +138,15 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 
     fn merge(&mut self, key: &[u8], value: &[u8]) {
-        self.bounds.merge(self.batch, key, value);
+        self.bounds.merge(&mut self.batch, key, value);
     }
 
     fn delete(&mut self, key: &[u8]) {
-        self.batch.delete(key);
+        self.batch.batch.delete(key);
     }
 
     fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-        self.batch.delete_range(start, end);
+        self.batch.batch.delete_range(start, end);
     }
 
     fn raise_flags(&mut self, flags: u64) {
@@ -263,7 +266,8 @@ impl<E: Engine> Applier<E> {
                     };
                     let bounds = Bounds::of(&mutation, state, &*replica.evaluator);
                     let writer = (mutation.stamp_us, &*replica.evaluator);
-                    write_rows(operations, writer, (state, bounds), &mut self.batch, &mut see).map_err(corrupt)?;
+                    let mut batch = IndexedBatch::new(&mut self.batch, replica.indexes());
+                    write_rows(operations, writer, (state, bounds), &mut batch, &mut see).map_err(corrupt)?;
                 }
                 Body::Evaluated(program) => {
                     // Earlier entries must be visible to it, under their own applied index.
@@ -297,12 +301,16 @@ impl<E: Engine> Applier<E> {
             nth: self.mutations,
             progress: &self.progress,
         };
+        let batch = IndexedBatch::new(&mut self.batch, replica.indexes());
         let reply = replica
             .evaluator
-            .evaluate(program, context, &view, &mut Changes { batch: &mut self.batch, state: &mut *state, bounds })
+            .evaluate(program, context, &view, &mut Changes { batch, state: &mut *state, bounds })
             .map_err(|failed| StorageError::Corrupt(failed.to_string()))?;
         let after = AppliedState { index: entry.index, term: entry.term, ..*state };
         self.write(replica, &after, outcomes)?;
+        if replica.evaluator.changes_indexes(program) {
+            replica.reload_indexes()?;
+        }
         self.answer_waiters(replica, entry, Some(&reply), outcomes);
         Ok(())
     }

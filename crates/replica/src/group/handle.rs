@@ -20,6 +20,9 @@ use std::sync::{Arc, OnceLock};
 /// The shortest time between two requests for the leader's position, nanoseconds.
 const MIN_REFRESH_NS: u64 = 5_000_000;
 
+/// The most stale index entries that are kept.
+const MOST_STALE: usize = 1_024;
+
 /// The leadership of a tablet, as far as its replica on this node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Leadership {
@@ -117,6 +120,8 @@ pub(crate) struct Load {
     pub(crate) writes: AtomicU64,
     /// Sampled keys of reads and writes.
     pub(crate) samples: KeySamples,
+    /// Index entries that readers have found stale.
+    pub(crate) stale: Mutex<Vec<Vec<u8>>>,
 }
 
 /// A tablet replica, as seen from any thread.
@@ -229,6 +234,11 @@ impl<T: TabletData> TabletHandle<T> {
     /// a leader samples; other replicas apply writes too.
     pub fn take_samples(&self) -> Vec<[u8; 8]> {
         self.load.samples.take()
+    }
+
+    /// The index entries that readers have found stale since the last call.
+    pub fn take_stale(&self) -> Vec<Vec<u8>> {
+        std::mem::take(&mut *self.load.stale.lock())
     }
 
     /// Counts an operation: one relaxed addition to the tablet's own cache line, next to the lease that was just read.
@@ -463,6 +473,17 @@ impl Visit<'_> {
             self.handle.count_read(range.start);
         }
         Ok(found)
+    }
+
+    /// Notes index entries whose rows do not have the value any more; only the first ones are kept.
+    pub fn note_stale(&self, mut entries: Vec<Vec<u8>>) {
+        if entries.is_empty() || !matches!(self.begun, Begun::InTerm(_)) {
+            return;
+        }
+        let mut stale = self.handle.load.stale.lock();
+        let room = MOST_STALE.saturating_sub(stale.len());
+        entries.truncate(room);
+        stale.append(&mut entries);
     }
 
     /// Ends the reads.

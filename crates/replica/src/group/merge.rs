@@ -10,9 +10,9 @@
 //! which tablets are merged (the node's), when one serves in the place of the other, and whether a merge is cancelled
 //! (the catalog's).
 
-mod evaluator;
 #[cfg(test)]
 mod golden;
+mod merging;
 mod reopen;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -25,7 +25,7 @@ use diorite_base::limits::{self, Exceeded};
 use diorite_base::mutation::{Body, EvaluationFailed, Mutation, TabletChanges, TabletView};
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
 use diorite_storage::{AFTER_KEYS_ABOUT_TABLETS, AppliedState, absorbed_key, staged_key};
-pub use evaluator::Merging;
+pub use merging::Merging;
 use reopen::given_up;
 pub use reopen::has_given_up;
 pub(crate) use reopen::{REOPEN, Reopening};

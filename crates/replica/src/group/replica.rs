@@ -7,6 +7,7 @@
 use crate::context::Context;
 use crate::group::checks::{Checked, Observed};
 use crate::group::handle::TabletHandle;
+use crate::group::indexed::indexes_of;
 use crate::group::promise::{Acknowledgements, Promise};
 use crate::group::proposal::Proposal;
 use crate::group::recover::{recover_log, split_mark};
@@ -19,6 +20,7 @@ use crate::group::waiters::Waiters;
 use crate::group::wanted::Members;
 use crate::prefetch::{prefetch, prefetch_range};
 use diorite_base::mutation::Evaluator;
+use diorite_base::row_index::RowIndexes;
 use diorite_base::{GroupId, HybridClock, NodeId, TabletId};
 use diorite_raft::{Entry, EntryType, Group, GroupOptions, LogPosition, Step, Term};
 use diorite_storage::{AppliedState, Engine, Log, StorageError, TabletData};
@@ -207,6 +209,8 @@ pub struct Replica<E: Engine> {
     pub(crate) handle: Arc<TabletHandle<E::Tablet>>,
     pub(crate) group: Group<<E::Log as Log>::Reader>,
     pub(crate) evaluator: Arc<dyn Evaluator>,
+    /// The indexes that the data specifies.
+    indexes: Option<Arc<dyn RowIndexes>>,
     pub(crate) applied: AppliedState,
     pub(crate) members: Membership,
     pub(crate) writes: Writes,
@@ -254,6 +258,7 @@ impl<E: Engine> Replica<E> {
         let mut writes = Writes::default();
         writes.stamps.observe(applied.newest_stamp_us);
         let split = split_mark::<E>(opening.tablet, &data)?;
+        let indexes = indexes_of(&data, &*opening.evaluator, applied.flags)?;
         let mut recovered = recover_log::<E>(group_id, &data, log, &applied)?;
         if context.planted.apply_twice && applied.index > recovered.truncated.index {
             applied.index -= 1;
@@ -278,6 +283,7 @@ impl<E: Engine> Replica<E> {
             handle: Arc::new(handle),
             group,
             evaluator: opening.evaluator,
+            indexes,
             applied,
             members: Membership { wanted: opening.members, index: applied.index },
             writes,
@@ -296,6 +302,17 @@ impl<E: Engine> Replica<E> {
     /// The handle for other threads.
     pub fn handle(&self) -> &Arc<TabletHandle<E::Tablet>> {
         &self.handle
+    }
+
+    /// The indexes that it maintains.
+    pub(crate) fn indexes(&self) -> Option<&dyn RowIndexes> {
+        self.indexes.as_deref()
+    }
+
+    /// Takes over a change of the indexes that the data specifies.
+    pub(crate) fn reload_indexes(&mut self) -> Result<(), StorageError> {
+        self.indexes = indexes_of(&self.handle.data, &*self.evaluator, self.applied.flags)?;
+        Ok(())
     }
 
     pub(crate) fn id(&self) -> TabletId {

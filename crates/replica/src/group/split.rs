@@ -10,6 +10,7 @@
 use crate::planted::Planted;
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::limits::MAX_STORED_KEY_BYTES;
+use diorite_base::row_index::{FIRST_ROW_KEY, RECORD_PREFIX};
 use diorite_base::{GroupId, TabletId};
 use diorite_raft::{HardState, LogReader, MarkedPayload};
 use diorite_storage::{
@@ -173,7 +174,12 @@ pub(crate) fn keep_part<E: Engine>(
 ) -> Result<bool, StorageError> {
     match split.children.iter().position(|child| *child == tablet) {
         Some(0) => batch.delete_range(&split.boundary, AFTER_ALL_KEYS),
-        Some(_) => batch.delete_range(&[], &split.boundary),
+        // The tablet's own records and index entries stay, those of the sibling's rows too: no reader of this tablet
+        // looks at them.
+        Some(_) => {
+            batch.delete_range(&[], &RECORD_PREFIX);
+            batch.delete_range(&FIRST_ROW_KEY, &split.boundary);
+        }
         // The record is of the tablet's own split, or of its parent's parent's.
         None => return Ok(false),
     }

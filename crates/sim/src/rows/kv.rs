@@ -8,11 +8,12 @@ use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::{Clock, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_query::exec::source::scan_entries;
+use diorite_query::index;
 use diorite_query::kv::{
     Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, ScanChunk, WriteReply, WriteSink, several,
 };
 use diorite_replica::{Committed, TabletHandle};
-use diorite_storage::{MemoryTablet, ScanRange, TabletData};
+use diorite_storage::{MemoryTablet, ScanRange, StorageError, TabletData};
 use diorite_transact::wire::{Answer, Call, PinId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -319,6 +320,45 @@ fn read_from(flags: u64, get_row: &GetRow<'_>, scan: &ScanRows<'_>, request: &Fe
             }
             fetched.chunk = chunk;
         }
+        FetchRows::Index(scan) => {
+            let moment = Moment { data, flags };
+            match index::read(&moment, scan) {
+                Ok(found) => fetched.chunk = found.chunk,
+                Err(error) => panic!("memory can be read, and indexes are complete: {error:?}"),
+            }
+        }
     }
     Ok(fetched)
+}
+
+/// A tablet's data in memory, which does not change while it is read.
+struct Moment<'d> {
+    data: &'d Arc<MemoryTablet>,
+    flags: u64,
+}
+
+impl index::Moment for Moment<'_> {
+    type Error = StorageError;
+    type Value = Vec<u8>;
+
+    fn flags(&self) -> u64 {
+        self.flags
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, StorageError> {
+        Ok(self.data.get(key)?.map(|value| value.to_vec()))
+    }
+
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, StorageError> {
+        self.data.scan(&ScanRange { start, end, reverse: false, expected_entries: 0 }, visit)
+    }
+
+    fn hold(&self, _: usize) -> Result<(), StorageError> {
+        Ok(())
+    }
 }

@@ -6,6 +6,7 @@ use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
 use diorite_base::program::Unprovable;
+use diorite_base::row_index::RowIndexes;
 use diorite_base::{Horizon, TabletId};
 use diorite_query::program::TabletEvaluator;
 use parking_lot::Mutex;
@@ -99,5 +100,13 @@ impl Evaluator for SameAnswers {
 
     fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
         TabletEvaluator.growth(program, see);
+    }
+
+    fn row_indexes(&self, flags: u64, view: &dyn TabletView) -> Result<Option<Arc<dyn RowIndexes>>, EvaluationFailed> {
+        TabletEvaluator.row_indexes(flags, view)
+    }
+
+    fn changes_indexes(&self, program: &[u8]) -> bool {
+        TabletEvaluator.changes_indexes(program)
     }
 }

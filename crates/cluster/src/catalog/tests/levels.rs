@@ -20,12 +20,13 @@ fn made(lines: &[&str]) -> Catalog {
 }
 
 /// All gated commands, with the lowest level at which they may be proposed.
-const GATED: [(&str, u32); 5] = [
+const GATED: [(&str, u32); 6] = [
     ("raise 2 members=1", 1),
     ("raise 3 members=1", 2),
     ("register n levels=1-2", 2),
     ("update m node=1 levels=1-2", 2),
     ("join n token=t levels=1-2", 2),
+    ("alter-table ks.t index=by_v", 2),
 ];
 
 #[test]

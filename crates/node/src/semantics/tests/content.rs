@@ -73,6 +73,10 @@ pub(super) fn reply(bytes: &[u8]) -> Reply {
     if bytes.is_empty() {
         return Reply::Done;
     }
+    // A step of an index.
+    if let [outcome] = bytes {
+        return if *outcome == 0 { Reply::Done } else { Reply::Failed("overtaken".to_owned()) };
+    }
     match ProgramReply::decode(bytes).unwrap() {
         ProgramReply::Applied => Reply::Done,
         ProgramReply::Failed(message) => Reply::Failed(message),

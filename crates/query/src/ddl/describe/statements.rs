@@ -1,8 +1,9 @@
 //! CREATE statements from definitions, laid out as Cassandra lays them out.
 
+use crate::ddl::index::target;
 use crate::ddl::options::shown;
-use crate::ddl::text::{identifier, map, type_name};
-use diorite_model::schema::{ColumnKind, Keyspace, Order, Table};
+use crate::ddl::text::{identifier, map, string, type_name};
+use diorite_model::schema::{ColumnKind, Index, Keyspace, Order, Table};
 use diorite_model::types::{CqlType, UserType};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
@@ -77,6 +78,22 @@ pub(super) fn create_table(table: &Table, internals: bool) -> String {
     }
     statement.push(';');
     statement
+}
+
+/// `CREATE INDEX …;`
+pub(super) fn create_index(table: &Table, index: &Index) -> String {
+    let custom = if index.class.is_some() { "CUSTOM " } else { "" };
+    let (keyspace, name) = (identifier(&table.keyspace), identifier(&table.name));
+    let include = index.options.get("include").map(|columns| format!(" INCLUDE ({columns})")).unwrap_or_default();
+    let class = index.class.as_ref().map(|class| format!(" USING {}", string(class))).unwrap_or_default();
+    let mut options = index.options.clone();
+    options.remove("include");
+    let options = if options.is_empty() { String::new() } else { format!(" WITH OPTIONS = {}", map(&options)) };
+    format!(
+        "CREATE {custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options};",
+        identifier(&index.name),
+        target(table, index)
+    )
 }
 
 /// The types of one keyspace, each after those it mentions.

@@ -18,7 +18,6 @@ use crate::exec::partial::{Limits, Partial};
 use crate::exec::read::{INLINE_BYTES, MAX_RESULT_BYTES, PARALLEL_PIECES, PageRequest, Read};
 use crate::kv::several::{self, Several, Span};
 use crate::kv::{Fetch, FetchRows, Kv, ScanRequest};
-use diorite_base::TabletId;
 use diorite_cql::protocol::{CqlError, Rows};
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
@@ -153,7 +152,7 @@ impl<K: Kv> Asking<'_, K> {
         while !is_done && body.len() <= MAX_RESULT_BYTES {
             budget.check()?;
             let count = count_of_piece(&rest);
-            (partial, next) = self.piece(unit.tablet, &rest[..count], count == rest.len(), partial).await?;
+            (partial, next) = self.piece(unit, &rest[..count], count == rest.len(), partial).await?;
             if partial.limits.page_bytes != usize::MAX {
                 // The bytes encoded for former pieces are not known to the next one.
                 partial.limits.page_bytes = partial.limits.page_bytes.saturating_sub(partial.body.len());
@@ -179,7 +178,7 @@ impl<K: Kv> Asking<'_, K> {
 
     async fn piece(
         &self,
-        tablet: TabletId,
+        unit: &Unit,
         spans: &[Span],
         ends_partition: bool,
         partial: Partial,
@@ -196,6 +195,9 @@ impl<K: Kv> Asking<'_, K> {
         request.rows = match spans {
             [] => FetchRows::Nothing,
             [Span { start, end: Some(end), .. }] if start >= end => FetchRows::Nothing,
+            [Span { start, end: Some(end), .. }] if let Some(by) = &unit.by => {
+                self.read.index_fetch(by, (start, end), &partial.partition, max_entries)
+            }
             [Span { start, end: Some(end), .. }] => {
                 let (start, end) = (start.clone(), end.clone());
                 FetchRows::Range(ScanRequest { start, end, reverse, max_entries, max_bytes })
@@ -204,7 +206,7 @@ impl<K: Kv> Asking<'_, K> {
         };
         request.aggregate = self.task(ends_partition, &partial);
         let mut held = self.read.budget().hold(0)?;
-        let mut fetched = self.read.source.fetch(tablet, request.clone()).await?;
+        let mut fetched = self.read.source.fetch(unit.tablet, request.clone()).await?;
         held.grow(fetched.to_be_charged()).map_err(refused)?;
         if let Some(reply) = &fetched.partial {
             let columns = self.read.plan.selection.shows.len();
@@ -213,7 +215,7 @@ impl<K: Kv> Asking<'_, K> {
                 Reply::Done(partial, next) => return Ok((*partial, next)),
                 Reply::Declined => {
                     request.aggregate = None;
-                    fetched = self.read.source.fetch(tablet, request).await?;
+                    fetched = self.read.source.fetch(unit.tablet, request).await?;
                     held.grow(fetched.to_be_charged()).map_err(refused)?;
                 }
             }

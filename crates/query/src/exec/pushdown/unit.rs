@@ -7,13 +7,14 @@ use crate::exec::paging::PagingState;
 use crate::exec::partial::{Limits, Partial};
 use crate::exec::read::{Read, tablet_of};
 use crate::exec::scan::TabletScan;
-use crate::kv::Kv;
 use crate::kv::several::Span;
+use crate::kv::{IndexScan, Kv};
 use crate::program::PARTITION_DELETIONS;
 use diorite_base::TabletId;
 use diorite_cql::protocol::{CqlError, Value};
 use diorite_model::key;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The most bytes of statements that are sent along with the partitions of one statement.
 const MAX_STATEMENT_BYTES: usize = 4 << 20;
@@ -28,6 +29,8 @@ pub struct Unit {
     pub(super) partition: Vec<u8>,
     /// The rest of the partition's limit after the former page.
     pub(super) resumed: Option<u64>,
+    /// Only rows that an index names are read.
+    pub(super) by: Option<Arc<IndexScan>>,
 }
 
 impl Unit {
@@ -40,13 +43,14 @@ impl Unit {
             spans: vec![Span::range(scan.start.clone(), scan.end.clone())],
             partition: state.map(|state| state.key[..state.partition_len].to_vec()).unwrap_or_default(),
             resumed: state.map(|state| state.remaining_in_partition.unwrap_or(u64::MAX)),
+            by: scan.by.clone(),
         }
     }
 
     /// Rows and ranges of a partition.
     fn of_partition(tablet: TabletId, partition: &PartitionKey, ranges: &[KeyRange], resumed: Option<u64>) -> Self {
         let spans = ranges.iter().map(|range| range.span(&partition.prefix)).collect();
-        Self { tablet, spans, partition: partition.prefix.clone(), resumed }
+        Self { tablet, spans, partition: partition.prefix.clone(), resumed, by: None }
     }
 
     /// The memory of its keys and ranges.
@@ -131,7 +135,7 @@ fn units_of_tablets<K: Kv>(
             spans.extend(read.plan.reads_statics.then(|| Span::key(with(key::push_static))));
             spans.extend(ranges.iter().map(|range| range.span(&partition.prefix)));
         }
-        Unit { tablet, spans, partition: Vec::new(), resumed: None }
+        Unit { tablet, spans, partition: Vec::new(), resumed: None, by: None }
     });
     Ok(units.collect())
 }

@@ -43,6 +43,11 @@ pub struct Pinned {
 
 impl Tablet {
     pub fn merge(&mut self, key: &[u8], value: &[u8]) {
+        self.fold(key, value);
+        self.index(key, value);
+    }
+
+    pub fn fold(&mut self, key: &[u8], value: &[u8]) {
         let mut merged = Vec::new();
         entry::fold(self.entries.get(key).map(Vec::as_slice), [value], &mut merged).unwrap();
         self.entries.insert(key.to_vec(), merged);
@@ -50,6 +55,7 @@ impl Tablet {
 
     pub fn put(&mut self, key: &[u8], value: &[u8]) {
         self.entries.insert(key.to_vec(), value.to_vec());
+        self.index(key, value);
     }
 }
 
@@ -134,7 +140,8 @@ impl Tablet {
         let mut read: Vec<Target> = keys.map(|key| Target::Row(key.clone())).collect();
         let range = |start: &Vec<u8>, end: &Vec<u8>| Target::Range { start: start.clone(), end: end.clone() };
         match &request.rows {
-            FetchRows::Nothing => {}
+            // Tables with transactions have no indexes.
+            FetchRows::Nothing | FetchRows::Index(_) => {}
             FetchRows::One(key) => read.push(Target::Row(key.clone())),
             FetchRows::Range(scan) => read.push(range(&scan.start, &scan.end)),
             FetchRows::Several(named) => {

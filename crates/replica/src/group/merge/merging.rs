@@ -1,4 +1,6 @@
-//! The evaluator of tablets that can be merged.
+//! The evaluator of a tablet's mutations: steps of merges, and what an inner evaluator carries out.
+//!
+//! Always true: what is no step reaches the inner evaluator unchanged. Left out: the steps' effects ([`super`]).
 
 use super::{MARK, MergeStep, carry_out};
 use diorite_base::Horizon;
@@ -6,6 +8,8 @@ use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
 use diorite_base::program::Unprovable;
+use diorite_base::row_index::RowIndexes;
+use std::sync::Arc;
 
 /// Carries out the steps of merges, and passes all other programs to the inner evaluator.
 #[derive(Debug, Default, Clone, Copy)]
@@ -74,5 +78,13 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         if program.first() != Some(&MARK) {
             self.0.growth(program, see);
         }
+    }
+
+    fn row_indexes(&self, flags: u64, view: &dyn TabletView) -> Result<Option<Arc<dyn RowIndexes>>, EvaluationFailed> {
+        self.0.row_indexes(flags, view)
+    }
+
+    fn changes_indexes(&self, program: &[u8]) -> bool {
+        self.0.changes_indexes(program)
     }
 }

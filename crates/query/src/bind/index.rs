@@ -1,0 +1,92 @@
+//! Which secondary index a read uses.
+//!
+//! Always true: an index is used only where its restriction stays a filter, so the answer does not depend on the choice.
+//! Equality is preferred to a range of values, and of two alike the index that was made first. Left out: how many rows
+//! have a value, which nobody knows.
+
+use crate::ddl::index::has_ranges;
+use crate::plan::index::IndexPlan;
+use crate::plan::restrictions::{Filter, Restrictions};
+use crate::plan::values::TupleTerm;
+use crate::table::{Source, TableContext};
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_model::schema::{ColumnKind, Index, IndexTarget};
+
+/// How an index narrows down the rows, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Use {
+    OneValue,
+    SeveralValues,
+    Range,
+}
+
+/// How an index serves a filter, if it does.
+fn use_of(table: &TableContext, index: &Index, filter: &Filter) -> Option<Use> {
+    let is_of = |at: usize| table.column(at).id == index.column;
+    let is_value = matches!(index.target, IndexTarget::Value | IndexTarget::Full);
+    match filter {
+        Filter::Compare(at, ComparisonOperator::Equal, _) if is_of(*at) && is_value => Some(Use::OneValue),
+        Filter::In(at, _) if is_of(*at) && is_value => Some(Use::SeveralValues),
+        Filter::Contains(at, _) if is_of(*at) && index.target == IndexTarget::Values => Some(Use::OneValue),
+        Filter::ContainsKey(at, _) if is_of(*at) && index.target == IndexTarget::Keys => Some(Use::OneValue),
+        Filter::Entry(at, ..) if is_of(*at) && index.target == IndexTarget::Entries => Some(Use::OneValue),
+        Filter::CompareTuple(at, _, TupleTerm::Terms(terms))
+            if terms.len() == 1 && is_of(*at) && index.target == IndexTarget::Value && has_ranges(index) =>
+        {
+            Some(Use::Range)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a filter is about a column that the statement of an index named beside the indexed one.
+fn is_beside(table: &TableContext, index: &Index, filter: &Filter) -> bool {
+    let at = match filter {
+        Filter::Compare(at, ..) | Filter::In(at, _) => *at,
+        Filter::CompareTuple(at, _, TupleTerm::Terms(terms)) if terms.len() == 1 => *at,
+        _ => return false,
+    };
+    index.filtered.contains(&table.column(at).id)
+}
+
+/// Whether each filter is served by an index, so that no other rows than those asked for are read, or nearly so.
+pub(super) fn serves_all(table: &TableContext, restrictions: &Restrictions) -> bool {
+    let Some(chosen) = choose(table, restrictions) else { return false };
+    let indexes = &table.table().indexes;
+    restrictions.filters.iter().all(|filter| {
+        indexes.iter().any(|index| use_of(table, index, filter).is_some()) || is_beside(table, chosen, filter)
+    })
+}
+
+fn choose<'t>(table: &'t TableContext, restrictions: &Restrictions) -> Option<&'t Index> {
+    let best = |index: &&Index| restrictions.filters.iter().filter_map(|filter| use_of(table, index, filter)).min();
+    let usable = table.table().indexes.iter().filter_map(|index| Some((best(&index)?, index)));
+    // The first of those that are alike.
+    usable.reduce(|best, other| if other.0 < best.0 { other } else { best }).map(|(_, index)| index)
+}
+
+/// The index that a read uses. `may_scan`: `ALLOW FILTERING`.
+pub(super) fn index_plan(table: &TableContext, restrictions: &Restrictions, may_scan: bool) -> Option<IndexPlan> {
+    let names_rows =
+        restrictions.has_keys() && (!restrictions.clustering.is_empty() || table.clustering_columns() == 0);
+    if names_rows || table.source() != Source::Tablets {
+        return None;
+    }
+    let index = choose(table, restrictions)?;
+    let column = table.position_of(index.column)?;
+    let uses = |filter: &Filter| use_of(table, index, filter);
+    let best = restrictions.filters.iter().filter_map(uses).min()?;
+    let mut filters: Vec<usize> = restrictions
+        .filters
+        .iter()
+        .enumerate()
+        .filter(|(_, filter)| uses(filter) == Some(best))
+        .map(|(at, _)| at)
+        .collect();
+    if best != Use::Range {
+        filters.truncate(1);
+    }
+    let whole_partitions = table.column(column).kind == ColumnKind::Static;
+    let (id, name, target) = (index.id, index.name.clone(), index.target);
+    Some(IndexPlan { id, name, column, target, filters, whole_partitions, may_scan })
+}

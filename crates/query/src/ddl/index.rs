@@ -1,0 +1,290 @@
+//! `CREATE INDEX`, `DROP INDEX`.
+//!
+//! Always true: an index is a part of its table's definition, and what changes the table's definition in the meantime
+//! makes the statement be planned again; the number of an index is the version of the table that has it first. Left
+//! out: unique and partial indexes, and indexes of documents and vectors (refused by name).
+
+use super::context::{Context, Plan};
+use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
+use super::text::identifier;
+use super::type_names::mentions_duration;
+use crate::error::{invalid, not_supported};
+use diorite_cluster::catalog::Command;
+use diorite_cql::language::ast::{CreateIndex, IndexColumn, Literal, Property, PropertyValue, QualifiedName};
+use diorite_cql::protocol::event::SchemaChangeType;
+use diorite_cql::protocol::{CqlError, SchemaTarget};
+use diorite_model::schema::{Column, ColumnId, ColumnKind, Index, IndexTarget, Table};
+use diorite_model::types::CqlType;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The most indexes of a table.
+const MAX_INDEXES: usize = 64;
+
+/// The classes of storage-attached indexes, in lower case.
+const ATTACHED: [&str; 3] = ["sai", "storageattachedindex", "org.apache.cassandra.index.sai.storageattachedindex"];
+/// The class of Cassandra's first kind of indexes.
+const LEGACY: &str = "legacy_local_table";
+
+/// Options of storage-attached indexes that change which values are equal.
+const ANALYSING: [&str; 7] =
+    ["case_sensitive", "normalize", "ascii", "index_analyzer", "query_analyzer", "similarity_function", "source_model"];
+
+/// Whether an index may be asked for ranges of values.
+pub fn has_ranges(index: &Index) -> bool {
+    index.class.as_ref().is_some_and(|class| ATTACHED.contains(&class.to_ascii_lowercase().as_str()))
+}
+
+/// What an index is made of, as CQL text.
+pub fn target(table: &Table, index: &Index) -> String {
+    let name = |id: ColumnId| table.column_by_id(id).map(|column| identifier(&column.name)).unwrap_or_default();
+    let first = name(index.column);
+    let first = match index.target {
+        IndexTarget::Value => first,
+        IndexTarget::Values => format!("values({first})"),
+        IndexTarget::Keys => format!("keys({first})"),
+        IndexTarget::Entries => format!("entries({first})"),
+        IndexTarget::Full => format!("full({first})"),
+    };
+    std::iter::once(first).chain(index.filtered.iter().map(|id| name(*id))).collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan, CqlError> {
+    for (is_asked, what) in [
+        (create.unique, "CREATE UNIQUE INDEX"),
+        (create.deferred, "CREATE DEFERRED INDEX"),
+        (!create.where_clause.is_empty(), "CREATE INDEX … WHERE"),
+    ] {
+        if is_asked {
+            return Err(not_supported(what));
+        }
+    }
+    let keyspace = writable_keyspace(context, &create.table)?;
+    let name = &create.table.name;
+    let Some(entry) = context.catalog.table(keyspace, name) else {
+        let known = context.catalog.keyspace(keyspace).is_some();
+        return Err(if known { no_such_table(keyspace, name) } else { no_such_keyspace(keyspace) });
+    };
+    let mut table = Table::clone(&entry.table);
+    if let Some(index) = &create.name {
+        check_name("Index", index)?;
+        if find(context, keyspace, index).is_some() {
+            if create.if_not_exists {
+                return Ok(Plan::nothing());
+            }
+            return Err(invalid(format!("Index '{index}' already exists")));
+        }
+    }
+    if table.is_counter() {
+        return Err(invalid("Secondary indexes on counter tables aren't supported"));
+    }
+    let index = define(context, &table, create)?;
+    let is_same = |known: &&Index| {
+        (known.column, known.target, has_ranges(known)) == (index.column, index.target, has_ranges(&index))
+    };
+    if let Some(known) = table.indexes.iter().find(is_same) {
+        if create.if_not_exists {
+            return Ok(Plan::nothing());
+        }
+        return Err(invalid(format!("Index {} is a duplicate of existing index {}", index.name, known.name)));
+    }
+    if table.indexes.len() >= MAX_INDEXES {
+        return Err(invalid(format!("table {name} has {MAX_INDEXES} indexes, which is the maximum")));
+    }
+    table.indexes.push(index);
+    Ok(alter(table))
+}
+
+fn alter(table: Table) -> Plan {
+    let target = SchemaTarget::Table { keyspace: table.keyspace.clone(), name: table.name.clone() };
+    Plan::propose(Command::AlterTable { table }, SchemaChangeType::Updated, target)
+}
+
+/// The table that has an index of this name.
+pub(super) fn find<'c>(context: &Context<'c>, keyspace: &str, index: &str) -> Option<&'c Table> {
+    let entry = context.catalog.tables_in(keyspace).find(|entry| entry.table.index(index).is_some())?;
+    Some(&entry.table)
+}
+
+pub(super) fn drop(context: &Context<'_>, name: &QualifiedName, if_exists: bool) -> Result<Plan, CqlError> {
+    let keyspace = keyspace_of(context, name)?;
+    super::names::check_writable(keyspace)?;
+    let Some(table) = find(context, keyspace, &name.name) else {
+        if if_exists {
+            return Ok(Plan::nothing());
+        }
+        return Err(invalid(format!("Index '{keyspace}.{}' doesn't exist", name.name)));
+    };
+    let mut table = table.clone();
+    table.indexes.retain(|index| index.name != name.name);
+    Ok(alter(table))
+}
+
+/// Refuses a change of a column that indexes are made of.
+pub(super) fn check_free(table: &Table, column: &Column, what: &str) -> Result<(), CqlError> {
+    let uses = |index: &&Index| index.column == column.id || index.filtered.contains(&column.id);
+    let names: Vec<&str> = table.indexes.iter().filter(uses).map(|index| index.name.as_str()).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let (column, names) = (&column.name, names.join(", "));
+    Err(invalid(format!("Cannot {what} column {column} because it has dependent secondary indexes ({names})")))
+}
+
+fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<Index, CqlError> {
+    let mut named = create.partition.iter().chain(&create.clustering);
+    let first = named.next().ok_or_else(|| invalid("an index needs a column"))?;
+    let (column, target) = indexed(table, first)?;
+    let mut filtered = Vec::new();
+    for other in named {
+        let IndexColumn::Column(other) = other else {
+            return Err(not_supported("an index whose second column is a part of a column"));
+        };
+        filtered.push(column_of(table, other)?.id);
+    }
+    let mut options = options(&create.options.properties)?;
+    if !create.include.is_empty() {
+        for name in &create.include {
+            column_of(table, name)?;
+        }
+        options.insert("include".to_owned(), create.include.join(", "));
+    }
+    let class = class_of(create)?;
+    if let Some(option) = ANALYSING.iter().find(|option| options.contains_key(**option)) {
+        return Err(not_supported(format!("the index option {option}")));
+    }
+    let name = match &create.name {
+        Some(name) => name.clone(),
+        None => free_name(context, table, &column.name)?,
+    };
+    Ok(Index { id: table.version + 1, name, column: column.id, target, filtered, class, options })
+}
+
+fn class_of(create: &CreateIndex) -> Result<Option<String>, CqlError> {
+    match &create.using {
+        None if create.custom => Err(invalid("CUSTOM index requires specifying the index class")),
+        None => Ok(None),
+        Some(class) if ATTACHED.contains(&class.to_ascii_lowercase().as_str()) => Ok(Some(class.clone())),
+        Some(class) if class.eq_ignore_ascii_case(LEGACY) => Ok(None),
+        Some(class) => Err(not_supported(format!("the index class '{class}'"))),
+    }
+}
+
+/// `table_column_idx`, with a number if that is taken.
+fn free_name(context: &Context<'_>, table: &Table, column: &str) -> Result<String, CqlError> {
+    let plain = |text: &str| text.chars().filter(|letter| letter.is_ascii_alphanumeric() || *letter == '_').collect();
+    let (of_table, of_column): (String, String) = (plain(&table.name), plain(column));
+    let taken: BTreeSet<&str> = context
+        .catalog
+        .tables_in(&table.keyspace)
+        .flat_map(|entry| &entry.table.indexes)
+        .map(|index| index.name.as_str())
+        .collect();
+    let base = format!("{of_table}_{of_column}_idx");
+    if !taken.contains(base.as_str()) {
+        return Ok(base);
+    }
+    let mut numbered = (1..=taken.len()).map(|number| format!("{base}_{number}"));
+    numbered
+        .find(|name| !taken.contains(name.as_str()))
+        .ok_or_else(|| invalid(format!("Index '{base}' already exists")))
+}
+
+fn column_of<'t>(table: &'t Table, name: &str) -> Result<&'t Column, CqlError> {
+    table.column(name).ok_or_else(|| invalid(format!("Column '{name}' doesn't exist")))
+}
+
+/// The column, and which part of it is indexed.
+fn indexed<'t>(table: &'t Table, named: &IndexColumn) -> Result<(&'t Column, IndexTarget), CqlError> {
+    let (name, asked) = match named {
+        IndexColumn::Column(name) => (name, None),
+        IndexColumn::Values(name) => (name, Some(IndexTarget::Values)),
+        IndexColumn::Keys(name) => (name, Some(IndexTarget::Keys)),
+        IndexColumn::Entries(name) => (name, Some(IndexTarget::Entries)),
+        IndexColumn::Full(name) => (name, Some(IndexTarget::Full)),
+        IndexColumn::JsonPath { .. } => return Err(not_supported("an index of a path in a document")),
+    };
+    let column = column_of(table, name)?;
+    check_type(&column.data_type)?;
+    if column.kind == ColumnKind::PartitionKey && table.partition_key().count() == 1 {
+        return Err(invalid(format!("Cannot create secondary index on the only partition key column {name}")));
+    }
+    let is_collection = matches!(column.data_type, CqlType::List(..) | CqlType::Set(..) | CqlType::Map(..));
+    let is_map = matches!(column.data_type, CqlType::Map(..));
+    let is_multi_cell = column.data_type.is_multi_cell();
+    let target = match asked {
+        None if !is_collection => IndexTarget::Value,
+        None | Some(IndexTarget::Values) if is_multi_cell && is_collection => IndexTarget::Values,
+        Some(IndexTarget::Full) if is_collection && !is_multi_cell => IndexTarget::Full,
+        Some(IndexTarget::Full) => return Err(invalid("full() indexes can only be created on frozen collections")),
+        Some(IndexTarget::Keys | IndexTarget::Entries) if is_collection && is_multi_cell && !is_map => {
+            let part = if asked == Some(IndexTarget::Keys) { "keys" } else { "entries" };
+            return Err(invalid(format!("Cannot create index on {part} of column {name} with non-map type")));
+        }
+        Some(asked) if is_multi_cell && is_map => asked,
+        Some(_) if !is_collection => {
+            return Err(invalid(format!(
+                "Cannot create {} index on {name}. Non-collection columns only support simple indexes",
+                shown_target(asked)
+            )));
+        }
+        _ => {
+            return Err(invalid(format!(
+                "Cannot create {} index on frozen column {name}. Frozen collections are immutable and must be fully \
+                 indexed by using the 'full({name})' modifier",
+                shown_target(asked)
+            )));
+        }
+    };
+    Ok((column, target))
+}
+
+fn shown_target(target: Option<IndexTarget>) -> &'static str {
+    match target {
+        Some(IndexTarget::Keys) => "keys()",
+        Some(IndexTarget::Entries) => "entries()",
+        Some(IndexTarget::Full) => "full()",
+        Some(IndexTarget::Value | IndexTarget::Values) | None => "values()",
+    }
+}
+
+/// Refuses types whose values have no order here, or whose definition may change.
+fn check_type(data_type: &CqlType) -> Result<(), CqlError> {
+    if mentions_duration(data_type) {
+        return Err(invalid("Secondary indexes are not supported on columns containing durations"));
+    }
+    match data_type {
+        CqlType::UserDefined(..) if data_type.is_multi_cell() => {
+            Err(invalid("Cannot create index on non-frozen UDT column"))
+        }
+        CqlType::UserDefined(..) => Err(not_supported("an index on a user-defined type")),
+        CqlType::Vector(..) => Err(not_supported("an index on a vector")),
+        CqlType::Jsonb => Err(not_supported("an index on a document")),
+        CqlType::List(of, _) | CqlType::Set(of, _) => check_type(of),
+        CqlType::Map(key, value, _) => check_type(key).and_then(|()| check_type(value)),
+        CqlType::Tuple(parts) => parts.iter().try_for_each(check_type),
+        _ => Ok(()),
+    }
+}
+
+/// `OPTIONS = {…}`. YCQL's `transactions` and `tablets` mean nothing here: the entries of a row are written with it.
+fn options(properties: &[Property]) -> Result<BTreeMap<String, String>, CqlError> {
+    let mut options = BTreeMap::new();
+    for property in properties {
+        match (property.name.as_str(), &property.value) {
+            ("options", PropertyValue::Map(entries)) => {
+                for (key, value) in entries {
+                    let (Literal::String(key), Literal::String(value)) = (key, value) else {
+                        return Err(invalid("the options of an index are texts"));
+                    };
+                    if key == "target" || key == "class_name" {
+                        return Err(invalid(format!("Cannot specify {key} as a CUSTOM option")));
+                    }
+                    options.insert(key.clone(), value.clone());
+                }
+            }
+            ("transactions" | "tablets", _) => {}
+            (name, _) => return Err(CqlError::config(format!("Unknown property '{name}'"))),
+        }
+    }
+    Ok(options)
+}

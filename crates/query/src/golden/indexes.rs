@@ -1,0 +1,75 @@
+//! The golden bytes of steps of indexes, and of what a tablet stores about an index.
+
+use super::golden;
+use crate::index::{IndexReply, IndexStep, Progress, Specification};
+use diorite_base::program::LoggedProgram;
+use diorite_golden::{Decoded, kinds};
+use diorite_model::index::Indexed;
+use diorite_model::schema::{ColumnKind, IndexTarget, Order};
+use diorite_model::types::{CqlType, Frozen};
+use std::sync::Arc;
+
+kinds!(STEPS, step_kind(IndexStep): Define, Build, Remove, Drop);
+kinds!(REPLIES, reply_kind(IndexReply): Done, Overtaken);
+kinds!(INDEXED, indexed_kind(Indexed): Cell, Partition, Clustering);
+kinds!(TARGETS, target_kind(IndexTarget): Value, Values, Keys, Entries, Full);
+kinds!(PROGRESS, progress_kind(Progress): Before, Complete);
+
+fn specification(indexed: Indexed, progress: Progress) -> Specification {
+    let key = vec![
+        (CqlType::Int, ColumnKind::PartitionKey),
+        (CqlType::Text, ColumnKind::PartitionKey),
+        (CqlType::Bigint, ColumnKind::Clustering(Order::Asc)),
+        (CqlType::Uuid, ColumnKind::Clustering(Order::Desc)),
+    ];
+    Specification { key, indexed, progress }
+}
+
+fn cell(is_static: bool, target: IndexTarget) -> Indexed {
+    let data_type = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Int), Frozen::No);
+    Indexed::Cell { column: 300, is_static, data_type, target }
+}
+
+#[test]
+fn steps_have_their_bytes() {
+    let definition = specification(cell(true, IndexTarget::Keys), Progress::Complete).definition();
+    let (from, to) = (b"from".to_vec(), b"to".to_vec());
+    let steps = [
+        ("define", IndexStep::Define { index: 300, definition }),
+        ("build", IndexStep::Build { index: 300, from, to, is_last: true }),
+        ("remove", IndexStep::Remove { index: 300, entries: vec![b"one".to_vec(), b"two".to_vec()] }),
+        ("drop", IndexStep::Drop { index: 300 }),
+    ];
+    golden("index-steps", &[STEPS]).check(&steps.map(|(name, step)| (name, step.encode())), |_, bytes| {
+        let step = IndexStep::decode(bytes).unwrap();
+        Decoded { kinds: vec![step_kind(&step)], shown: format!("{step:?}"), encoded: Some(step.encode()) }
+    });
+    let replies = [("done", IndexReply::Done), ("overtaken", IndexReply::Overtaken)];
+    golden("index-replies", &[REPLIES]).check(&replies.map(|(name, reply)| (name, reply.encode())), |_, bytes| {
+        let reply = IndexReply::decode(bytes).unwrap();
+        Decoded { kinds: vec![reply_kind(&reply)], shown: format!("{reply:?}"), encoded: Some(reply.encode()) }
+    });
+}
+
+#[test]
+fn specifications_have_their_bytes() {
+    let before = || Progress::Before(b"row".to_vec());
+    let stored = [
+        ("value", specification(cell(false, IndexTarget::Value), before())),
+        ("values", specification(cell(false, IndexTarget::Values), Progress::Complete)),
+        ("keys of a static column", specification(cell(true, IndexTarget::Keys), before())),
+        ("entries", specification(cell(false, IndexTarget::Entries), before())),
+        ("full", specification(cell(false, IndexTarget::Full), before())),
+        ("partition", specification(Indexed::Partition(1, CqlType::Text), before())),
+        ("clustering", specification(Indexed::Clustering(1, CqlType::Uuid), Progress::Complete)),
+    ];
+    let written = stored.map(|(name, stored)| (name, stored.encode()));
+    golden("index-specifications", &[INDEXED, TARGETS, PROGRESS]).check(&written, |_, bytes| {
+        let stored = Specification::decode(bytes).unwrap();
+        let mut kinds = vec![indexed_kind(&stored.indexed), progress_kind(&stored.progress)];
+        if let Indexed::Cell { target, .. } = &stored.indexed {
+            kinds.push(target_kind(target));
+        }
+        Decoded { kinds, shown: format!("{stored:?}"), encoded: Some(stored.encode()) }
+    });
+}

@@ -1,0 +1,25 @@
+//! Local secondary indexes in a tablet: how it knows them, how they are filled and cleaned, and how they are read.
+//!
+//! A tablet stores a [`Specification`] of each of its indexes. From the entry of the log on that stores it, each write
+//! to a row also writes the entries that follow from it (`diorite_model::index`), on every replica, without reading
+//! anything. [`IndexStep`]s fill in the rows that were there before, remove entries of values that rows no longer have,
+//! and end an index. A [reader](read) takes rows from the entries and leaves it to the statement's filters to check
+//! that they have the value. Where a tablet has no complete index, it reads the rows themselves.
+//!
+//! Always true: the rows that have a value are among those that the index names for it, in a tablet that says that the
+//! index is complete; so an answer is that of a scan with the same filters. A step is a function of the tablet's state
+//! and the entry. Left out: who proposes steps (the node).
+
+mod due;
+mod read;
+mod specification;
+mod step;
+#[cfg(test)]
+mod tests;
+
+pub use due::{Due, due};
+pub use read::{Found, Moment, Request, Unfinished, read};
+pub(crate) use specification::tablet_indexes;
+pub use specification::{Progress, Specification, specifications};
+pub(crate) use step::carry_out;
+pub use step::{INDEXED, IndexReply, IndexStep, Part, part};

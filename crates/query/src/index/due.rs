@@ -1,0 +1,42 @@
+//! What a tablet lacks of the indexes of its table.
+//!
+//! Always true: what is due follows from the table's definition and from what the tablet stores. An index that the
+//! definition does not have is dropped only if the definition is not older than the index. So a node that serves an
+//! older definition drops nothing that a newer one has; at worst it defines again what was dropped, until a node with
+//! the newer definition leads. Left out: when to look, and how fast to go on (the node).
+
+use super::specification::{Progress, Specification};
+use super::step::IndexStep;
+use diorite_model::schema::Table;
+
+/// The next thing to do in a tablet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Due {
+    /// Propose a step.
+    Step(IndexStep),
+    /// Index the rows from this key on.
+    Build {
+        /// The index.
+        index: u64,
+        /// The first key.
+        from: Vec<u8>,
+    },
+}
+
+/// The next thing to do, if there is something; `stored`: the tablet's specifications.
+pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
+    let is_wanted = |id: u64| table.indexes.iter().any(|index| index.id == id);
+    let gone = stored.iter().find(|(id, _)| !is_wanted(*id) && *id <= table.version);
+    if let Some((index, _)) = gone {
+        return Some(Due::Step(IndexStep::Drop { index: *index }));
+    }
+    let of = |id: u64| stored.iter().find(|(known, _)| *known == id).map(|(_, specification)| specification);
+    if let Some(index) = table.indexes.iter().find(|index| of(index.id).is_none()) {
+        let definition = Specification::of(table, index)?.definition();
+        return Some(Due::Step(IndexStep::Define { index: index.id, definition }));
+    }
+    table.indexes.iter().find_map(|index| match &of(index.id)?.progress {
+        Progress::Before(from) => Some(Due::Build { index: index.id, from: from.clone() }),
+        Progress::Complete => None,
+    })
+}

@@ -1,0 +1,314 @@
+//! Steps of an index in a tablet: evaluated writes, so that they are replicated and ordered with all other writes.
+//!
+//! ```text
+//! step := 0xF2 · kind u8 · index u64 · 1 define: definition
+//!                                    | 2 build:  last u8 · from slice · to slice
+//!                                    | 3 remove: entry*         each a slice
+//!                                    | 4 drop
+//! ```
+//!
+//! Always true: a step that has been carried out, or that another one has overtaken, changes nothing. A build indexes
+//! the rows of one range of keys, and only if all rows before it are indexed. An entry is removed only if the row, as
+//! it is at that place of the log, does not have the value; whatever writes the value later writes the entry again.
+//! Values that have expired at the step's own time count as gone, because a compaction may have removed them on one
+//! replica and not on another; compactions use no later time. An entry that expires is left to them. Left out: how
+//! large a range or a list is ([`part`] and the node keep them small).
+
+use super::specification::{Progress, Specification};
+use diorite_base::bytes::{Malformed, Reader, put_slice};
+use diorite_base::limits::{self, Exceeded};
+use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Mutation, TabletChanges, TabletView};
+use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
+use diorite_base::row_index::RowIndexes;
+use diorite_model::index::{EntryKey, entries_end, entry_prefix, lasts, specification_key};
+use diorite_model::row::{RowReader, now_seconds};
+
+/// The first byte of a step; no other program begins with it.
+const MARK: u8 = 0xF2;
+const DEFINE: u8 = 1;
+const BUILD: u8 = 2;
+const REMOVE: u8 = 3;
+const DROP: u8 = 4;
+
+/// A flag of a tablet: it has had an index.
+pub const INDEXED: u64 = 1 << 8;
+
+/// See the top of this module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum IndexStep {
+    /// From here on writes maintain the index.
+    Define {
+        /// The index.
+        index: u64,
+        /// Its encoded definition ([`Specification::definition`]).
+        definition: Vec<u8>,
+    },
+    /// Indexes the rows of a range.
+    Build {
+        /// The index.
+        index: u64,
+        /// The first key: up to here all rows are indexed.
+        from: Vec<u8>,
+        /// The end, exclusive.
+        to: Vec<u8>,
+        /// With this range all rows are indexed.
+        is_last: bool,
+    },
+    /// Removes entries of values that the rows do not have.
+    Remove {
+        /// The index.
+        index: u64,
+        /// Their keys.
+        entries: Vec<Vec<u8>>,
+    },
+    /// Forgets the index, and removes its entries.
+    Drop {
+        /// The index.
+        index: u64,
+    },
+}
+
+/// The outcome of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IndexReply {
+    /// It was carried out.
+    Done,
+    /// It changed nothing: it, or another one, was carried out before.
+    Overtaken,
+}
+
+impl IndexReply {
+    /// Encodes the reply.
+    pub fn encode(self) -> Vec<u8> {
+        vec![u8::from(self == Self::Overtaken)]
+    }
+
+    /// Reads a reply.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        match bytes {
+            [0] => Ok(Self::Done),
+            [1] => Ok(Self::Overtaken),
+            _ => Err(Malformed),
+        }
+    }
+}
+
+impl LoggedProgram for IndexStep {
+    const TARGET: Target = Target::Rows;
+    type Error = String;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        let check = |key: &[u8]| {
+            limits::check(&limits::STORED_KEY_BYTES, key.len(), || "a key in a step of an index".to_owned())
+        };
+        match self {
+            Self::Build { from, to, .. } => check(from).and_then(|()| check(to)),
+            Self::Define { .. } | Self::Remove { .. } | Self::Drop { .. } => Ok(()),
+        }
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let (kind, index) = match self {
+            Self::Define { index, .. } => (DEFINE, index),
+            Self::Build { index, .. } => (BUILD, index),
+            Self::Remove { index, .. } => (REMOVE, index),
+            Self::Drop { index } => (DROP, index),
+        };
+        let mut out = vec![MARK, kind];
+        out.extend_from_slice(&index.to_le_bytes());
+        match self {
+            Self::Define { definition, .. } => out.extend_from_slice(definition),
+            Self::Build { from, to, is_last, .. } => {
+                out.push(u8::from(*is_last));
+                put_slice(&mut out, from);
+                put_slice(&mut out, to);
+            }
+            Self::Remove { entries, .. } => entries.iter().for_each(|entry| put_slice(&mut out, entry)),
+            Self::Drop { .. } => {}
+        }
+        out
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
+        Self::read(bytes).map_err(|_| "a step of an index is malformed".to_owned())
+    }
+}
+
+impl IndexStep {
+    fn read(bytes: &[u8]) -> Result<Self, Malformed> {
+        let mut reader = Reader::new(bytes);
+        if reader.u8()? != MARK {
+            return Err(Malformed);
+        }
+        let (kind, index) = (reader.u8()?, reader.u64()?);
+        let step = match kind {
+            DEFINE => {
+                let definition = reader.rest().to_vec();
+                Specification::from_definition(&definition)?;
+                return Ok(Self::Define { index, definition });
+            }
+            BUILD => {
+                let is_last = match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed),
+                };
+                Self::Build { index, is_last, from: reader.slice()?.to_vec(), to: reader.slice()?.to_vec() }
+            }
+            REMOVE => {
+                let mut entries = Vec::new();
+                while !reader.is_empty() {
+                    entries.push(reader.slice()?.to_vec());
+                }
+                Self::Remove { index, entries }
+            }
+            DROP => Self::Drop { index },
+            _ => return Err(Malformed),
+        };
+        if reader.is_empty() { Ok(step) } else { Err(Malformed) }
+    }
+
+    /// The step as a write.
+    ///
+    /// # Errors
+    /// If it is over a limit.
+    pub fn mutation(&self) -> Result<Mutation, Unprovable> {
+        Ok(Mutation::evaluated(None, &ProvenProgram::new(self)?))
+    }
+
+    /// Whether a program is a step.
+    pub(crate) fn is_step(program: &[u8]) -> bool {
+        program.first() == Some(&MARK)
+    }
+
+    /// Whether a program changes which indexes a tablet has.
+    pub(crate) fn changes_indexes(program: &[u8]) -> bool {
+        matches!(program, [MARK, DEFINE | DROP, ..])
+    }
+}
+
+/// Carries out an encoded step.
+pub(crate) fn carry_out(
+    program: &[u8],
+    context: EvaluationContext,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<Vec<u8>, EvaluationFailed> {
+    let malformed = |_| EvaluationFailed("a step of an index is malformed or of a newer version".to_owned());
+    let reply = match IndexStep::read(program).map_err(malformed)? {
+        IndexStep::Define { index, definition } => {
+            if Specification::stored(index, view)?.is_some() {
+                return Ok(IndexReply::Overtaken.encode());
+            }
+            let specification = Specification::from_definition(&definition).map_err(malformed)?;
+            changes.put(&specification_key(index), &specification.encode());
+            changes.raise_flags(INDEXED);
+            IndexReply::Done
+        }
+        IndexStep::Build { index, from, to, is_last } => match Specification::stored(index, view)? {
+            Some(specification) if specification.progress == Progress::Before(from.clone()) => {
+                index_rows((index, &specification), (&from, &to), context, view, changes)?;
+                let progress = if is_last { Progress::Complete } else { Progress::Before(to) };
+                changes.put(&specification_key(index), &Specification { progress, ..specification }.encode());
+                IndexReply::Done
+            }
+            _ => IndexReply::Overtaken,
+        },
+        IndexStep::Remove { index, entries } => match Specification::stored(index, view)? {
+            Some(specification) => {
+                let now_s = now_seconds(context.stamp_us);
+                for entry in &entries {
+                    remove_if_stale((index, &specification), entry, now_s, view, changes)?;
+                }
+                IndexReply::Done
+            }
+            None => IndexReply::Overtaken,
+        },
+        IndexStep::Drop { index } => {
+            changes.delete(&specification_key(index));
+            changes.delete_range(&entry_prefix(index), &entries_end(index));
+            IndexReply::Done
+        }
+    };
+    Ok(reply.encode())
+}
+
+/// Writes the entries of all rows of a range. What has expired by now is left out: one replica may still store it, and
+/// another not.
+fn index_rows(
+    (index, specification): (u64, &Specification),
+    (from, to): (&[u8], &[u8]),
+    context: EvaluationContext,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<(), EvaluationFailed> {
+    let (indexes, now_s) = (specification.indexes(index), now_seconds(context.stamp_us));
+    view.scan(from, to, &mut |key, value| {
+        indexes.entries(key, value, &mut |key, value, is_merged| match is_merged {
+            _ if expires_by(value, now_s) => {}
+            true => changes.merge(key, value),
+            false => changes.put(key, value),
+        });
+        true
+    })
+}
+
+fn expires_by(entry: &[u8], now_s: u32) -> bool {
+    let marker = RowReader::new(entry).ok().and_then(|row| row.marker());
+    marker.and_then(|marker| marker.expiry).is_some_and(|expiry| !expiry.is_live(now_s))
+}
+
+fn remove_if_stale(
+    (index, specification): (u64, &Specification),
+    entry: &[u8],
+    now_s: u32,
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<(), EvaluationFailed> {
+    let Ok(read) = EntryKey::read(entry) else { return Ok(()) };
+    if EntryKey::index(entry) != Some(index) || !view.get(entry)?.is_some_and(|value| lasts(&value)) {
+        return Ok(());
+    }
+    let mut is_wanted = false;
+    if let Some(row) = view.get(read.row)? {
+        specification.indexes(index).entries(read.row, &row, &mut |key, value, _| {
+            is_wanted |= key == entry && !expires_by(value, now_s);
+        });
+    }
+    if !is_wanted {
+        changes.delete(entry);
+    }
+    Ok(())
+}
+
+/// The next range of rows to index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The end, exclusive.
+    pub to: Vec<u8>,
+    /// Nothing follows.
+    pub is_last: bool,
+}
+
+/// The end of a range that begins at the start of `scan` and has about this many entries or bytes at most. `scan` calls
+/// its argument with keys and values, in order, until that returns false.
+///
+/// # Errors
+/// Those of `scan`.
+pub fn part<E>(
+    end: &[u8],
+    (most_entries, most_bytes): (usize, usize),
+    scan: impl FnOnce(&mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, E>,
+) -> Result<Part, E> {
+    let (mut entries, mut bytes, mut last) = (0, 0, Vec::new());
+    let is_last = scan(&mut |key, value| {
+        entries += 1;
+        bytes += key.len() + value.len();
+        let goes_on = entries < most_entries && bytes < most_bytes;
+        if !goes_on {
+            last = [key, &[0]].concat();
+        }
+        goes_on
+    })?;
+    Ok(Part { to: if is_last { end.to_vec() } else { last }, is_last })
+}

@@ -1,0 +1,253 @@
+//! Steps, specifications and entries of one index.
+#![allow(clippy::unwrap_used, reason = "test data is known")]
+
+use super::specification::Progress;
+use super::*;
+use crate::program::TabletEvaluator;
+use diorite_base::bytes::Malformed;
+use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_base::program::LoggedProgram;
+use diorite_base::row_index::FIRST_ROW_KEY;
+use diorite_model::entry;
+use diorite_model::index::{Indexed, entries_end, entry_prefix};
+use diorite_model::key::{KeyLayout, push_row};
+use diorite_model::row::{Expiry, RowWriter};
+use diorite_model::schema::{ColumnKind, IndexTarget};
+use diorite_model::types::CqlType;
+use std::collections::BTreeMap;
+
+const INDEX: u64 = 7;
+const SECOND_US: i64 = 1_000_000;
+
+/// A tablet of rows with one number, which is indexed.
+#[derive(Default)]
+struct Data(BTreeMap<Vec<u8>, Vec<u8>>);
+
+impl TabletView for Data {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
+        Ok(self.0.get(key).cloned())
+    }
+
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed> {
+        self.0.range(start.to_vec()..end.to_vec()).all(|(key, value)| visit(key, value));
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Changes(Vec<(Vec<u8>, Option<Vec<u8>>, bool)>, Vec<(Vec<u8>, Vec<u8>)>);
+
+impl TabletChanges for Changes {
+    fn put(&mut self, key: &[u8], value: &[u8]) {
+        self.0.push((key.to_vec(), Some(value.to_vec()), false));
+    }
+
+    fn merge(&mut self, key: &[u8], value: &[u8]) {
+        self.0.push((key.to_vec(), Some(value.to_vec()), true));
+    }
+
+    fn delete(&mut self, key: &[u8]) {
+        self.0.push((key.to_vec(), None, false));
+    }
+
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.1.push((start.to_vec(), end.to_vec()));
+    }
+
+    fn raise_flags(&mut self, flags: u64) {
+        assert_eq!(flags, INDEXED);
+    }
+
+    fn raise_stamps(&mut self, _: i64, _: i64) {
+        unreachable!("steps of indexes take over no rows");
+    }
+}
+
+impl Data {
+    fn merge(&mut self, key: &[u8], value: &[u8]) {
+        let mut folded = Vec::new();
+        entry::fold(self.0.get(key).map(Vec::as_slice), [value], &mut folded).unwrap();
+        self.0.insert(key.to_vec(), folded);
+    }
+
+    fn step(&mut self, second: i64, step: &IndexStep) -> IndexReply {
+        let context = EvaluationContext { stamp_us: second * SECOND_US, newest_explicit_us: i64::MIN };
+        let mut changes = Changes::default();
+        let reply = TabletEvaluator.evaluate(&step.encode(), context, self, &mut changes).unwrap();
+        for (start, end) in changes.1 {
+            self.0.retain(|key, _| *key < start || *key >= end);
+        }
+        for (key, value, is_merged) in changes.0 {
+            match value {
+                None => drop(self.0.remove(&key)),
+                Some(value) if is_merged => self.merge(&key, &value),
+                Some(value) => drop(self.0.insert(key, value)),
+            }
+        }
+        IndexReply::decode(&reply).unwrap()
+    }
+
+    /// Writes a number to a row, as a replica does.
+    fn write(&mut self, k: i32, number: i32, timestamp_us: i64, expiry: Option<Expiry>) {
+        let mut row = Vec::new();
+        RowWriter::new(&mut row, timestamp_us).cell(1, timestamp_us, expiry, &number.to_be_bytes());
+        self.merge(&key(k), &row);
+        let Some(indexes) = TabletEvaluator.row_indexes(INDEXED, self).unwrap() else { return };
+        let mut entries = Vec::new();
+        indexes.entries(&key(k), &row, &mut |key, value, is_merged| {
+            entries.push((key.to_vec(), value.to_vec(), is_merged))
+        });
+        for (key, value, is_merged) in entries {
+            match is_merged {
+                true => self.merge(&key, &value),
+                false => drop(self.0.insert(key, value)),
+            }
+        }
+    }
+
+    fn entries(&self) -> Vec<Vec<u8>> {
+        self.0.range(entry_prefix(INDEX)..entries_end(INDEX)).map(|(key, _)| key.clone()).collect()
+    }
+
+    fn indexed() -> Self {
+        let mut data = Self::default();
+        assert_eq!(
+            data.step(1, &IndexStep::Define { index: INDEX, definition: specification().definition() }),
+            IndexReply::Done
+        );
+        data
+    }
+
+    fn remove(&mut self, second: i64, entry: &[u8]) {
+        self.step(second, &IndexStep::Remove { index: INDEX, entries: vec![entry.to_vec()] });
+    }
+}
+
+fn specification() -> Specification {
+    Specification {
+        key: vec![(CqlType::Int, ColumnKind::PartitionKey)],
+        indexed: Indexed::Cell { column: 1, is_static: false, data_type: CqlType::Int, target: IndexTarget::Value },
+        progress: Progress::Before(FIRST_ROW_KEY.to_vec()),
+    }
+}
+
+fn key(k: i32) -> Vec<u8> {
+    let mut key = Vec::new();
+    let layout = KeyLayout::of_types([(&CqlType::Int, ColumnKind::PartitionKey)].into_iter());
+    layout.encode_partition([&k.to_be_bytes()[..]].into_iter(), &mut key).unwrap();
+    push_row(&mut key);
+    key
+}
+
+fn build(from: &[u8], to: &[u8], is_last: bool) -> IndexStep {
+    IndexStep::Build { index: INDEX, from: from.to_vec(), to: to.to_vec(), is_last }
+}
+
+#[test]
+fn steps_and_specifications_survive_their_encoding() {
+    let steps = [
+        IndexStep::Define { index: INDEX, definition: specification().definition() },
+        build(b"a", b"b", true),
+        IndexStep::Remove { index: INDEX, entries: vec![b"one".to_vec(), b"two".to_vec()] },
+        IndexStep::Drop { index: INDEX },
+    ];
+    for step in steps {
+        assert_eq!(IndexStep::decode(&step.encode()).as_ref(), Ok(&step));
+        assert!(step.mutation().is_ok());
+        if !matches!(step, IndexStep::Remove { .. }) {
+            assert!(IndexStep::decode(&[&step.encode()[..], b"?"].concat()).is_err());
+        }
+    }
+    for progress in [Progress::Complete, Progress::Before(b"row".to_vec())] {
+        let stored = Specification { progress, ..specification() };
+        assert_eq!(Specification::decode(&stored.encode()), Ok(stored.clone()));
+        assert_eq!(Specification::decode(&stored.encode()[..3]), Err(Malformed));
+        assert_eq!(entry::compact(&stored.encode(), diorite_base::Horizon::default()), entry::Compaction::Keep);
+    }
+}
+
+#[test]
+fn rows_are_indexed_once_and_in_order() {
+    let mut data = Data::default();
+    (0..5).for_each(|k| data.write(k, k, 1, None));
+    assert!(data.entries().is_empty());
+    data.step(1, &IndexStep::Define { index: INDEX, definition: specification().definition() });
+    let middle = data.0.keys().filter(|key| **key > FIRST_ROW_KEY.to_vec()).nth(2).unwrap().clone();
+    assert_eq!(
+        data.step(2, &build(&middle, &[0xFF; 9], true)),
+        IndexReply::Overtaken,
+        "rows before it are not indexed"
+    );
+    assert_eq!(data.step(2, &build(&FIRST_ROW_KEY, &middle, false)), IndexReply::Done);
+    assert_eq!((data.entries().len(), specifications(&data).unwrap()[0].1.is_complete()), (2, false));
+    assert_eq!(data.step(2, &build(&FIRST_ROW_KEY, &middle, false)), IndexReply::Overtaken);
+    assert_eq!(data.step(2, &build(&middle, &[0xFF; 9], true)), IndexReply::Done);
+    assert_eq!((data.entries().len(), specifications(&data).unwrap()[0].1.is_complete()), (5, true));
+    assert_eq!(data.step(3, &IndexStep::Drop { index: INDEX }), IndexReply::Done);
+    assert!(data.entries().is_empty() && specifications(&data).unwrap().is_empty());
+}
+
+#[test]
+fn an_entry_is_removed_only_while_its_row_does_not_have_the_value() {
+    let mut data = Data::indexed();
+    data.write(1, 10, 100, None);
+    let ten = data.entries()[0].clone();
+    data.remove(2, &ten);
+    assert_eq!(data.entries(), [ten.clone()], "the row has the value");
+    data.write(1, 11, 200, None);
+    assert_eq!(data.entries().len(), 2);
+    // A write that brings the value back, of whatever timestamp, is in the log before the removal or after it.
+    data.write(1, 10, 300, None);
+    data.remove(3, &ten);
+    assert_eq!(data.entries().len(), 2, "the value is back");
+    data.write(1, 11, 400, None);
+    data.remove(4, &ten);
+    assert_eq!(data.entries().len(), 1);
+    data.write(1, 10, 500, None);
+    assert_eq!(data.entries().len(), 2);
+}
+
+#[test]
+fn an_entry_lives_as_long_as_the_longest_of_its_values() {
+    let expiry = |at_s: u32| Some(Expiry { ttl_s: 10, at_s });
+    let mut data = Data::indexed();
+    // What has the greater timestamp expires earlier.
+    data.write(1, 10, 200, expiry(20));
+    data.write(1, 10, 100, expiry(30));
+    let horizon = diorite_base::Horizon { now_s: 25, rows_s: 25, ranges_s: 25 };
+    let kept = |data: &Data| entry::compact(&data.0[&data.entries()[0]], horizon) == entry::Compaction::Keep;
+    assert!(kept(&data));
+    data.write(1, 10, 50, None);
+    assert!(kept(&data));
+    // The row's own value expires; until it has, the entry stays.
+    let ten = data.entries()[0].clone();
+    data.remove(19, &ten);
+    assert_eq!(data.entries().len(), 1);
+    data.remove(20, &ten);
+    assert!(data.entries().is_empty());
+}
+
+#[test]
+fn what_is_due_ends() {
+    let definition = crate::testing::Database::with_keyspace();
+    definition.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    definition.run("CREATE INDEX ON t (v)").unwrap();
+    let catalog = crate::kv::Kv::catalog(&*definition.kv);
+    let table = &catalog.table("ks", "t").unwrap().table;
+    let index = &table.indexes[0];
+    let specification = Specification::of(table, index).unwrap();
+    let is_define = |due: Option<Due>| matches!(due, Some(Due::Step(IndexStep::Define { .. })));
+    assert!(is_define(due(table, &[])));
+    assert!(matches!(due(table, &[(index.id, specification.clone())]), Some(Due::Build { .. })));
+    let complete = Specification { progress: Progress::Complete, ..specification };
+    assert_eq!(due(table, &[(index.id, complete.clone())]), None);
+    let dropped = Some(Due::Step(IndexStep::Drop { index: 1 }));
+    assert_eq!(due(table, &[(1, complete.clone()), (index.id, complete.clone())]), dropped);
+    let newer = (table.version + 1, complete.clone());
+    assert_eq!(due(table, &[(index.id, complete), newer]), None, "this definition is the older one");
+}

@@ -1,0 +1,89 @@
+//! Indexes of tablets in memory: their entries are written with the rows, and they are built at once.
+
+use super::{MemoryKv, Tablet};
+use crate::index::{self, Due, IndexStep, Part};
+use crate::program::TabletEvaluator;
+use diorite_base::TabletId;
+use diorite_base::mutation::Evaluator;
+use diorite_model::schema::Table;
+use std::sync::atomic::Ordering;
+
+impl index::Moment for Tablet {
+    type Error = std::convert::Infallible;
+    type Value = Vec<u8>;
+
+    fn flags(&self) -> u64 {
+        self.flags
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Self::Error> {
+        Ok(self.entries.get(key).cloned())
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, Self::Error> {
+        Ok(self.entries.range(start.to_vec()..end.to_vec()).all(|(key, value)| visit(key, value)))
+    }
+
+    fn hold(&self, _: usize) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+impl Tablet {
+    /// Writes the index entries of a row, as a replica does.
+    pub(super) fn index(&mut self, key: &[u8], value: &[u8]) {
+        let Some(indexes) = TabletEvaluator.row_indexes(self.flags, self).unwrap() else { return };
+        let mut entries = Vec::new();
+        indexes
+            .entries(key, value, &mut |key, value, is_merged| entries.push((key.to_vec(), value.to_vec(), is_merged)));
+        for (key, value, is_merged) in entries {
+            match is_merged {
+                true => self.fold(&key, &value),
+                false => drop(self.entries.insert(key, value)),
+            }
+        }
+    }
+}
+
+impl MemoryKv {
+    /// Lets time pass.
+    pub(crate) fn pass(&self, seconds: u8) {
+        self.now_us.fetch_add(i64::from(seconds) * 1_000_000, Ordering::Relaxed);
+    }
+
+    /// Whether indexes are not built from now on.
+    pub(crate) fn leave_indexes(&self, are_left: bool) {
+        self.leaves_indexes.store(are_left, Ordering::Relaxed);
+        self.keep_indexes();
+    }
+
+    /// Brings the indexes of all tablets up to date, row by row.
+    pub(crate) fn keep_indexes(&self) {
+        if self.leaves_indexes.load(Ordering::Relaxed) {
+            return;
+        }
+        let catalog = self.catalog.load_full();
+        for (table, tablet) in
+            catalog.tables().flat_map(|entry| entry.tablets.iter().map(|range| (&entry.table, range.tablet)))
+        {
+            while let Some(step) = self.next_step(table, tablet) {
+                self.apply(tablet, step.mutation().unwrap()).unwrap();
+            }
+        }
+    }
+
+    fn next_step(&self, table: &Table, tablet: TabletId) -> Option<IndexStep> {
+        let mut tablets = self.tablets.lock();
+        let tablet = tablets.entry(tablet).or_default();
+        match index::due(table, &index::specifications(tablet).unwrap())? {
+            Due::Step(step) => Some(step),
+            Due::Build { index, from } => {
+                let end = vec![0xFF; 9];
+                let scan =
+                    |visit: &mut dyn FnMut(&[u8], &[u8]) -> bool| index::Moment::scan(tablet, &from, &end, visit);
+                let Part { to, is_last } = index::part(&end, (2, 1 << 20), scan).unwrap();
+                Some(IndexStep::Build { index, from, to, is_last })
+            }
+        }
+    }
+}

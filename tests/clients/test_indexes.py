@@ -1,0 +1,195 @@
+"""Secondary indexes with the unmodified Python driver: on one node, and on a cluster that splits, is killed and started again."""
+
+import collections
+import json
+import signal
+import subprocess
+import time
+
+import pytest
+from cassandra import InvalidRequest, OperationTimedOut, ReadTimeout, Unavailable
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.concurrent import execute_concurrent_with_args
+from cassandra.query import SimpleStatement
+
+from conftest import binary, cluster_of
+
+BUILT_WITHIN_S = 120
+
+
+def connect(servers):
+    profile = ExecutionProfile(request_timeout=60)
+    addresses = [server.address for server in servers]
+    return Cluster(addresses, execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=30)
+
+
+def insert(session, statement, rows):
+    prepared = session.prepare(statement)
+    for succeeded, result in execute_concurrent_with_args(session, prepared, rows, concurrency=64):
+        assert succeeded, result
+
+
+def once_built(session, statement, within_s=BUILT_WITHIN_S):
+    """The rows of a statement, once its index is complete."""
+    deadline = time.monotonic() + within_s
+    while True:
+        try:
+            return list(session.execute(statement))
+        except InvalidRequest as error:
+            assert "still being built" in str(error) and time.monotonic() < deadline, error
+        except (NoHostAvailable, Unavailable, ReadTimeout, OperationTimedOut) as error:
+            # A leader was lost.
+            assert time.monotonic() < deadline, error
+        time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def session(server):
+    with connect([server]) as cluster:
+        session = cluster.connect()
+        session.execute("CREATE KEYSPACE IF NOT EXISTS indexed WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+        session.set_keyspace("indexed")
+        yield session
+
+
+def test_rows_are_found_by_value(session):
+    session.execute("CREATE TABLE people (id int PRIMARY KEY, city text, born int, tags set<text>, marks map<text, int>)")
+    insert(session, "INSERT INTO people (id, city, born) VALUES (?, ?, ?)", [(n, f"city{n % 7}", 1900 + n % 100) for n in range(1000)])
+    session.execute("CREATE INDEX people_by_city ON people (city)")
+    session.execute("CREATE CUSTOM INDEX people_by_year ON people (born) USING 'StorageAttachedIndex'")
+    found = once_built(session, "SELECT id FROM people WHERE city = 'city3'")
+    assert sorted(row.id for row in found) == [n for n in range(1000) if n % 7 == 3]
+    found = once_built(session, "SELECT id FROM people WHERE born >= 1995")
+    assert sorted(row.id for row in found) == [n for n in range(1000) if n % 100 >= 95]
+    # A value that is overwritten is found no more, and the new one at once.
+    session.execute("UPDATE people SET city = 'elsewhere' WHERE id = 3")
+    assert 3 not in {row.id for row in session.execute("SELECT id FROM people WHERE city = 'city3'")}
+    assert [row.id for row in session.execute("SELECT id FROM people WHERE city = 'elsewhere'")] == [3]
+    session.execute("DELETE FROM people WHERE id = 10")
+    assert 10 not in {row.id for row in session.execute("SELECT id FROM people WHERE city = 'city3'")}
+    assert session.execute("SELECT count(*) FROM people WHERE city = 'city3'").one()[0] == len([n for n in range(1000) if n % 7 == 3]) - 2
+    paged = SimpleStatement("SELECT id FROM people WHERE city = 'city4'", fetch_size=10)
+    assert sorted(row.id for row in session.execute(paged)) == [n for n in range(1000) if n % 7 == 4]
+    assert len(list(session.execute("SELECT id FROM people WHERE city = 'city4' LIMIT 5"))) == 5
+    both = session.execute("SELECT id FROM people WHERE city = 'city4' AND born = 1911")
+    assert sorted(row.id for row in both) == [n for n in range(1000) if n % 7 == 4 and n % 100 == 11]
+    with pytest.raises(InvalidRequest, match="ALLOW FILTERING"):
+        session.execute("SELECT id FROM people WHERE city = 'city4' AND tags CONTAINS 'a'")
+    session.execute("TRUNCATE people")
+    assert list(session.execute("SELECT id FROM people WHERE city = 'city4'")) == []
+    insert(session, "INSERT INTO people (id, city) VALUES (?, ?)", [(n, "again") for n in range(50)])
+    assert len(once_built(session, "SELECT id FROM people WHERE city = 'again'")) == 50
+
+
+def test_values_that_expire(session):
+    session.execute("CREATE TABLE brief (id int PRIMARY KEY, v int)")
+    session.execute("CREATE INDEX ON brief (v)")
+    session.execute("INSERT INTO brief (id, v) VALUES (1, 1) USING TTL 2")
+    session.execute("INSERT INTO brief (id, v) VALUES (2, 1)")
+    session.execute("INSERT INTO brief (id, v) VALUES (3, 1)")
+    session.execute("INSERT INTO brief (id, v) VALUES (3, 1) USING TTL 2")
+    assert sorted(row.id for row in once_built(session, "SELECT id FROM brief WHERE v = 1")) == [1, 2, 3]
+    time.sleep(3)
+    assert [row.id for row in session.execute("SELECT id FROM brief WHERE v = 1")] == [2]
+
+
+def test_drivers_see_indexes(session):
+    session.execute("CREATE TABLE described (k int, c int, v int, m map<text, int>, PRIMARY KEY (k, c))")
+    session.execute("CREATE INDEX described_v ON described (v)")
+    session.execute("CREATE INDEX described_m ON described (ENTRIES(m))")
+    session.execute("CREATE CUSTOM INDEX described_c ON described (c) USING 'sai'")
+    session.cluster.refresh_table_metadata("indexed", "described")
+    indexes = session.cluster.metadata.keyspaces["indexed"].tables["described"].indexes
+    assert {name: (index.kind, index.index_options["target"]) for name, index in indexes.items()} == {
+        "described_v": ("COMPOSITES", "v"),
+        "described_m": ("COMPOSITES", "entries(m)"),
+        "described_c": ("CUSTOM", "c"),
+    }
+    assert "CREATE INDEX described_v ON indexed.described (v)" in indexes["described_v"].as_cql_query()
+    described = [row.create_statement for row in session.execute("DESCRIBE TABLE described")]
+    assert "CREATE INDEX described_m ON indexed.described (entries(m));" in described
+    assert "CREATE CUSTOM INDEX described_c ON indexed.described (c) USING 'sai';" in described
+    for statement in described[1:]:
+        name = statement.split("INDEX ")[1].split(" ")[0]
+        session.execute(f"DROP INDEX {name}")
+        session.execute(statement)
+    with pytest.raises(InvalidRequest, match="dependent secondary indexes"):
+        session.execute("ALTER TABLE described DROP v")
+    session.execute("DROP INDEX indexed.described_v")
+    with pytest.raises(InvalidRequest, match="ALLOW FILTERING"):
+        session.execute("SELECT * FROM described WHERE v = 1")
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE UNIQUE INDEX ON refused (v)",
+        "CREATE INDEX ON refused (v) WHERE v > 3",
+        "CREATE INDEX ON refused (j->'a'->>'b')",
+        "CREATE CUSTOM INDEX ON refused (v) USING 'org.apache.cassandra.index.sasi.SASIIndex'",
+    ],
+)
+def test_what_is_not_there_is_refused_by_name(session, statement):
+    session.execute("CREATE TABLE IF NOT EXISTS refused (k int PRIMARY KEY, v int, j jsonb)")
+    with pytest.raises(InvalidRequest, match="not supported yet"):
+        session.execute(statement)
+
+
+def admin(server, *arguments):
+    command = [str(binary()), "admin", *arguments, "--host", server.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def tablets_of(server, table):
+    return [tablet["tablet"] for tablet in json.loads(admin(server, "tablets", table, "--json"))]
+
+
+def test_a_cluster_that_splits_and_is_killed_in_the_midst_of_a_build(tmp_path):
+    servers = cluster_of(tmp_path, 3)
+    try:
+        with connect(servers) as cluster:
+            session = cluster.connect()
+            session.execute("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}")
+            session.set_keyspace("ks")
+            session.execute("CREATE TABLE t (k int PRIMARY KEY, v int, filler text) WITH tablets = 2")
+            rows = 40_000
+            insert(session, "INSERT INTO t (k, v, filler) VALUES (?, ?, ?)", [(n, n % 100, "x" * 100) for n in range(rows)])
+            expected = collections.defaultdict(set)
+            for n in range(rows):
+                expected[n % 100].add(n)
+            session.execute("CREATE INDEX ON t (v)")
+            servers[2].process.send_signal(signal.SIGKILL)
+            servers[2].process.wait()
+            for tablet in tablets_of(servers[0], "ks.t"):
+                admin(servers[0], "split", str(tablet))
+            changed = session.prepare("UPDATE t SET v = ? WHERE k = ?")
+            for n in range(0, rows, 40):
+                session.execute(changed, (1_000, n))
+                expected[n % 100].discard(n)
+                expected[1_000].add(n)
+            servers[2].start()
+            for value in (0, 7, 20, 99, 1_000):
+                found = once_built(session, f"SELECT k FROM t WHERE v = {value}")
+                assert collections.Counter(row.k for row in found) == collections.Counter(expected[value]), value
+            deadline = time.monotonic() + 60
+            while len(tablets_of(servers[0], "ks.t")) < 4:
+                assert time.monotonic() < deadline, "the tablets are not split"
+                time.sleep(0.5)
+            for value in (0, 20, 1_000):
+                found = once_built(session, f"SELECT k FROM t WHERE v = {value}")
+                assert collections.Counter(row.k for row in found) == collections.Counter(expected[value]), value
+            # A replica that was copied has the entries too.
+            admin(servers[0], "restart-plan", "--wait", "--next")
+            servers[0].process.send_signal(signal.SIGKILL)
+            servers[0].process.wait()
+            for value in (7, 20, 1_000):
+                found = once_built(session, f"SELECT k FROM t WHERE v = {value}")
+                assert collections.Counter(row.k for row in found) == collections.Counter(expected[value]), value
+            servers[0].start()
+    finally:
+        for server in servers:
+            if server.process.poll() is None:
+                server.process.kill()
+                server.process.wait()
