@@ -19,6 +19,11 @@ pub const TRANSACTIONS: &str = "transactions";
 /// Up to this many columns are looked through when one is looked for.
 const FEW_COLUMNS: usize = 16;
 
+/// Whether transaction blocks may write to a table.
+pub fn has_transactions(table: &Table) -> bool {
+    table.options.get(TRANSACTIONS).is_some_and(|literal| enables_transactions(literal))
+}
+
 /// Whether the stored value of the option enables them; it is a canonical literal of a map.
 fn enables_transactions(literal: &str) -> bool {
     literal.to_ascii_lowercase().contains("'enabled': 'true'")

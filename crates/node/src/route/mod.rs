@@ -23,6 +23,7 @@ mod golden;
 mod index_wire;
 mod options;
 mod peer;
+mod pin_wire;
 mod read;
 mod request;
 mod router;

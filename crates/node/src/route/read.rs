@@ -8,10 +8,11 @@
 //! requests beforehand. Left out: one moment for several requests.
 
 use super::by_index::by_index;
-use super::options::CatalogSource;
 use super::index_wire::IndexRef;
+use super::options::CatalogSource;
+use super::pin_wire::PinnedRef;
 use super::until::Until;
-use super::wire::{FetchRef, Parts, PinnedRef, RangeRef, RowsRef, SeveralRef};
+use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
 use diorite_base::write::KvError;
 use diorite_query::exec::pushdown::PartialAggregator;
 use diorite_query::kv::{Kept, ScanChunk, several};

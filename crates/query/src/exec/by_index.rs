@@ -94,7 +94,7 @@ fn spans_of<'f>(
 }
 
 /// The scans of named partitions, from where the former page ended, in the order of their keys.
-pub(super) fn partition_scans<K>(
+pub(super) fn partition_scans<K: Kv>(
     read: &Read<'_, K>,
     partitions: &[PartitionKey],
     by: &Arc<IndexScan>,

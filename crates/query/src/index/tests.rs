@@ -76,7 +76,7 @@ impl Data {
     }
 
     fn step(&mut self, second: i64, step: &IndexStep) -> IndexReply {
-        let context = EvaluationContext { stamp_us: second * SECOND_US, newest_explicit_us: i64::MIN };
+        let context = EvaluationContext::new(second * SECOND_US, i64::MIN);
         let mut changes = Changes::default();
         let reply = TabletEvaluator.evaluate(&step.encode(), context, self, &mut changes).unwrap();
         for (start, end) in changes.1 {

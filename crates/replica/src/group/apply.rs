@@ -374,7 +374,8 @@ impl<E: Engine> Applier<E> {
             nth: self.mutations,
             progress: &self.progress,
         };
-        let mut changes = Changes { batch: &mut self.batch, state, bounds: Bounds(None) };
+        let batch = IndexedBatch::new(&mut self.batch, replica.indexes());
+        let mut changes = Changes { batch, state, bounds: Bounds(None) };
         let reply = replica
             .evaluator
             .evaluate(&operation.program, context, &view, &mut changes)

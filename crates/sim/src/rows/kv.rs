@@ -10,7 +10,7 @@ use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_query::exec::source::scan_entries;
 use diorite_query::index;
 use diorite_query::kv::{
-    Fetch, FetchRows, Fetched, Kv, KvError, NodeInfo, Now, ScanChunk, WriteReply, WriteSink, several,
+    Fetch, FetchRows, Fetched, IndexScan, Kv, KvError, NodeInfo, Now, ScanChunk, WriteReply, WriteSink, several,
 };
 use diorite_replica::{Committed, TabletHandle};
 use diorite_storage::{MemoryTablet, ScanRange, StorageError, TabletData};
@@ -236,6 +236,9 @@ impl Kv for SimKv {
 /// # Errors
 /// If a row is prepared by a transaction, or the snapshot is not kept any more.
 pub fn read(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Result<Fetched, KvError> {
+    if let FetchRows::Index(scan) = &request.rows {
+        return Ok(read_index(handle, scan));
+    }
     let Some(pinned) = &request.pinned else {
         let data = handle.data();
         let get = |key: &[u8]| {
@@ -260,6 +263,9 @@ pub fn read(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Result<Fetc
 
 /// Answers a read from a tablet's data at one moment, whatever is prepared or was to be read in a snapshot.
 pub fn read_stored(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Fetched {
+    if let FetchRows::Index(scan) = &request.rows {
+        return read_index(handle, scan);
+    }
     let data = handle.data();
     let get = |key: &[u8]| Ok(data.get(key).expect("memory can be read").map(|value| value.to_vec()));
     let scan = |range: &ScanRange<'_>, visit: &mut Visit<'_>| Ok(data.scan(range, visit).expect("memory can be read"));
@@ -320,15 +326,19 @@ fn read_from(flags: u64, get_row: &GetRow<'_>, scan: &ScanRows<'_>, request: &Fe
             }
             fetched.chunk = chunk;
         }
-        FetchRows::Index(scan) => {
-            let moment = Moment { data, flags };
-            match index::read(&moment, scan) {
-                Ok(found) => fetched.chunk = found.chunk,
-                Err(error) => panic!("memory can be read, and indexes are complete: {error:?}"),
-            }
-        }
+        // Tables with transactions have no indexes.
+        FetchRows::Index(_) => unreachable!("it was read before"),
     }
     Ok(fetched)
+}
+
+/// Answers a read by index.
+fn read_index(handle: &TabletHandle<MemoryTablet>, scan: &IndexScan) -> Fetched {
+    let moment = Moment { data: handle.data(), flags: handle.flags() };
+    match index::read(&moment, scan) {
+        Ok(found) => Fetched { chunk: found.chunk, ..Fetched::default() },
+        Err(error) => panic!("memory can be read, and indexes are complete: {error:?}"),
+    }
 }
 
 /// A tablet's data in memory, which does not change while it is read.
