@@ -24,6 +24,9 @@ use crate::value::ValueError;
 use diorite_base::bytes::Malformed;
 use diorite_base::row_index::{AddEntry, RECORD_PREFIX, RowIndexes};
 
+/// The value of a column of a key, by its number.
+type WireOf = fn(&DecodedKey, usize) -> Option<&[u8]>;
+
 /// How the key of a specification begins.
 pub const SPECIFICATION_PREFIX: [u8; 9] = [0, 0, 0, 0, 0, 0, 0, 0, 4];
 const ENTRY: u8 = 0x10;
@@ -279,7 +282,7 @@ impl RowIndexes for TabletIndexes {
         let row = Row { key, partition_len, kind };
         let (mut decoded, mut last) = (None, None);
         for index in &self.indexes {
-            let (data_type, wire): (&CqlType, fn(&DecodedKey, usize) -> Option<&[u8]>) = match &index.indexed {
+            let (data_type, wire): (&CqlType, WireOf) = match &index.indexed {
                 Indexed::Cell { is_static, .. } if *is_static != (row.kind == RowKind::Static) => continue,
                 Indexed::Cell { column, .. } => {
                     for cell in reader.cells().map_while(Result::ok).filter(|cell| cell.column == *column) {

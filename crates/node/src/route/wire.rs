@@ -215,6 +215,7 @@ impl FetchRef<'_> {
 
 /// The content of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(clippy::large_enum_variant, reason = "it is decoded and carried out at once, one at a time")]
 pub(super) enum OperationRef<'a> {
     Fetch(FetchRef<'a>),
     /// An encoded mutation, and how much longer the write may take, milliseconds, if that is less than the usual

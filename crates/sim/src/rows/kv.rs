@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 /// A statement's request to a tablet.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "there are few at a time")]
 pub enum Asked {
     /// To write.
     Write(Mutation),
