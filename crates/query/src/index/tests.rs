@@ -198,7 +198,7 @@ fn an_entry_is_removed_only_while_its_row_does_not_have_the_value() {
     data.write(1, 10, 100, None);
     let ten = data.entries()[0].clone();
     data.remove(2, &ten);
-    assert_eq!(data.entries(), [ten.clone()], "the row has the value");
+    assert_eq!(data.entries(), std::slice::from_ref(&ten), "the row has the value");
     data.write(1, 11, 200, None);
     assert_eq!(data.entries().len(), 2);
     // A write that brings the value back, of whatever timestamp, is in the log before the removal or after it.
