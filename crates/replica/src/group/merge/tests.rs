@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests may panic")]
 
 use super::*;
+use diorite_base::mutation::{EvaluationContext, Evaluator};
 use std::collections::BTreeMap;
 
 /// A tablet that only takes over rows of another one.
