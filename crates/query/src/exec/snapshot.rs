@@ -18,7 +18,7 @@ use diorite_transact::targets::Targets;
 use diorite_transact::wire::{Answer, Call, PinId};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -39,7 +39,7 @@ const MAX_MARGIN_US: i64 = 64_000;
 const TABLET_BYTES: usize = 512;
 const STAGED_BYTES: usize = 256;
 
-type Pins = HashMap<TabletId, PinnedRead, ahash::RandomState>;
+type Pins = BTreeMap<TabletId, PinnedRead>;
 
 /// What is read in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl<K: Kv> Snapshot<K> {
         }
         budget.take(touched.len() * TABLET_BYTES)?;
         let read = SnapshotRead::new(touched.keys().copied(), self.kv.now_us(), ROUNDS, self.kv.monotonic_ns());
-        let kept = Kept { kv: Arc::clone(&self.kv), pins: HashMap::default() };
+        let kept = Kept { kv: Arc::clone(&self.kv), pins: BTreeMap::new() };
         let taking =
             Taking { kv: &self.kv, touched, deadline_ns, read, kept, asking: Asking::new(), tries: 0, last: None };
         let pins = taking.run(budget).await?;
@@ -135,7 +135,7 @@ impl<K: Kv> Drop for Snapshot<K> {
 /// Snapshots that are kept, until they are unpinned in the end.
 struct Kept<K: Kv> {
     kv: Arc<K>,
-    pins: HashMap<TabletId, PinId, ahash::RandomState>,
+    pins: BTreeMap<TabletId, PinId>,
 }
 
 impl<K: Kv> Drop for Kept<K> {
