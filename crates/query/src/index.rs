@@ -3,7 +3,7 @@
 //! A tablet stores a [`Specification`] of each of its indexes. From the entry of the log on that stores it, each write
 //! to a row also writes the entries that follow from it (`diorite_model::index`), on every replica, without reading
 //! anything. [`IndexStep`]s fill in the rows that were there before, remove entries of values that rows no longer have,
-//! and end an index. A [reader](read) takes rows from the entries and leaves it to the statement's filters to check
+//! and end an index. A [reader](mod@read) takes rows from the entries and leaves it to the statement's filters to check
 //! that they have the value. Where a tablet has no complete index, it reads the rows themselves.
 //!
 //! Always true: the rows that have a value are among those that the index names for it, in a tablet that says that the

@@ -13,7 +13,7 @@ use diorite_storage::Engine;
 use diorite_transact::TransactionId;
 use diorite_transact::message::Status;
 
-/// The home of a transaction has answered [`PeerCall::Ask`].
+/// The home of a transaction has answered [`crate::PeerCall::Ask`].
 pub(crate) fn transaction_learned<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,
@@ -29,7 +29,7 @@ pub(crate) fn transaction_learned<E: Engine>(
     }
 }
 
-/// A participant has answered [`PeerCall::Finish`].
+/// A participant has answered [`crate::PeerCall::Finish`].
 pub(crate) fn transaction_finished<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,
