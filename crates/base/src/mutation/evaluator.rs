@@ -103,7 +103,7 @@ pub enum Effect {
     RemovesElements,
     /// The write only removes columns, or all rows and deletions of a partition.
     Shrinks,
-    /// The write is the whole row, with a server timestamp: see [`OperationKind::Overwrite`].
+    /// The write is the whole row, with a server timestamp: see [`super::OperationKind::Overwrite`].
     Replaces,
 }
 
