@@ -24,7 +24,8 @@ use std::collections::BTreeMap;
 pub const KEY_PREFIX: [u8; 8] = [0; 8];
 const PREPARED: u8 = 1;
 const OUTCOME: u8 = 2;
-const NO_ROW: u8 = 0b1100_0000;
+/// The format of no row: compaction and merges leave such a value alone.
+const NO_ROW: u8 = 0;
 const VERSION: u8 = 1;
 
 /// A prepare in force: its rows are locked.

@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 mod growth;
+mod records;
 mod shown;
 mod steps;
 mod turns;
