@@ -5,6 +5,7 @@
 use diorite_cql::language::ast;
 use diorite_cql::protocol::{CqlError, NativeType, TypeOption, UserTypeOption};
 use diorite_model::types::CqlType;
+use std::sync::Arc;
 
 /// The description of a type in the protocol.
 pub fn type_option(data_type: &CqlType) -> TypeOption {
@@ -24,6 +25,22 @@ pub fn type_option(data_type: &CqlType) -> TypeOption {
             Some(native) => TypeOption::Native(native),
             None => TypeOption::Custom(class_name(data_type)),
         },
+    }
+}
+
+/// The type that the schema's tables name for `data_type`: that of its values in the protocol. A driver that does not know
+/// YCQL's `jsonb` takes it for a user-defined type that is absent, and then refuses the whole schema.
+pub fn type_for_drivers(data_type: &CqlType) -> CqlType {
+    let shared = |inner: &CqlType| Arc::new(type_for_drivers(inner));
+    match data_type {
+        CqlType::Jsonb => CqlType::Text,
+        CqlType::List(inner, frozen) => CqlType::List(shared(inner), *frozen),
+        CqlType::Set(inner, frozen) => CqlType::Set(shared(inner), *frozen),
+        CqlType::Map(key, value, frozen) => CqlType::Map(shared(key), shared(value), *frozen),
+        CqlType::Tuple(parts) => CqlType::Tuple(parts.iter().map(type_for_drivers).collect()),
+        CqlType::Vector(inner, dimension) => CqlType::Vector(shared(inner), *dimension),
+        // A user-defined type is named, and its own row names those of its fields.
+        _ => data_type.clone(),
     }
 }
 

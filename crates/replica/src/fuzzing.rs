@@ -8,25 +8,42 @@ use crate::group::entry::mutations;
 use crate::group::merge::MergeStep;
 use crate::group::split::{Split, SplitMark};
 use crate::group::wire::envelopes;
+use diorite_base::mutation::Body;
+use diorite_transact::step::decode_steps;
+use diorite_transact::wire::{Answer, Call};
 
 /// Reads arbitrary bytes in every format that a peer or a log may hold for a replica.
 ///
 /// # Panics
 ///
-/// If a message of a copy comes back as another one.
+/// If a message of a copy, or a call of a transaction, comes back as another one.
 pub fn lanes(input: &[u8]) {
     let _ = envelopes(input);
     crate::lifecycle::copy::wire::check_frame(input);
     if let Ok(found) = mutations(input) {
         for mutation in found.flatten() {
-            if let diorite_base::mutation::Body::Blind(operations) = mutation.body() {
-                assert!(operations.count() <= input.len(), "an operation takes at least a byte");
+            match mutation.body() {
+                Body::Blind(operations) => {
+                    assert!(operations.count() <= input.len(), "an operation takes at least a byte");
+                }
+                Body::Request(call) => check_call(call),
+                Body::Step(steps) => drop(decode_steps(steps)),
+                Body::Evaluated(_) => {}
             }
         }
     }
+    check_call(input);
+    let _ = Answer::decode(input);
+    let _ = decode_steps(input);
     let _ = MergeStep::decode(input);
     let _ = Split::decode(input);
     let _ = SplitMark::decode(input);
+}
+
+fn check_call(input: &[u8]) {
+    if let Ok(call) = Call::decode(input) {
+        assert_eq!(call.encode(), input, "a call has one form");
+    }
 }
 
 #[cfg(test)]

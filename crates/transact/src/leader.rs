@@ -267,6 +267,13 @@ impl Leader {
         targets.iter().next().map(|target| target.start().to_vec())
     }
 
+    /// About the bytes of the programs that wait or are reserved.
+    pub fn staged_bytes(&self) -> usize {
+        let reserved = self.reservations.values().flat_map(|reservation| &reservation.operations);
+        let reserved_bytes: usize = reserved.map(|operation| operation.program.len()).sum();
+        self.pending.values().map(|pending| pending.program.0.len()).sum::<usize>() + reserved_bytes
+    }
+
     /// The lock table, for readers.
     pub fn locks(&self) -> &Locks {
         &self.locks

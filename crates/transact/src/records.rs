@@ -2,8 +2,8 @@
 //! whose home is here.
 //!
 //! ```text
-//! key   := 00×8 · 01 · id      prepared   value := 11000000 · version u8 (1) · stamp i64 · body of the prepare
-//!        | 00×8 · 02 · id      outcome    value := 11000000 · version u8 (1) · stamp i64 · list<prepared>
+//! key   := 00×8 · 01 · id      prepared   value := 00 · version u8 (1) · stamp i64 · body of the prepare
+//!        | 00×8 · 02 · id      outcome    value := 00 · version u8 (1) · stamp i64 · list<prepared>
 //! ```
 //!
 //! No row's key begins with eight zero bytes, and the first byte of a value marks it as no row.
@@ -101,6 +101,12 @@ impl Records {
     /// Whether the key is that of a record.
     pub fn is_record(key: &[u8]) -> bool {
         key.strip_prefix(&KEY_PREFIX).is_some_and(|rest| matches!(rest.first(), Some(&(PREPARED | OUTCOME))))
+    }
+
+    /// About the bytes of the programs that are prepared.
+    pub fn staged_bytes(&self) -> usize {
+        let operations = self.prepared.values().flat_map(|record| &record.prepare.operations);
+        operations.map(|operation| operation.program.len()).sum()
     }
 
     /// Where the keys of records end, exclusive.

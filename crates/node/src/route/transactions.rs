@@ -8,7 +8,7 @@ use diorite_base::mutation::Mutation;
 use diorite_base::{TableId, TabletId};
 use diorite_model::key::token_of;
 use diorite_replica::{PeerCall, Store, TransactionPeers};
-use diorite_transact::message::{Reply, Request};
+use diorite_transact::message::{Reply, Request, Status};
 use diorite_transact::wire::{Answer, Call};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -59,7 +59,15 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
             Request::Finish { id: *id, ending: *ending },
         ),
     };
-    let Some(tablet) = tablet else { return };
+    let Some(tablet) = tablet else {
+        // Whoever dropped the home wanted none of its rows. A commit that it has not told of is lost with it.
+        if let PeerCall::Ask { id, prepared_us, .. } = call
+            && router.is_dropped(id.tablet)
+        {
+            store.transaction_learned(from, (id, prepared_us), Status::Aborted);
+        }
+        return;
+    };
     let Ok(answer) = router.write(tablet, Mutation::request(&Call::Request(request).encode())).await else { return };
     match (call, Answer::decode(&answer)) {
         (PeerCall::Ask { id, prepared_us, .. }, Ok(Answer::Reply { reply: Reply::Status { status, .. }, .. })) => {
@@ -73,6 +81,12 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
 }
 
 impl Router {
+    /// Whether the tablet once was, and is no more.
+    fn is_dropped(&self, tablet: TabletId) -> bool {
+        let catalog = self.catalogs.catalog();
+        catalog.identity().has_numbered(tablet) && catalog.placement(tablet).is_none()
+    }
+
     /// The tablet, or the one that has its key now, if it was split or merged.
     fn tablet_now(&self, tablet: TabletId, table: TableId, key: &[u8]) -> Option<TabletId> {
         let catalog = self.catalogs.catalog();

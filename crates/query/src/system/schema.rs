@@ -9,6 +9,7 @@ use super::source::Row;
 use crate::ddl::index::target;
 use crate::ddl::options::{option, read_map, read_text};
 use crate::table::TRANSACTIONS;
+use crate::types::type_for_drivers;
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::{Column, ColumnKind, Index, Keyspace, Order, Table};
 use std::collections::BTreeMap;
@@ -129,7 +130,7 @@ fn column_rows<'a>(table: &'a Table, described: &'a Table) -> impl Iterator<Item
             .set("column_name_bytes", text(&column.name))
             .set("kind", text(kind))
             .set("position", int(position))
-            .set("type", text(&column.data_type.to_string()))
+            .set("type", text(&type_for_drivers(&column.data_type).to_string()))
             .finish()
     };
     by_name.into_iter().map(row)
@@ -158,7 +159,7 @@ pub(super) fn indexes<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterat
 pub(super) fn types<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
     let types = catalog.keyspaces().flat_map(move |keyspace| catalog.types_in(&keyspace.name));
     types.map(move |user_type| {
-        let field_types: Vec<_> = user_type.fields.iter().map(|(_, of)| of.to_string()).collect();
+        let field_types: Vec<_> = user_type.fields.iter().map(|(_, of)| type_for_drivers(of).to_string()).collect();
         RowBuilder::new(table)
             .set("keyspace_name", text(&user_type.keyspace))
             .set("type_name", text(&user_type.name))

@@ -58,6 +58,7 @@ fn source() -> Source {
          PRIMARY KEY ((\"Who\", day), at, seq)) WITH CLUSTERING ORDER BY (at DESC, seq ASC) \
          AND comment = 'it''s' AND default_time_to_live = 60 AND extensions = {'x': 0xCAFE}",
         "CREATE TABLE ks.hits (k int PRIMARY KEY, n counter)",
+        "CREATE TABLE ks.documents (k int PRIMARY KEY, j jsonb, m map<int, frozen<tuple<jsonb, int>>>)",
     ];
     for statement in statements {
         for command in commands.drain(..) {
@@ -166,6 +167,9 @@ fn the_schema_is_told_column_by_column() {
             "v regular -1 none frozen<address>",
         ]
     );
+    let documents = columns.iter().filter(|row| row["table_name"] == "'documents'");
+    let types: Vec<&str> = documents.map(|row| &row["type"][..]).collect();
+    assert_eq!(types, ["'text'", "'int'", "'map<int, frozen<tuple<text, int>>>'"], "those of the protocol");
     // The tables that describe the schema describe themselves.
     assert!(columns.iter().any(|row| row["table_name"] == "'columns'" && row["column_name"] == "'position'"));
     let tables = select(&source, "system_schema", "tables");

@@ -25,6 +25,8 @@ use diorite_base::mutation::{Body, Effect, Evaluator, Growth, Mutation, Mutation
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::KvError;
 use diorite_raft::Term;
+use diorite_transact::message::Request;
+use diorite_transact::wire::Call;
 use std::collections::BTreeSet;
 
 /// The bytes that one sample represents. Larger writes are counted, not sampled.
@@ -225,15 +227,26 @@ impl RowSizes {
                     });
                 }
             }
-            Body::Evaluated(program) => {
-                let mut see = |growth: Growth<'_>| self.see(&mut looked, growth.key, growth.bytes, || growth.effect);
-                at.evaluator.growth(program, &mut see);
+            Body::Evaluated(program) => self.see_program(&mut looked, program),
+            Body::Request(call) => {
+                if let Ok(Call::Request(Request::Reserve { program, .. } | Request::Prepare { program, .. })) =
+                    Call::decode(call)
+                {
+                    self.see_program(&mut looked, &program.0);
+                }
             }
-            Body::Request(_) | Body::Step(_) => {}
+            Body::Step(_) => {}
         }
         // Samples in the rest of the bytes are charged to no row.
         self.take_samples(self.passed_bytes);
         looked.outcome
+    }
+
+    fn see_program(&mut self, looked: &mut Looked<'_>, program: &[u8]) {
+        let evaluator = looked.at.evaluator;
+        evaluator.growth(program, &mut |growth: Growth<'_>| {
+            self.see(looked, growth.key, growth.bytes, || growth.effect);
+        });
     }
 
     /// The number of samples up to `end`. Their distances vary at random, so that no pattern of writes falls between

@@ -22,6 +22,8 @@ use std::sync::Arc;
 
 /// The most calls that wait for an answer in one tablet.
 pub(crate) const MAX_ASKERS: usize = 10_000;
+/// How long a write or a transaction waits for locks at most, nanoseconds.
+pub(crate) const WAIT_NS: u64 = 1_800_000_000;
 /// A question to another tablet is repeated after this, nanoseconds.
 pub(crate) const ASK_AGAIN_NS: u64 = 500_000_000;
 /// Between two looks for what is old, nanoseconds.
@@ -46,17 +48,26 @@ pub(crate) struct Led {
     pub(crate) leader: Leader,
     pub(crate) askers: BTreeMap<Asker, Waiter>,
     pub(crate) next_tag: u64,
-    /// Writes that wait for locks, by their tags.
-    pub(crate) writes: BTreeMap<u64, Proposal>,
-    /// Writes that are to be proposed in this turn.
-    pub(crate) admitted: Vec<u64>,
-    /// Writes in the log, each with an index that is not before its entry's.
-    pub(crate) in_flight: VecDeque<(u64, u64)>,
-    pub(crate) unseen: Unseen,
+    pub(crate) writes: WritesBeside,
     pub(crate) evaluations: VecDeque<(TransactionId, Program)>,
     pub(crate) steps: VecDeque<(Step, i64)>,
     pub(crate) pins: VecDeque<PendingPin>,
     pub(crate) asks: Asks,
+    /// About the bytes of the programs that wait, are reserved or are prepared.
+    pub(crate) staged_bytes: usize,
+}
+
+/// Writes that are no transactions, by the tags that the leader knows them by.
+pub(crate) struct WritesBeside {
+    /// They wait for locks.
+    pub(crate) waiting: BTreeMap<u64, Proposal>,
+    /// They are to be proposed next. What they write is in flight from now on.
+    pub(crate) admitted: Vec<(u64, Proposal)>,
+    /// They are among the fresh writes of this turn.
+    pub(crate) proposed: Vec<u64>,
+    /// They are in the log, if they could be proposed, each with an index that is not before its entry's.
+    pub(crate) in_flight: VecDeque<(u64, u64)>,
+    pub(crate) unseen: Unseen,
 }
 
 /// Writes that the leader has not seen.
@@ -111,7 +122,8 @@ impl Transactions {
             && self.led.as_ref().is_none_or(|led| {
                 led.leader.is_idle()
                     && led.askers.is_empty()
-                    && led.writes.is_empty()
+                    && led.writes.waiting.is_empty()
+                    && led.writes.admitted.is_empty()
                     && led.steps.is_empty()
                     && led.pins.is_empty()
                     && led.evaluations.is_empty()
@@ -120,7 +132,7 @@ impl Transactions {
 
     /// Whether something is to be proposed that is not among the replica's fresh writes.
     pub(crate) fn has_steps(&self) -> bool {
-        self.led.as_ref().is_some_and(|led| !led.steps.is_empty())
+        self.led.as_ref().is_some_and(|led| !led.steps.is_empty() || !led.writes.admitted.is_empty())
     }
 
     /// The index at which the first waiting read wants the data.
@@ -139,14 +151,18 @@ impl Led {
             leader,
             askers: BTreeMap::new(),
             next_tag: 0,
-            writes: BTreeMap::new(),
-            admitted: Vec::new(),
-            in_flight: VecDeque::new(),
-            unseen: Unseen { index: last_index, is_fresh: false },
+            writes: WritesBeside {
+                waiting: BTreeMap::new(),
+                admitted: Vec::new(),
+                proposed: Vec::new(),
+                in_flight: VecDeque::new(),
+                unseen: Unseen { index: last_index, is_fresh: false },
+            },
             evaluations: VecDeque::new(),
             steps: VecDeque::new(),
             pins: VecDeque::new(),
             asks: Asks::default(),
+            staged_bytes: records.staged_bytes(),
         }
     }
 

@@ -68,14 +68,14 @@ impl<E: Engine> Replica<E> {
             let error = KvError::Unavailable(self.id());
             turn.outcomes.fail(self.writes.fresh.drain(..).map(|proposal| proposal.waiter), &error);
         } else if self.may_propose() && self.may_stamp() {
-            transact::admit(self, turn);
+            transact::admit(self, turn, sizes);
             transact::propose_steps(self, turn);
             turn.context.counters.proposals.add(self.writes.fresh.len() as u64);
             let failed = self.stamp_and_propose(turn.began_ns, &turn.context.counters, turn.began_wall_us, sizes);
             for (waiter, error) in failed {
                 turn.outcomes.push(waiter, Err(error));
             }
-            transact::note_written(self);
+            transact::note_written(self, turn);
         } else {
             let leader = self.leader_elsewhere(turn.context.node);
             turn.refused.extend(self.writes.fresh.drain(..).map(|proposal| proposal.refuse(leader)));
@@ -133,7 +133,7 @@ impl<E: Engine> Replica<E> {
     }
 
     /// The circumstances of a write with this timestamp, for the account of row sizes.
-    fn writing(&self, stamp_us: i64, now_ns: u64) -> Writing<'_> {
+    pub(crate) fn writing(&self, stamp_us: i64, now_ns: u64) -> Writing<'_> {
         Writing {
             tablet: self.id(),
             term: self.group.term(),

@@ -252,8 +252,8 @@ mod tests {
     const GROUP: GroupId = GroupId(1_000);
 
     struct Two {
-        home: TempDir,
         disks: Disks,
+        home: TempDir,
     }
 
     impl Two {

@@ -123,8 +123,9 @@ pub(super) fn of_three(tablet: u64) -> OpenTablet {
 
 pub(super) struct Cluster {
     pub(super) hub: Arc<Hub>,
-    pub(super) homes: Vec<tempfile::TempDir>,
     pub(super) stores: BTreeMap<u64, Arc<Store>>,
+    /// Removed after the stores have ended: a store whose files disappear takes its disk for failed, and ends the process.
+    pub(super) homes: Vec<tempfile::TempDir>,
     /// By how many microseconds the clock of each node is behind that of the first, for each that comes later.
     behind_us: i64,
     pub(super) durability: Durability,

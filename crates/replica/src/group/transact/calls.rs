@@ -7,7 +7,8 @@ use super::run::run_transactions;
 use crate::group::merge::{ends_tablet, is_merge_step};
 use crate::group::proposal::{NO_DEADLINE, Proposal};
 use crate::group::replica::Replica;
-use crate::group::transactions::MAX_ASKERS;
+use crate::group::row_sizes::RowSizes;
+use crate::group::transactions::{MAX_ASKERS, WAIT_NS};
 use crate::group::turn::Turn;
 use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
 use diorite_base::program::Unprovable;
@@ -16,15 +17,25 @@ use diorite_storage::Engine;
 use diorite_transact::leader::Asker;
 use diorite_transact::locks::Wait;
 use diorite_transact::message::{Program, Request};
-use diorite_transact::step::MAX_ROWS;
+use diorite_transact::step::{Ending, MAX_ROWS};
 use diorite_transact::targets::{Target, Targets};
 use diorite_transact::wire::{Answer, Call};
 
-/// How long a write waits for locks, nanoseconds.
-const WAIT_NS: u64 = 1_800_000_000;
-
 /// The most bytes of a transaction's program for one tablet.
 const MAX_PROGRAM_BYTES: usize = 16 << 20;
+
+/// About the most bytes of all programs of a tablet that wait, are reserved or are prepared.
+const MAX_STAGED_BYTES: usize = 64 << 20;
+
+/// The most transactions that wait for the end of a tablet.
+const MAX_HELD: usize = 1_000;
+
+/// How far the stamp of a call may be ahead of everything that is known here, microseconds. A stamp is never taken back:
+/// one clock that is wrong by years must not make those of other tablets wrong.
+const MAX_AHEAD_US: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// The greatest stamp that is taken from anybody, microseconds.
+const MAX_STAMP_US: i64 = i64::MAX / 4;
 
 /// What a program reads and writes.
 fn targets_of(evaluator: &dyn Evaluator, program: &[u8]) -> Result<Targets, Unprovable> {
@@ -64,7 +75,7 @@ fn program_of(proposal: &Proposal) -> Option<&[u8]> {
 
 /// Takes the calls, and the writes that have to wait, out of the writes of this turn, and adds those that have
 /// waited enough. Only for a replica that may propose.
-pub(crate) fn admit<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
+pub(crate) fn admit<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, sizes: &mut RowSizes) {
     let is_wanted = replica.writes.fresh.iter().any(is_call);
     if !is_wanted && replica.writes.transactions.led.is_none() && replica.writes.transactions.records.is_empty() {
         return;
@@ -78,12 +89,17 @@ pub(crate) fn admit<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
     }
     for proposal in std::mem::take(&mut replica.writes.fresh) {
         if is_call(&proposal) {
-            take_call(replica, turn, proposal, now_ns);
+            take_call(replica, turn, sizes, proposal);
         } else {
             write_beside(replica, turn, proposal, now_ns);
         }
     }
     run_transactions(replica, turn);
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    for (tag, proposal) in led.writes.admitted.drain(..) {
+        led.writes.proposed.push(tag);
+        replica.writes.fresh.push(proposal);
+    }
 }
 
 /// A write that is no transaction: it goes on at once if the leader has nothing to do.
@@ -96,21 +112,22 @@ fn write_beside<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposa
     }
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return replica.writes.fresh.push(proposal) };
     if is_merge || (led.leader.is_idle() && led.evaluations.is_empty()) {
-        led.unseen.is_fresh = true;
+        led.writes.unseen.is_fresh = true;
         return replica.writes.fresh.push(proposal);
     }
     let targets = targets_of_write(&*replica.evaluator, &proposal.mutation);
     let tag = led.tag();
     let until_ns = proposal.waiter.deadline_ns.min(now_ns + WAIT_NS);
-    led.writes.insert(tag, proposal);
+    led.writes.waiting.insert(tag, proposal);
     if led.leader.write(tag, &targets, Wait::Until(until_ns)).is_err()
-        && let Some(proposal) = led.writes.remove(&tag)
+        && let Some(proposal) = led.writes.waiting.remove(&tag)
     {
         turn.refused.push(proposal.refuse(None));
     }
 }
 
-fn take_call<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposal: Proposal, now_ns: u64) {
+fn take_call<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, sizes: &mut RowSizes, proposal: Proposal) {
+    let now_ns = turn.now_ns();
     if proposal.waiter.deadline_ns <= now_ns {
         let ended = KvError::Overloaded("the request ended before it was taken");
         return turn.outcomes.push(proposal.waiter, Err(ended));
@@ -128,34 +145,62 @@ fn take_call<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposal: 
             replica.handle.transacted.pins.remove(pin);
             turn.outcomes.push(proposal.waiter, Ok(Answer::Done.encode()));
         }
+        Some(call) if !is_credible(replica, turn, &call) => {
+            let error = KvError::TooLarge("a call of a transaction has a stamp far in the future".to_owned());
+            turn.outcomes.push(proposal.waiter, Err(error));
+        }
         Some(Call::Pin(at_us, targets)) => begin_pin(replica, turn, proposal, (at_us, targets)),
-        Some(Call::Request(request)) => take_request(replica, turn, proposal, request, now_ns),
+        Some(Call::Request(request)) => take_request(replica, turn, sizes, proposal, request),
+    }
+}
+
+/// Whether a call's stamps may be true: what is stamped here from now on is stamped above them. That a transaction has
+/// ended has to be taken as its home says.
+fn is_credible<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, call: &Call) -> bool {
+    let newest_us = replica.applied.newest_stamp_us.max(turn.began_wall_us).saturating_add(MAX_AHEAD_US);
+    match call {
+        Call::Pin(at_us, _) | Call::Request(Request::Status { at_us: Some(at_us), .. }) => *at_us <= newest_us,
+        Call::Request(Request::Commit { prepared, .. }) => prepared.iter().all(|it| it.stamp_us <= newest_us),
+        Call::Request(Request::Finish { ending: Ending::Committed { committed_us, .. }, .. }) => {
+            *committed_us <= MAX_STAMP_US
+        }
+        Call::Request(_) | Call::Unpin(_) => true,
     }
 }
 
 fn take_request<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,
+    sizes: &mut RowSizes,
     proposal: Proposal,
     mut request: Request,
-    now_ns: u64,
 ) {
-    if let Request::Reserve { targets, program, .. } | Request::Prepare { targets, program, .. } = &mut request {
+    let now_ns = turn.now_ns();
+    let mut staged_bytes = 0;
+    if let Request::Reserve { targets, program, wait_ns, .. } | Request::Prepare { targets, program, wait_ns, .. } =
+        &mut request
+    {
         if now_ns < replica.writes.transactions.drains_until_ns {
-            return replica.writes.transactions.held.push(proposal);
+            return hold_back(replica, turn, proposal);
         }
-        match checked_targets(replica, program) {
+        let checked = checked_targets(replica, program).and_then(|found| {
+            sizes.admit(&replica.writing(turn.began_wall_us, now_ns), &proposal.mutation).map(|()| found)
+        });
+        match checked {
             Ok(found) => *targets = found,
             Err(error) => return turn.outcomes.push(proposal.waiter, Err(error)),
         }
+        *wait_ns = wait_ns.map(|wait_ns| wait_ns.min(WAIT_NS));
+        staged_bytes = program.0.len();
     }
     let has_lease = has_lease(replica, turn);
     let is_answered = !matches!(request, Request::Release(_) | Request::Forget(_));
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
-    if led.askers.len() >= MAX_ASKERS {
+    if led.askers.len() >= MAX_ASKERS || led.staged_bytes + staged_bytes > MAX_STAGED_BYTES {
         let full = KvError::Overloaded("too many transactions of the tablet wait");
         return turn.outcomes.push(proposal.waiter, Err(full));
     }
+    led.staged_bytes += staged_bytes;
     let asker = Asker(led.tag());
     match led.leader.request(&replica.writes.transactions.records, asker, request, has_lease, now_ns) {
         Err(_) => turn.refused.push(proposal.refuse(None)),
@@ -170,6 +215,15 @@ fn take_request<E: Engine>(
     }
     // What is stamped from now on is stamped above what was promised.
     replica.writes.stamps.observe(led.leader.promised_us());
+}
+
+/// A transaction that is to begin waits until the tablet has ended, or has not.
+fn hold_back<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposal: Proposal) {
+    let held = &mut replica.writes.transactions.held;
+    if held.len() < MAX_HELD {
+        return held.push(proposal);
+    }
+    turn.outcomes.push(proposal.waiter, Err(KvError::Overloaded("too many transactions of the tablet wait")));
 }
 
 fn checked_targets<E: Engine>(replica: &Replica<E>, Program(program): &Program) -> Result<Targets, KvError> {

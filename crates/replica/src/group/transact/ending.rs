@@ -16,18 +16,30 @@ const DRAIN_NS: u64 = 2_000_000_000;
 const PAUSE_NS: u64 = 2_000_000_000;
 
 /// Whether an entry that ends the tablet may be proposed as far as transactions are concerned. If not, they begin to
-/// drain: the caller tries again.
+/// drain: the caller tries again. If so, none begins beside that entry.
 pub(crate) fn may_end<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) -> bool {
+    let now_ns = turn.now_ns();
+    let may = is_drained(replica, turn, now_ns);
+    if may {
+        replica.writes.transactions.drains_until_ns = now_ns + DRAIN_NS;
+    }
+    may
+}
+
+fn is_drained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, now_ns: u64) -> bool {
     if replica.writes.transactions.led.is_none() && replica.writes.transactions.records.is_empty() {
         return true;
     }
-    let now_ns = turn.now_ns();
     if now_ns >= replica.writes.transactions.drains_until_ns + PAUSE_NS {
         replica.writes.transactions.drains_until_ns = now_ns + DRAIN_NS;
     }
     let is_drained = replica.writes.transactions.records.is_empty()
         && replica.writes.transactions.led.as_ref().is_none_or(|led| {
-            led.leader.is_idle() && led.steps.is_empty() && led.pins.is_empty() && led.evaluations.is_empty()
+            led.leader.is_idle()
+                && led.steps.is_empty()
+                && led.writes.admitted.is_empty()
+                && led.pins.is_empty()
+                && led.evaluations.is_empty()
         });
     is_drained && !holds_promises(replica, turn)
 }

@@ -50,5 +50,7 @@ pub(crate) fn stop_leading_transactions<E: Engine>(replica: &mut Replica<E>, tur
     let Some(led) = replica.writes.transactions.led.take() else { return };
     turn.outcomes.fail(led.askers.into_values(), &KvError::Timeout(Waited::ended()));
     let pins = led.pins.into_iter().map(|pin| pin.proposal);
-    turn.refused.extend(led.writes.into_values().chain(pins).map(|proposal| proposal.refuse(leader)));
+    let admitted = led.writes.admitted.into_iter().map(|(_, proposal)| proposal);
+    let writes = led.writes.waiting.into_values().chain(admitted);
+    turn.refused.extend(writes.chain(pins).map(|proposal| proposal.refuse(leader)));
 }

@@ -3,15 +3,16 @@
 
 use super::leading::may_lead_transactions;
 use super::pinning::take_due_pins;
-use super::run::{evaluate_for, run_transactions};
+use super::run::run_transactions;
 use crate::group::replica::Replica;
-use crate::group::transactions::{ASK_AGAIN_NS, SWEEP_NS};
+use crate::group::transactions::{ASK_AGAIN_NS, Led, SWEEP_NS};
 use crate::group::turn::Turn;
 use diorite_base::TabletId;
 use diorite_base::write::{KvError, Waited};
 use diorite_storage::Engine;
 use diorite_transact::TransactionId;
 use diorite_transact::message::Status;
+use std::collections::VecDeque;
 
 /// The home of a transaction has answered [`crate::PeerCall::Ask`].
 pub(crate) fn transaction_learned<E: Engine>(
@@ -56,6 +57,7 @@ pub(crate) fn sweep_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut
         turn.touch(replica);
     }
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    expire_pins(led, turn, now_ns);
     let due = led.askers.extract_if(.., |_, waiter| waiter.deadline_ns <= now_ns);
     turn.outcomes.fail(due.map(|(_, waiter)| waiter), &KvError::Timeout(Waited::in_vain(0)));
     if now_ns < led.asks.swept_ns + SWEEP_NS {
@@ -64,8 +66,18 @@ pub(crate) fn sweep_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut
     led.asks.swept_ns = now_ns;
     led.asks.sent.retain(|_, sent_ns| now_ns < *sent_ns + ASK_AGAIN_NS);
     led.leader.sweep(&replica.writes.transactions.records, now_ns);
+    led.staged_bytes = led.leader.staged_bytes() + replica.writes.transactions.records.staged_bytes();
     run_transactions(replica, turn);
     turn.touch(replica);
+}
+
+/// Answers the reads that have waited too long for what they are to see.
+fn expire_pins<E: Engine>(led: &mut Led, turn: &mut Turn<E>, now_ns: u64) {
+    let (due, left) =
+        std::mem::take(&mut led.pins).into_iter().partition(|pin| pin.proposal.waiter.deadline_ns <= now_ns);
+    led.pins = left;
+    let waiters = VecDeque::into_iter(due).map(|pin| pin.proposal.waiter);
+    turn.outcomes.fail(waiters, &KvError::Timeout(Waited::in_vain(0)));
 }
 
 /// Entries were applied: tells the leader what it waits for.
@@ -73,19 +85,10 @@ pub(crate) fn after_apply<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
     if replica.writes.transactions.led.is_none() || !may_lead_transactions(replica, turn, false) {
         return;
     }
-    let (applied, now_ns) = (replica.applied.index, turn.now_ns());
+    let now_ns = turn.now_ns();
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
     for step in std::mem::take(&mut replica.writes.transactions.applied) {
         led.leader.applied(&replica.writes.transactions.records, &step, now_ns);
-    }
-    while let Some((_, tag)) = led.in_flight.front().copied().filter(|(index, _)| *index <= applied) {
-        led.in_flight.pop_front();
-        led.leader.written(tag);
-    }
-    if applied >= led.unseen.index {
-        for (id, program) in std::mem::take(&mut led.evaluations) {
-            evaluate_for(replica, turn, id, &program);
-        }
     }
     run_transactions(replica, turn);
     take_due_pins(replica, turn);

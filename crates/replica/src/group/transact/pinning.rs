@@ -6,7 +6,7 @@
 use crate::group::pins::PinnedTablet;
 use crate::group::proposal::Proposal;
 use crate::group::replica::Replica;
-use crate::group::transactions::{MAX_ASKERS, PendingPin};
+use crate::group::transactions::{MAX_ASKERS, PendingPin, WAIT_NS};
 use crate::group::turn::Turn;
 use diorite_base::write::{KvError, Waited};
 use diorite_storage::{Engine, TabletData as _};
@@ -27,7 +27,7 @@ pub(super) fn has_lease<E: Engine>(replica: &Replica<E>, turn: &Turn<E>) -> bool
 pub(super) fn begin_pin<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,
-    proposal: Proposal,
+    mut proposal: Proposal,
     (at_us, targets): (i64, Targets),
 ) {
     let has_lease = has_lease(replica, turn);
@@ -44,6 +44,8 @@ pub(super) fn begin_pin<E: Engine>(
         }
         Ok(Pin::Promised) => {
             replica.writes.stamps.observe(led.leader.promised_us());
+            let longest_ns = turn.now_ns() + 2 * WAIT_NS;
+            proposal.waiter.deadline_ns = proposal.waiter.deadline_ns.min(longest_ns);
             led.pins.push_back(PendingPin { index: replica.group.last_index(), targets, proposal });
             take_due_pins(replica, turn);
         }

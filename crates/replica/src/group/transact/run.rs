@@ -17,15 +17,38 @@ use diorite_transact::message::Program;
 use diorite_transact::step::{Operation, encode_steps};
 use diorite_transact::wire::Answer;
 
-/// Carries out the leader's actions.
+/// Carries out what the leader wants, and tells it what has come of that, until it wants nothing more.
 pub(super) fn run_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
+    loop {
+        note_applied_writes(replica);
+        carry_out(replica, turn);
+        let Some((id, program)) = next_evaluation(replica) else { break };
+        evaluate_for(replica, turn, id, &program);
+    }
+}
+
+/// Tells the leader which writes are in flight no more: they are applied, or nothing will come of them.
+fn note_applied_writes<E: Engine>(replica: &mut Replica<E>) {
+    let applied = replica.applied.index;
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    while let Some((_, tag)) = led.writes.in_flight.front().copied().filter(|(index, _)| *index <= applied) {
+        led.writes.in_flight.pop_front();
+        led.leader.written(tag);
+    }
+}
+
+/// The next program that can be evaluated: nothing that it may read is in flight.
+fn next_evaluation<E: Engine>(replica: &mut Replica<E>) -> Option<(TransactionId, Program)> {
+    let led = replica.writes.transactions.led.as_deref_mut()?;
+    let unseen = &led.writes.unseen;
+    if unseen.is_fresh || replica.applied.index < unseen.index { None } else { led.evaluations.pop_front() }
+}
+
+fn carry_out<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
     while let Some(led) = replica.writes.transactions.led.as_deref_mut() {
         let Some(action) = led.leader.action() else { break };
         match action {
             Action::Propose { step, above_us } => led.steps.push_back((step, above_us)),
-            Action::Evaluate { id, program } if !led.unseen.is_fresh && replica.applied.index >= led.unseen.index => {
-                evaluate_for(replica, turn, id, &program);
-            }
             Action::Evaluate { id, program } => led.evaluations.push_back((id, program)),
             Action::Reply { to, reply, of_program } => {
                 if let Some(waiter) = led.askers.remove(&to) {
@@ -42,13 +65,12 @@ pub(super) fn run_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut T
                 call_peer(turn, led, (id, other), (replica.handle.id(), call));
             }
             Action::Admit(tag) => {
-                if let Some(proposal) = led.writes.remove(&tag) {
-                    replica.writes.fresh.push(proposal);
-                    led.admitted.push(tag);
+                if let Some(proposal) = led.writes.waiting.remove(&tag) {
+                    led.writes.admitted.push((tag, proposal));
                 }
             }
             Action::Refuse(tag) => {
-                if let Some(proposal) = led.writes.remove(&tag) {
+                if let Some(proposal) = led.writes.waiting.remove(&tag) {
                     let held = KvError::Overloaded("rows are held by transactions");
                     turn.outcomes.push(proposal.waiter, Err(held));
                 }
@@ -75,7 +97,7 @@ fn call_peer<E: Engine>(
 }
 
 /// Runs a program on the rows as they are applied, and keeps what it would do.
-pub(super) fn evaluate_for<E: Engine>(
+fn evaluate_for<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,
     id: TransactionId,
@@ -121,12 +143,17 @@ pub(crate) fn propose_steps<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn
     }
 }
 
-/// The writes of this turn are in the log, up to its last index.
-pub(crate) fn note_written<E: Engine>(replica: &mut Replica<E>) {
+/// The writes of this turn are in the log, up to its last index, or have failed.
+pub(crate) fn note_written<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
     let last = replica.group.last_index();
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
-    led.in_flight.extend(led.admitted.drain(..).map(|tag| (last, tag)));
-    if std::mem::take(&mut led.unseen.is_fresh) {
-        led.unseen.index = last;
+    led.writes.in_flight.extend(led.writes.proposed.drain(..).map(|tag| (last, tag)));
+    if std::mem::take(&mut led.writes.unseen.is_fresh) {
+        led.writes.unseen.index = last;
+    }
+    run_transactions(replica, turn);
+    propose_steps(replica, turn);
+    if replica.writes.transactions.has_steps() {
+        turn.touch(replica);
     }
 }

@@ -21,6 +21,7 @@ import com.datastax.oss.driver.api.core.cql.SimpleStatement;
 import com.datastax.oss.driver.api.core.data.CqlDuration;
 import com.datastax.oss.driver.api.core.metadata.schema.ClusteringOrder;
 import com.datastax.oss.driver.api.core.metadata.schema.ColumnMetadata;
+import com.datastax.oss.driver.api.core.metadata.schema.KeyspaceMetadata;
 import com.datastax.oss.driver.api.core.metadata.schema.TableMetadata;
 import com.datastax.oss.driver.api.core.servererrors.AlreadyExistsException;
 import com.datastax.oss.driver.api.core.servererrors.InvalidQueryException;
@@ -154,7 +155,11 @@ public final class Checks {
     String again = table.describe(false);
     session.execute("DROP TABLE events");
     session.execute(again.trim().replaceAll(";$", ""));
-    expect(false, session.refreshSchema().getKeyspace(KEYSPACE).get().getTable("absent").isPresent(), "absent table");
+    // A document is a text to drivers, in the schema as in results.
+    session.execute("CREATE TABLE documents (k int PRIMARY KEY, j jsonb)");
+    KeyspaceMetadata keyspace = session.refreshSchema().getKeyspace(KEYSPACE).get();
+    expect(DataTypes.TEXT, keyspace.getTable("documents").get().getColumn("j").get().getType(), "the type of a document");
+    expect(false, keyspace.getTable("absent").isPresent(), "absent table");
   }
 
   private static Map<String, List<Object>> scalarValues() throws Exception {
