@@ -6,6 +6,7 @@ use crate::failures::Failures;
 use crate::group::peer_calls::TransactionPeers;
 use crate::group::proposal::Reroute;
 use crate::group::split::SplitListener;
+use crate::node_pins::NodePins;
 use crate::options::Durability;
 use crate::peers::liveness::Liveness;
 use crate::planted::Planted;
@@ -13,7 +14,6 @@ use crate::progress::WorkProgress;
 use diorite_base::account::Account;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_rpc::Transport;
-use diorite_transact::wire::PinId;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -33,8 +33,7 @@ pub struct Context {
     pub(crate) hooks: Hooks,
     pub(crate) disks: DiskWatch,
     pub(crate) failures: Failures,
-    /// The next name of a snapshot. Names begin with a number that no other life of a node has.
-    pins: AtomicU64,
+    pins: NodePins,
     pub(crate) planted: Planted,
 }
 
@@ -92,7 +91,7 @@ impl Context {
             hooks: Hooks::default(),
             disks: DiskWatch::default(),
             failures: Failures::default(),
-            pins: AtomicU64::new(incarnation.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32) ^ node.0),
+            pins: NodePins::new(incarnation, node),
             planted: Planted::default(),
         }
     }
@@ -111,9 +110,9 @@ impl Context {
         }
     }
 
-    /// A name for a snapshot, which no other one has.
-    pub(crate) fn next_pin(&self) -> PinId {
-        PinId(self.pins.fetch_add(1, Ordering::Relaxed))
+    /// The names and the number of the snapshots that are kept for reads.
+    pub(crate) fn pins(&self) -> &NodePins {
+        &self.pins
     }
 
     /// Sets what reaches the leaders of other tablets. Once.

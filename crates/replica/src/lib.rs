@@ -26,6 +26,7 @@ mod failures;
 pub mod fuzzing;
 mod group;
 mod lifecycle;
+mod node_pins;
 mod options;
 mod peers;
 mod planted;

@@ -19,9 +19,9 @@ use super::*;
 use crate::lifecycle::command::Command;
 use diorite_base::limits::Exceeded;
 use diorite_base::mutation::{
-    EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
+    EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, SeeTarget, TabletChanges, TabletView,
 };
-use diorite_base::program::{LoggedProgram, ProvenProgram, Target};
+use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, GroupId, Horizon, Level, NodeId, SystemClock, TabletId};
 use diorite_rpc::{NoTransport, Transport};
@@ -120,6 +120,11 @@ impl Evaluator for Doubler {
         changes.put(program, &(before * 2).to_le_bytes());
         changes.raise_flags(4);
         Ok(before.to_le_bytes().to_vec())
+    }
+
+    fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
+        see(program, None);
+        Ok(())
     }
 }
 

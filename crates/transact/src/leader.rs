@@ -246,6 +246,16 @@ impl Leader {
         self.planted = planted.allowed();
     }
 
+    /// Goes on with the numbers of an earlier leader of the same term: an id is issued once.
+    pub fn continue_from(&mut self, next_number: u64) {
+        self.next_number = self.next_number.max(next_number);
+    }
+
+    /// The number of the next transaction.
+    pub fn next_number(&self) -> u64 {
+        self.next_number
+    }
+
     /// The next action.
     pub fn action(&mut self) -> Option<Action> {
         self.actions.pop_front()

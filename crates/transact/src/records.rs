@@ -18,7 +18,8 @@ use crate::step::{Commit, Ending, MAX_PARTICIPANTS, Operation, Prepare, Step};
 use crate::targets::Targets;
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_varint};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// How the keys of records begin: no row has the smallest token.
 pub const KEY_PREFIX: [u8; 8] = [0; 8];
@@ -80,7 +81,10 @@ pub enum Effect {
 /// See the top of this module.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Records {
-    prepared: BTreeMap<TransactionId, PreparedRecord>,
+    /// Shared with the snapshots of readers.
+    prepared: BTreeMap<TransactionId, Arc<PreparedRecord>>,
+    /// The seconds as of which the programs that are prepared read, each with its transaction.
+    seconds: BTreeSet<(u32, TransactionId)>,
     outcomes: BTreeMap<TransactionId, OutcomeRecord>,
 }
 
@@ -139,7 +143,7 @@ impl Records {
                     if prepare.id != id {
                         return Err(Malformed);
                     }
-                    records.prepared.insert(id, PreparedRecord { prepare, stamp_us });
+                    records.keep(PreparedRecord { prepare, stamp_us });
                 }
                 OUTCOME => {
                     let prepared = crate::step::list(&mut value, MAX_PARTICIPANTS, Prepared::decode)?;
@@ -173,7 +177,7 @@ impl Records {
         }
         let mut stored = value(stamp_us);
         prepare.encode(&mut stored);
-        self.prepared.insert(prepare.id, PreparedRecord { prepare: prepare.clone(), stamp_us });
+        self.keep(PreparedRecord { prepare: prepare.clone(), stamp_us });
         vec![Effect::Put { key: key(PREPARED, &prepare.id), value: stored }]
     }
 
@@ -197,11 +201,12 @@ impl Records {
             return Vec::new();
         }
         let Some(record) = self.prepared.remove(id) else { return Vec::new() };
+        self.seconds.retain(|(_, of)| of != id);
         let removed = Effect::Remove { key: key(PREPARED, id) };
         match ending {
             Ending::Aborted => vec![removed],
             Ending::Committed { committed_us, .. } => {
-                vec![removed, Effect::Write { stamp_us: committed_us, operations: record.prepare.operations }]
+                vec![removed, Effect::Write { stamp_us: committed_us, operations: record.prepare.operations.clone() }]
             }
         }
     }
@@ -216,11 +221,23 @@ impl Records {
 
     /// The prepare of a transaction that is in force here.
     pub fn prepared(&self, id: &TransactionId) -> Option<&PreparedRecord> {
-        self.prepared.get(id)
+        self.prepared.get(id).map(|record| &**record)
+    }
+
+    fn keep(&mut self, record: PreparedRecord) {
+        let id = record.prepare.id;
+        self.seconds.extend(record.prepare.operations.iter().map(|operation| (operation.now_s, id)));
+        self.prepared.insert(id, Arc::new(record));
+    }
+
+    /// The earliest second as of which a program that is prepared reads. What expired after it has to stay readable
+    /// until that program has ended.
+    pub fn oldest_s(&self) -> Option<u32> {
+        self.seconds.first().map(|(now_s, _)| *now_s)
     }
 
     /// All prepares in force.
-    pub fn all_prepared(&self) -> impl Iterator<Item = (&TransactionId, &PreparedRecord)> {
+    pub fn all_prepared(&self) -> impl Iterator<Item = (&TransactionId, &Arc<PreparedRecord>)> {
         self.prepared.iter()
     }
 

@@ -60,11 +60,15 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
         ),
     };
     let Some(tablet) = tablet else {
-        // Whoever dropped the home wanted none of its rows. A commit that it has not told of is lost with it.
-        if let PeerCall::Ask { id, prepared_us, .. } = call
-            && router.is_dropped(id.tablet)
-        {
-            store.transaction_learned(from, (id, prepared_us), Status::Aborted);
+        match call {
+            // Whoever dropped the home wanted none of its rows. A commit that it has not told of is lost with it.
+            PeerCall::Ask { id, prepared_us, .. } if router.is_dropped(id.tablet) => {
+                store.transaction_learned(from, (id, prepared_us), Status::Aborted);
+            }
+            PeerCall::Finish { participant, id, .. } if router.is_dropped(participant.tablet) => {
+                store.transaction_finished(from, id, participant.tablet);
+            }
+            PeerCall::Ask { .. } | PeerCall::Finish { .. } => {}
         }
         return;
     };

@@ -25,7 +25,7 @@ use diorite_cql::language::ast::BatchKind;
 use diorite_cql::protocol::{CqlError, Response};
 use diorite_transact::Participant;
 use diorite_transact::coordinator::{Action, Coordinator, Outcome, Part, Plan};
-use diorite_transact::message::{Program, Refusal, Reply, Request};
+use diorite_transact::message::{Program, Refusal, Reply, Request, Status};
 use diorite_transact::targets::Targets;
 use diorite_transact::timing::Timing;
 use diorite_transact::wire::{Answer, Call};
@@ -57,6 +57,8 @@ enum Ended {
 struct Sent {
     /// As the plan names it.
     tablet: TabletId,
+    /// The tablet that has taken the request: another one, if the first is no more.
+    to: TabletId,
     /// Without its program.
     request: Request,
     outcome: Result<Answer, KvError>,
@@ -132,7 +134,7 @@ impl<K: Kv> Transaction<K> {
             let outcome = kv.write(to, mutation, deadline_ns).await.and_then(|reply| {
                 Answer::decode(&reply).map_err(|_| KvError::Storage("an answer cannot be decoded".to_owned()))
             });
-            Sent { tablet, request, outcome }
+            Sent { tablet, to, request, outcome }
         }));
     }
 
@@ -155,10 +157,17 @@ impl<K: Kv> Transaction<K> {
 
     /// Passes an answer to the coordinator.
     fn take(&mut self, sent: Sent) -> Option<Ended> {
-        let Sent { tablet, request, outcome } = sent;
+        let Sent { tablet, to, request, outcome } = sent;
         let now_ns = self.kv.monotonic_ns();
         let begins = matches!(request, Request::Reserve { .. } | Request::Prepare { .. });
         match outcome {
+            // It never knew the transaction, which the tablet before it may have committed.
+            Ok(Answer::Reply { reply: Reply::Lost(_) | Reply::Status { status: Status::Aborted, .. }, .. })
+                if to != tablet =>
+            {
+                self.failed(tablet, &request, KvError::NoSuchTablet(tablet), now_ns);
+                None
+            }
             Ok(Answer::Reply { reply, of_program }) => {
                 self.in_vain = 0;
                 let is_refusal = matches!(

@@ -35,6 +35,8 @@ const MAX_PAUSE_NS: u64 = 128_000_000;
 /// read goes that much beyond what it has stamped, and further each time.
 const FIRST_MARGIN_US: i64 = 1_000;
 const MAX_MARGIN_US: i64 = 64_000;
+/// How far the stamp of a read may be ahead of the clock.
+const MAX_AHEAD_US: i64 = 50_000;
 /// The memory of a pinned tablet, and of a prepare in it.
 const TABLET_BYTES: usize = 512;
 const STAGED_BYTES: usize = 256;
@@ -244,7 +246,9 @@ impl<K: Kv> Taking<'_, K> {
                     .checked_shl(self.tries.min(16))
                     .map_or(MAX_MARGIN_US, |margin_us| margin_us.min(MAX_MARGIN_US));
                 self.tries += 1;
-                self.read.too_late(round, newest_us.saturating_add(margin_us), self.kv.monotonic_ns());
+                let at_us = newest_us.saturating_add(margin_us);
+                self.let_time_pass(at_us).await;
+                self.read.too_late(round, at_us, self.kv.monotonic_ns());
             }
             // The caller's list of tablets is old.
             Err(error @ KvError::NoSuchTablet(_)) => return Err(Failure::Tablet(tablet, error)),
@@ -270,6 +274,15 @@ impl<K: Kv> Taking<'_, K> {
         self.last = Some((tablet, error.unwrap_or(KvError::Unavailable(tablet))));
         self.pause().await;
         self.read.failed(round, self.kv.monotonic_ns());
+    }
+
+    /// Waits until a stamp is hardly in the future: tablets stamp above the stamps of reads, so that their stamps would
+    /// run ahead of time if many reads and writes took turns.
+    async fn let_time_pass(&mut self, at_us: i64) {
+        let ahead_us = at_us.saturating_sub(self.kv.now_us()).saturating_sub(MAX_AHEAD_US);
+        if let Ok(ahead_us @ 1..) = u64::try_from(ahead_us) {
+            self.kv.pause(ahead_us.saturating_mul(1_000).min(MAX_PAUSE_NS)).await;
+        }
     }
 
     async fn pause(&mut self) {

@@ -129,6 +129,18 @@ fn transfers_and_reads_at_once_and_every_read_sees_the_total() {
 }
 
 #[test]
+fn stamps_do_not_run_ahead_of_time_when_many_reads_and_writes_take_turns() {
+    let database = bank();
+    for turn in 0..500 {
+        database.run(&transfer(turn % 6, 6 + turn % 6, 1)).unwrap();
+        assert_eq!(database.sum(), TOTAL);
+    }
+    let ahead_us = database.kv.stamps_ahead_us();
+    assert!(ahead_us < 200_000, "{ahead_us} us");
+    database.end_all();
+}
+
+#[test]
 fn a_coordinator_that_dies_at_any_step_leaves_nothing_and_nothing_half() {
     for polls in 0..40 {
         let database = bank();

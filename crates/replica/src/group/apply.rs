@@ -26,7 +26,7 @@ use diorite_base::write::{KvError, WriteReply};
 use diorite_raft::{Entry, EntryType, LogPosition};
 use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch, TabletData};
 use diorite_transact::records::Effect as StepEffect;
-use diorite_transact::step::{Operation as StagedProgram, Step, decode_steps};
+use diorite_transact::step::{Commit, Operation as StagedProgram, Prepare, Step, decode_steps};
 use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -159,6 +159,23 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 }
 
+/// Advances the state to a mutation. What expired after `oldest_s` stays readable: a program that is prepared reads as of
+/// then, and has to find the same on every replica, whatever each has compacted.
+fn advance(state: &mut AppliedState, mutation: &MutationRef<'_>, oldest_s: Option<u32>) {
+    let before = state.horizon;
+    state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
+    if let Some(oldest_s) = oldest_s {
+        state.horizon = state.horizon.no_later_than(oldest_s).max(before);
+    }
+}
+
+/// What has expired by the horizon may be gone already on some replicas: programs of a step read as of then at the
+/// earliest.
+fn read_no_earlier(step: &mut Step, horizon_s: u32) {
+    let (Step::Prepare(Prepare { operations, .. }) | Step::Commit(Commit { operations, .. })) = step else { return };
+    operations.iter_mut().for_each(|operation| operation.now_s = operation.now_s.max(horizon_s));
+}
+
 /// Whether the applied entries included a change of members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MembersChanged(pub(crate) bool);
@@ -254,7 +271,7 @@ impl<E: Engine> Applier<E> {
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {group}", entry.index));
         for mutation in mutations(&entry.data).map_err(corrupt)? {
             let mutation = mutation.map_err(corrupt)?;
-            state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
+            advance(state, &mutation, replica.writes.transactions.records.oldest_s());
             self.mutations = self.mutations.wrapping_add(1);
             match mutation.body() {
                 Body::Blind(operations) => {
@@ -325,7 +342,8 @@ impl<E: Engine> Applier<E> {
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
-        let steps = decode_steps(steps).map_err(corrupt)?;
+        let mut steps = decode_steps(steps).map_err(corrupt)?;
+        steps.iter_mut().for_each(|step| read_no_earlier(step, state.horizon.now_s));
         state.flags |= TRANSACTIONS;
         for step in &steps {
             let effects = replica.writes.transactions.records.apply(mutation.stamp_us, step);

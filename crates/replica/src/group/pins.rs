@@ -8,12 +8,14 @@
 //! are on a node is bounded, and so is how long each is kept. Left out: the promise to stamp nothing at or below the
 //! stamp, which is the leader's ([`super::transactions`]).
 
+use crate::node_pins::Counted;
 use ahash::AHashMap;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_base::write::KvError;
 use diorite_storage::{ScanRange, TabletSnapshot};
 use diorite_transact::TransactionId;
 use diorite_transact::records::{PreparedRecord, Records};
+use diorite_transact::targets::Targets;
 use diorite_transact::wire::PinId;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -41,12 +43,13 @@ pub struct Committed {
 /// A tablet at one moment, with the prepares that were in force then.
 pub struct PinnedTablet<S> {
     snapshot: S,
-    prepared: BTreeMap<TransactionId, PreparedRecord>,
+    prepared: BTreeMap<TransactionId, Arc<PreparedRecord>>,
     evaluator: Arc<dyn Evaluator>,
     newest_explicit_us: i64,
     flags: u64,
     taken_ns: u64,
     used_ns: AtomicU64,
+    _counted: Counted,
 }
 
 /// The snapshots of a tablet.
@@ -99,14 +102,16 @@ impl<S> Pins<S> {
 impl<S: TabletSnapshot> PinnedTablet<S> {
     pub(crate) fn new(
         snapshot: S,
-        records: &Records,
+        (records, targets): (&Records, &Targets),
         evaluator: Arc<dyn Evaluator>,
         (newest_explicit_us, flags): (i64, u64),
-        now_ns: u64,
+        (now_ns, counted): (u64, Counted),
     ) -> Self {
-        let prepared = records.all_prepared().map(|(id, record)| (*id, record.clone())).collect();
+        let of_read = records.all_prepared().filter(|(_, record)| record.prepare.targets.overlap(targets));
+        let prepared = of_read.map(|(id, record)| (*id, Arc::clone(record))).collect();
         let used_ns = AtomicU64::new(now_ns);
-        Self { snapshot, prepared, evaluator, newest_explicit_us, flags, taken_ns: now_ns, used_ns }
+        let taken_ns = now_ns;
+        Self { snapshot, prepared, evaluator, newest_explicit_us, flags, taken_ns, used_ns, _counted: counted }
     }
 
     /// The snapshot with the rows of these transactions over it.

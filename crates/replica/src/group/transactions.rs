@@ -36,10 +36,45 @@ pub(crate) struct Transactions {
     /// Applied steps that the leader has not seen yet.
     pub(crate) applied: Vec<Step>,
     pub(crate) led: Option<Box<Led>>,
-    /// The tablet is to end: no transaction begins until then, nanoseconds.
+    /// The numbers that were issued here: the term, and the next one in it.
+    pub(crate) issued: (Term, u64),
+    pub(crate) held: Held,
+}
+
+/// What is held back because the tablet is to end, or its lease.
+#[derive(Default)]
+pub(crate) struct Held {
+    /// No transaction begins until then, nanoseconds.
     pub(crate) drains_until_ns: u64,
-    /// Calls that wait for the end of that.
-    pub(crate) held: Vec<Proposal>,
+    /// The transactions that are to begin.
+    pub(crate) calls: Vec<Proposal>,
+    /// No snapshot is taken until then, nanoseconds.
+    pub(crate) pins_until_ns: u64,
+    /// The reads that want one.
+    pub(crate) pins: Vec<Proposal>,
+}
+
+impl Held {
+    /// What is held back no longer. `releases`: the leader is about to give its lease up.
+    pub(crate) fn due(&mut self, now_ns: u64, releases: bool) -> Vec<Proposal> {
+        let mut due = Vec::new();
+        if now_ns >= self.drains_until_ns {
+            due.append(&mut self.calls);
+        }
+        if now_ns >= self.pins_until_ns && !releases {
+            due.append(&mut self.pins);
+        }
+        due
+    }
+
+    /// Everything.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Proposal> + use<> {
+        std::mem::take(&mut self.calls).into_iter().chain(std::mem::take(&mut self.pins))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.calls.is_empty() && self.pins.is_empty()
+    }
 }
 
 /// The state of a leader.
@@ -142,10 +177,20 @@ impl Transactions {
 }
 
 impl Led {
-    pub(crate) fn new(tablet: TabletId, term: Term, records: &Records, last_index: u64, now_ns: u64) -> Self {
+    /// The state of the leader of a term, which has issued numbers before if `issued` is of this term.
+    pub(crate) fn new(
+        (tablet, term): (TabletId, Term),
+        issued: (Term, u64),
+        records: &Records,
+        last_index: u64,
+        now_ns: u64,
+    ) -> Self {
         let (limits, timing) = (LockLimits::default(), Timing::default());
         let mut leader = Leader::new(tablet, term.0, records, limits, timing, now_ns);
         leader.ready();
+        if issued.0 == term {
+            leader.continue_from(issued.1);
+        }
         Self {
             term,
             leader,
@@ -164,6 +209,11 @@ impl Led {
             asks: Asks::default(),
             staged_bytes: records.staged_bytes(),
         }
+    }
+
+    /// Counts the bytes of the programs again.
+    pub(crate) fn measure_staged(&mut self, records: &Records) {
+        self.staged_bytes = self.leader.staged_bytes() + records.staged_bytes();
     }
 
     pub(crate) fn tag(&mut self) -> u64 {

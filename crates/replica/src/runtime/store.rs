@@ -6,6 +6,7 @@ use crate::group::peer_calls::TransactionPeers;
 use crate::group::proposal::{NO_DEADLINE, Proposal, Reroute};
 use crate::group::row_sizes::MEASURED_AT_ONCE;
 use crate::group::split::SplitListener;
+use crate::group::transact;
 use crate::lifecycle::command::{Command, StoreThreads};
 use crate::lifecycle::copy::copies::Copies;
 use crate::lifecycle::copy::dispatch::Requests;
@@ -229,7 +230,6 @@ impl Store {
         token: u64,
         deadline_ns: u64,
     ) -> Result<(), KvError> {
-        let frees_space = mutation.is_deletion();
         let proposal = Proposal::new(tablet, mutation, Arc::clone(sink), token)?.until(deadline_ns);
         let tablets = self.replicas.tablets.load();
         let Some(handle) = tablets.get(&tablet) else {
@@ -240,10 +240,9 @@ impl Store {
             return self.queues[self.replicas.worker_of(tablet)].submit(proposal);
         };
         let disk = &self.replicas.disks[handle.disk()];
-        // A full disk still accepts deletions, which free space, and the catalog's few bytes, without which no table
-        // could be dropped.
-        let frees_space = frees_space || tablet.0 == GroupId::CATALOG.0;
-        if disk.full.load(Ordering::Relaxed) && !frees_space {
+        // A full disk still accepts the catalog's few bytes, without which no table could be dropped.
+        let is_full = disk.full.load(Ordering::Relaxed) && tablet.0 != GroupId::CATALOG.0;
+        if is_full && transact::adds_data(&proposal.mutation) {
             return Err(disk_full(disk, self.replicas.options.disk_reserve_bytes));
         }
         self.queues[handle.worker()].submit(proposal)

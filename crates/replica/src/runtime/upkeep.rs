@@ -70,11 +70,19 @@ pub(crate) fn run(replicas: &NodeReplicas, memory: &MemoryGate, copies: &Copies)
             swept_ns = now_ns;
             copies.sweep();
             replicas.sweep_aside();
+            expire_pins(replicas, now_ns);
         }
         if rounds.is_multiple_of(TIME_ROUNDS) {
             pass_time(replicas);
         }
         memory.notify_workers();
+    }
+}
+
+/// Drops snapshots whose time is over, whoever leads their tablets now.
+fn expire_pins(replicas: &NodeReplicas, now_ns: u64) {
+    if !replicas.context.pins().is_empty() {
+        replicas.tablets.load().values().for_each(|handle| handle.transacted.pins.expire(now_ns));
     }
 }
 

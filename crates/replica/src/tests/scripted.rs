@@ -1,6 +1,7 @@
 //! Three cores in one thread, on engines in memory: every frame, every turn and every look at the clock is a step of the test.
 
 mod script;
+mod transactions;
 
 use super::*;
 use crate::group::split::Split;

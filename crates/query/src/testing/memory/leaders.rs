@@ -48,6 +48,11 @@ impl MemoryKv {
         (self.now_us.load(Ordering::Relaxed) - START_US) as u64 * 1_000
     }
 
+    /// How far the newest stamp of all logs is ahead of the clock.
+    pub fn stamps_ahead_us(&self) -> i64 {
+        self.last_stamp_us.load(Ordering::Relaxed) - self.now_us.load(Ordering::Relaxed)
+    }
+
     /// A stamp of a tablet's log.
     pub(super) fn stamp(&self, above_us: i64) -> i64 {
         let last_us = self.last_stamp_us.load(Ordering::Relaxed).max(above_us);

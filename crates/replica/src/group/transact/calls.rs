@@ -30,12 +30,27 @@ const MAX_STAGED_BYTES: usize = 64 << 20;
 /// The most transactions that wait for the end of a tablet.
 const MAX_HELD: usize = 1_000;
 
-/// How far the stamp of a call may be ahead of everything that is known here, microseconds. A stamp is never taken back:
-/// one clock that is wrong by years must not make those of other tablets wrong.
+/// How far the stamp of a commit's prepare may be ahead of everything that is known here, microseconds. A stamp is never
+/// taken back: one clock that is wrong by years must not make those of other tablets wrong.
 const MAX_AHEAD_US: i64 = 24 * 60 * 60 * 1_000_000;
+
+/// The same for the stamp of a read.
+const MAX_READ_AHEAD_US: i64 = 10 * 1_000_000;
 
 /// The greatest stamp that is taken from anybody, microseconds.
 const MAX_STAMP_US: i64 = i64::MAX / 4;
+
+/// Whether a write needs more space than it may free: no deletion, and no call that reads, or ends what has begun.
+pub(crate) fn adds_data(mutation: &Mutation) -> bool {
+    match MutationRef::decode(mutation.as_bytes()).map(|read| read.body()) {
+        Ok(Body::Request(call)) => match Call::decode(call) {
+            Ok(Call::Request(request)) => matches!(request, Request::Reserve { .. } | Request::Prepare { .. }),
+            Ok(Call::Pin(..) | Call::Unpin(_)) => false,
+            Err(_) => true,
+        },
+        _ => !mutation.is_deletion(),
+    }
+}
 
 /// What a program reads and writes.
 fn targets_of(evaluator: &dyn Evaluator, program: &[u8]) -> Result<Targets, Unprovable> {
@@ -84,9 +99,7 @@ pub(crate) fn admit<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, siz
         return;
     }
     let now_ns = turn.now_ns();
-    if now_ns >= replica.writes.transactions.drains_until_ns {
-        replica.writes.fresh.append(&mut replica.writes.transactions.held);
-    }
+    release_held(replica, now_ns);
     for proposal in std::mem::take(&mut replica.writes.fresh) {
         if is_call(&proposal) {
             take_call(replica, turn, sizes, proposal);
@@ -100,6 +113,14 @@ pub(crate) fn admit<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, siz
         led.writes.proposed.push(tag);
         replica.writes.fresh.push(proposal);
     }
+}
+
+/// Puts what is held back no longer among the fresh writes; returns whether there was something.
+pub(super) fn release_held<E: Engine>(replica: &mut Replica<E>, now_ns: u64) -> bool {
+    let due = replica.writes.transactions.held.due(now_ns, replica.leading.releasing.is_some());
+    let is_some = !due.is_empty();
+    replica.writes.fresh.extend(due);
+    is_some
 }
 
 /// A write that is no transaction: it goes on at once if the leader has nothing to do.
@@ -146,21 +167,31 @@ fn take_call<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, sizes: &mu
             turn.outcomes.push(proposal.waiter, Ok(Answer::Done.encode()));
         }
         Some(call) if !is_credible(replica, turn, &call) => {
-            let error = KvError::TooLarge("a call of a transaction has a stamp far in the future".to_owned());
+            let error = KvError::TooLarge(
+                "a call of a transaction names a stamp far in the future, or a home that takes part".to_owned(),
+            );
             turn.outcomes.push(proposal.waiter, Err(error));
+        }
+        Some(Call::Pin(..)) if holds_pins(replica, now_ns) => {
+            hold_back(turn, &mut replica.writes.transactions.held.pins, proposal);
         }
         Some(Call::Pin(at_us, targets)) => begin_pin(replica, turn, proposal, (at_us, targets)),
         Some(Call::Request(request)) => take_request(replica, turn, sizes, proposal, request),
     }
 }
 
-/// Whether a call's stamps may be true: what is stamped here from now on is stamped above them. That a transaction has
-/// ended has to be taken as its home says.
+/// Whether a call may be true: what is stamped here from now on is stamped above its stamps. That a transaction has ended
+/// has to be taken as its home says.
 fn is_credible<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, call: &Call) -> bool {
-    let newest_us = replica.applied.newest_stamp_us.max(turn.began_wall_us).saturating_add(MAX_AHEAD_US);
+    let newest_us = replica.applied.newest_stamp_us.max(replica.writes.newest_us).max(turn.began_wall_us);
+    let is_near = |stamp_us: i64, ahead_us: i64| stamp_us <= newest_us.saturating_add(ahead_us);
     match call {
-        Call::Pin(at_us, _) | Call::Request(Request::Status { at_us: Some(at_us), .. }) => *at_us <= newest_us,
-        Call::Request(Request::Commit { prepared, .. }) => prepared.iter().all(|it| it.stamp_us <= newest_us),
+        // A tablet that is a participant of a transaction is not its home.
+        Call::Request(Request::Prepare { id, .. }) => id.tablet != replica.id(),
+        Call::Pin(at_us, _) | Call::Request(Request::Status { at_us: Some(at_us), .. }) => {
+            is_near(*at_us, MAX_READ_AHEAD_US)
+        }
+        Call::Request(Request::Commit { prepared, .. }) => prepared.iter().all(|it| is_near(it.stamp_us, MAX_AHEAD_US)),
         Call::Request(Request::Finish { ending: Ending::Committed { committed_us, .. }, .. }) => {
             *committed_us <= MAX_STAMP_US
         }
@@ -180,8 +211,8 @@ fn take_request<E: Engine>(
     if let Request::Reserve { targets, program, wait_ns, .. } | Request::Prepare { targets, program, wait_ns, .. } =
         &mut request
     {
-        if now_ns < replica.writes.transactions.drains_until_ns {
-            return hold_back(replica, turn, proposal);
+        if now_ns < replica.writes.transactions.held.drains_until_ns {
+            return hold_back(turn, &mut replica.writes.transactions.held.calls, proposal);
         }
         let checked = checked_targets(replica, program).and_then(|found| {
             sizes.admit(&replica.writing(turn.began_wall_us, now_ns), &proposal.mutation).map(|()| found)
@@ -196,6 +227,9 @@ fn take_request<E: Engine>(
     let has_lease = has_lease(replica, turn);
     let is_answered = !matches!(request, Request::Release(_) | Request::Forget(_));
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    if led.staged_bytes + staged_bytes > MAX_STAGED_BYTES {
+        led.measure_staged(&replica.writes.transactions.records);
+    }
     if led.askers.len() >= MAX_ASKERS || led.staged_bytes + staged_bytes > MAX_STAGED_BYTES {
         let full = KvError::Overloaded("too many transactions of the tablet wait");
         return turn.outcomes.push(proposal.waiter, Err(full));
@@ -217,9 +251,13 @@ fn take_request<E: Engine>(
     replica.writes.stamps.observe(led.leader.promised_us());
 }
 
-/// A transaction that is to begin waits until the tablet has ended, or has not.
-fn hold_back<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposal: Proposal) {
-    let held = &mut replica.writes.transactions.held;
+/// Whether no promise is to be made now: the tablet or the lease is about to end, and may not while readers count on one.
+fn holds_pins<E: Engine>(replica: &Replica<E>, now_ns: u64) -> bool {
+    now_ns < replica.writes.transactions.held.pins_until_ns || replica.leading.releasing.is_some()
+}
+
+/// What is to begin waits until the tablet has ended, or has not.
+fn hold_back<E: Engine>(turn: &mut Turn<E>, held: &mut Vec<Proposal>, proposal: Proposal) {
     if held.len() < MAX_HELD {
         return held.push(proposal);
     }

@@ -15,13 +15,17 @@ const DRAIN_NS: u64 = 2_000_000_000;
 /// How long they are not held back after that, nanoseconds: they must get on beside an end that is wanted in vain.
 const PAUSE_NS: u64 = 2_000_000_000;
 
+/// How long reads wait for their snapshots if the end of the tablet waits for nothing else, nanoseconds.
+const PINS_DRAIN_NS: u64 = 100_000_000;
+
 /// Whether an entry that ends the tablet may be proposed as far as transactions are concerned. If not, they begin to
 /// drain: the caller tries again. If so, none begins beside that entry.
 pub(crate) fn may_end<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) -> bool {
     let now_ns = turn.now_ns();
     let may = is_drained(replica, turn, now_ns);
     if may {
-        replica.writes.transactions.drains_until_ns = now_ns + DRAIN_NS;
+        let held = &mut replica.writes.transactions.held;
+        (held.drains_until_ns, held.pins_until_ns) = (now_ns + DRAIN_NS, now_ns + DRAIN_NS);
     }
     may
 }
@@ -30,18 +34,20 @@ fn is_drained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, now_ns: u
     if replica.writes.transactions.led.is_none() && replica.writes.transactions.records.is_empty() {
         return true;
     }
-    if now_ns >= replica.writes.transactions.drains_until_ns + PAUSE_NS {
-        replica.writes.transactions.drains_until_ns = now_ns + DRAIN_NS;
+    if now_ns >= replica.writes.transactions.held.drains_until_ns + PAUSE_NS {
+        replica.writes.transactions.held.drains_until_ns = now_ns + DRAIN_NS;
     }
-    let is_drained = replica.writes.transactions.records.is_empty()
+    let has_none = replica.writes.transactions.records.is_empty()
         && replica.writes.transactions.led.as_ref().is_none_or(|led| {
-            led.leader.is_idle()
-                && led.steps.is_empty()
-                && led.writes.admitted.is_empty()
-                && led.pins.is_empty()
-                && led.evaluations.is_empty()
+            led.leader.is_idle() && led.steps.is_empty() && led.writes.admitted.is_empty() && led.evaluations.is_empty()
         });
-    is_drained && !holds_promises(replica, turn)
+    if has_none {
+        // Only reads are in the way.
+        let held = &mut replica.writes.transactions.held;
+        held.pins_until_ns = held.pins_until_ns.max(now_ns + PINS_DRAIN_NS);
+    }
+    let has_pins = replica.writes.transactions.next_pin().is_some();
+    has_none && !has_pins && !holds_promises(replica, turn)
 }
 
 /// Whether readers may count on promises that no applied entry is stamped above. If so, such an entry is proposed.

@@ -34,8 +34,9 @@ pub(super) fn may_lead_transactions<E: Engine>(replica: &mut Replica<E>, turn: &
     let may = is_leader && replica.may_propose() && replica.may_stamp();
     if may && replica.writes.transactions.led.is_none() && (wanted || !replica.writes.transactions.records.is_empty()) {
         let (last, now_ns) = (replica.group.last_index(), turn.now_ns());
-        let led = Led::new(replica.id(), term, &replica.writes.transactions.records, last, now_ns);
-        replica.writes.transactions.led = Some(Box::new(led));
+        let (of, transactions) = ((replica.id(), term), &mut replica.writes.transactions);
+        let led = Led::new(of, transactions.issued, &transactions.records, last, now_ns);
+        transactions.led = Some(Box::new(led));
     }
     may && replica.writes.transactions.led.is_some()
 }
@@ -44,10 +45,10 @@ pub(super) fn may_lead_transactions<E: Engine>(replica: &mut Replica<E>, turn: &
 /// have waited for locks go to the new leader.
 pub(crate) fn stop_leading_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
     let leader = replica.leader_elsewhere(turn.context.node);
-    let refused = std::mem::take(&mut replica.writes.transactions.held);
-    turn.refused.extend(refused.into_iter().map(|proposal| proposal.refuse(leader)));
+    turn.refused.extend(replica.writes.transactions.held.take().map(|proposal| proposal.refuse(leader)));
     replica.writes.transactions.applied.clear();
     let Some(led) = replica.writes.transactions.led.take() else { return };
+    replica.writes.transactions.issued = (led.term, led.leader.next_number());
     turn.outcomes.fail(led.askers.into_values(), &KvError::Timeout(Waited::ended()));
     let pins = led.pins.into_iter().map(|pin| pin.proposal);
     let admitted = led.writes.admitted.into_iter().map(|(_, proposal)| proposal);

@@ -1,6 +1,7 @@
 //! What a leader of transactions learns beside calls: what was applied, what other tablets have answered, and that time
 //! has passed.
 
+use super::calls::release_held;
 use super::leading::may_lead_transactions;
 use super::pinning::take_due_pins;
 use super::run::run_transactions;
@@ -52,8 +53,7 @@ pub(crate) fn sweep_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut
         return;
     }
     replica.handle.transacted.pins.expire(now_ns);
-    if now_ns >= replica.writes.transactions.drains_until_ns && !replica.writes.transactions.held.is_empty() {
-        replica.writes.fresh.append(&mut replica.writes.transactions.held);
+    if release_held(replica, now_ns) {
         turn.touch(replica);
     }
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
@@ -66,7 +66,7 @@ pub(crate) fn sweep_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut
     led.asks.swept_ns = now_ns;
     led.asks.sent.retain(|_, sent_ns| now_ns < *sent_ns + ASK_AGAIN_NS);
     led.leader.sweep(&replica.writes.transactions.records, now_ns);
-    led.staged_bytes = led.leader.staged_bytes() + replica.writes.transactions.records.staged_bytes();
+    led.measure_staged(&replica.writes.transactions.records);
     run_transactions(replica, turn);
     turn.touch(replica);
 }

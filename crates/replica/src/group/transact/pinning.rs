@@ -76,7 +76,7 @@ fn take_pin<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, pin: Pendin
         return turn.outcomes.push(proposal.waiter, Err(KvError::Timeout(Waited::in_vain(0))));
     }
     let lease_ns = left_ns.unwrap_or(PROMISED_NS).min(PROMISED_NS);
-    let Some(kept) = keep(replica, turn, now_ns) else {
+    let Some(kept) = keep(replica, turn, &targets, now_ns) else {
         let full = KvError::Overloaded("too many snapshots of the tablet are kept");
         return turn.outcomes.push(proposal.waiter, Err(full));
     };
@@ -86,10 +86,12 @@ fn take_pin<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, pin: Pendin
 }
 
 /// Keeps a snapshot of what is applied now for a read.
-fn keep<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, now_ns: u64) -> Option<PinId> {
+fn keep<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, targets: &Targets, now_ns: u64) -> Option<PinId> {
+    let counted = turn.context.pins().count()?;
     let (snapshot, evaluator) = (replica.handle.data.snapshot(), Arc::clone(&replica.evaluator));
     let of_state = (replica.applied.newest_explicit_us, replica.applied.flags);
-    let pinned = PinnedTablet::new(snapshot, &replica.writes.transactions.records, evaluator, of_state, now_ns);
-    let pin = turn.context.next_pin();
+    let prepared = (&replica.writes.transactions.records, targets);
+    let pinned = PinnedTablet::new(snapshot, prepared, evaluator, of_state, (now_ns, counted));
+    let pin = turn.context.pins().name();
     replica.handle.transacted.pins.add(pin, pinned).then_some(pin)
 }

@@ -1,0 +1,188 @@
+//! Calls of transactions, beside writes and beside the end of their tablet.
+
+use super::*;
+use diorite_base::TableId;
+use diorite_transact::message::{Program, Reply, Request};
+use diorite_transact::step::Ending;
+use diorite_transact::targets;
+use diorite_transact::targets::Targets;
+use diorite_transact::wire::{Answer, Call};
+use diorite_transact::{Home, Participant, Prepared, TransactionId};
+
+/// A transaction whose home is another tablet.
+const ELSEWHERE: TransactionId = TransactionId { tablet: TabletId(2_000), term: 3, number: 1 };
+
+impl Trio {
+    fn submit_call(&mut self, token: u64, request: Request) {
+        self.submit(1, token, Mutation::request(&Call::Request(request).encode()));
+    }
+
+    fn answer(&self, token: u64) -> Option<Result<Answer, KvError>> {
+        self.outcome(1, token).map(|outcome| outcome.map(|reply| Answer::decode(&reply).unwrap()))
+    }
+
+    fn reply(&self, token: u64) -> Option<Reply> {
+        match self.answer(token)? {
+            Ok(Answer::Reply { reply, .. }) => Some(reply),
+            other => panic!("no reply: {other:?}"),
+        }
+    }
+
+    fn call(&mut self, token: u64, request: Request) -> Option<Reply> {
+        self.submit_call(token, request);
+        self.deliver();
+        self.reply(token)
+    }
+
+    fn reserve(&mut self, token: u64, n: u64) -> TransactionId {
+        match self.call(token, reserve(n)) {
+            Some(Reply::Reserved { id, .. }) => id,
+            other => panic!("not reserved: {other:?}"),
+        }
+    }
+
+    fn wall_us(&self) -> i64 {
+        self.nodes[&1].clock.wall_us()
+    }
+
+    fn horizons_s(&self) -> Vec<u32> {
+        self.nodes.values().map(|node| node.handle.data().applied_state().unwrap().horizon.now_s).collect()
+    }
+}
+
+fn reserve(n: u64) -> Request {
+    Request::Reserve { attempt: 1, targets: Targets::default(), program: Program(key(n)), wait_ns: Some(u64::MAX) }
+}
+
+fn prepare(id: TransactionId, n: u64) -> Request {
+    let home = Home { table: TableId(7), key: key(99) };
+    Request::Prepare { id, home, targets: Targets::default(), program: Program(key(n)), wait_ns: None }
+}
+
+fn pin(at_us: i64) -> Mutation {
+    Mutation::request(&Call::Pin(at_us, Targets::new(vec![targets::Target::Row(key(1))])).encode())
+}
+
+#[test]
+fn calls_that_cannot_be_true_do_nothing() {
+    let mut trio = Trio::new();
+    let far_us = trio.wall_us() + DAY_US;
+    let participant = Participant { table: TableId(7), tablet: TabletId(2_000), key: key(99) };
+    let committed = |stamp_us| Ending::Committed { prepared_us: 1, committed_us: stamp_us };
+    let calls = [
+        pin(far_us),
+        pin(i64::MAX),
+        Mutation::request(b"?"),
+        Mutation::request(&[]),
+        Mutation::request(&Call::Request(Request::Status { id: ELSEWHERE, of: None, at_us: Some(far_us) }).encode()),
+        Mutation::request(
+            &Call::Request(Request::Commit {
+                id: ELSEWHERE,
+                prepared: vec![Prepared { participant, stamp_us: far_us + DAY_US }],
+            })
+            .encode(),
+        ),
+        Mutation::request(&Call::Request(Request::Finish { id: ELSEWHERE, ending: committed(i64::MAX) }).encode()),
+        Mutation::request(&Call::Request(prepare(TransactionId { tablet: TABLET, ..ELSEWHERE }, 1)).encode()),
+    ];
+    for (token, call) in (10..).zip(calls) {
+        let outcome = trio.write(1, token, call);
+        assert!(matches!(outcome, Some(Err(KvError::TooLarge(_)))), "{token}: {outcome:?}");
+    }
+    assert!(trio.write(1, 1, add(1, 1)).unwrap().is_ok());
+    assert!(trio.newest_stamp_us(1) < far_us, "nothing was stamped above these");
+    // The same, as they are sent in earnest.
+    let id = trio.reserve(2, 1);
+    assert!(trio.write(1, 3, pin(trio.newest_stamp_us(1) + 1_000_000)).unwrap().is_ok());
+    assert!(matches!(trio.call(4, prepare(ELSEWHERE, 2)), Some(Reply::Prepared { .. })));
+    assert!(matches!(trio.call(5, Request::Commit { id, prepared: Vec::new() }), Some(Reply::Committed { .. })));
+}
+
+#[test]
+fn writes_that_waited_for_a_row_are_proposed_before_whoever_came_after_them() {
+    let mut trio = Trio::new();
+    let first = trio.reserve(1, 1);
+    trio.submit(1, 2, add(1, 1));
+    trio.submit_call(3, reserve(1));
+    trio.submit(1, 4, add(1, 2));
+    trio.deliver();
+    assert_eq!((trio.outcome(1, 2), trio.answer(3), trio.outcome(1, 4)), (None, None, None));
+    assert!(trio.write(1, 5, add(2, 1)).unwrap().is_ok(), "another row");
+    // The lock ends when the commit is applied.
+    assert!(matches!(trio.call(6, Request::Commit { id: first, prepared: Vec::new() }), Some(Reply::Committed { .. })));
+    let Some(Reply::Reserved { id: second, .. }) = trio.reply(3) else { panic!("not reserved") };
+    assert_eq!((trio.outcome(1, 2), trio.outcome(1, 4)), (Some(Ok(Vec::new())), None));
+    trio.call(7, Request::Commit { id: second, prepared: Vec::new() });
+    assert_eq!(trio.outcome(1, 4), Some(Ok(Vec::new())));
+    // (0 * 2 + 1) * 2 + 2
+    assert_eq!(trio.nodes[&1].handle.data().get(&key(1)).unwrap().map(|value| number(&value)), Some(4));
+}
+
+#[test]
+fn a_program_is_not_kept_waiting_by_a_write_that_was_never_proposed() {
+    let mut trio = Trio::new();
+    let now_ns = trio.now_ns.load(Ordering::Relaxed);
+    // In one turn: a write whose request has ended, and a transaction.
+    let node = trio.nodes.get_mut(&1).unwrap();
+    let sink = Arc::clone(&node.outcomes) as Arc<dyn WriteSink>;
+    let call = Mutation::request(&Call::Request(reserve(1)).encode());
+    let proposals = [(1, add(1, 1), now_ns), (2, call, NO_DEADLINE)];
+    for (token, mutation, deadline_ns) in proposals {
+        let proposal = Proposal::new(TABLET, mutation, Arc::clone(&sink), token).unwrap();
+        node.input.proposals.push(proposal.until(deadline_ns));
+    }
+    node.core.turn(&mut node.input);
+    trio.deliver();
+    assert!(matches!(trio.outcome(1, 1), Some(Err(KvError::Overloaded(_)))));
+    assert!(matches!(trio.reply(2), Some(Reply::Reserved { .. })));
+}
+
+#[test]
+fn an_id_is_issued_once_also_by_a_tablet_that_was_closed_and_opened_again() {
+    let mut trio = Trio::new();
+    let first = trio.reserve(1, 1);
+    trio.submit_call(2, Request::Release(first));
+    trio.run(100);
+    assert_eq!(replied(trio.write(1, 3, close(7))), Some(MergeReply::Done));
+    trio.run(1_000);
+    trio.nodes.values_mut().for_each(|node| node.core.reopen(TABLET, 7));
+    trio.deliver();
+    // Those that are to begin are held back for a while beside an end.
+    trio.run(3_000);
+    let second = trio.reserve(4, 1);
+    assert!(second.term == first.term && second.number > first.number, "{first} {second}");
+}
+
+#[test]
+fn nothing_that_a_prepared_program_may_read_expires_before_it_has_ended() {
+    let mut trio = Trio::new();
+    assert!(matches!(trio.call(1, prepare(ELSEWHERE, 1)), Some(Reply::Prepared { .. })));
+    let prepared_s = trio.horizons_s()[0];
+    for token in 10..20 {
+        trio.run(1_000);
+        assert!(trio.write(1, token, add(2, 1)).unwrap().is_ok());
+    }
+    trio.run(1_000);
+    assert_eq!(trio.horizons_s(), [prepared_s; 3]);
+    assert_eq!(
+        trio.call(2, Request::Finish { id: ELSEWHERE, ending: Ending::Aborted }),
+        Some(Reply::Finished(ELSEWHERE))
+    );
+    assert!(trio.write(1, 3, add(2, 1)).unwrap().is_ok());
+    trio.run(1_000);
+    assert_eq!(trio.horizons_s(), [prepared_s + 11; 3]);
+}
+
+#[test]
+fn reads_that_follow_each_other_do_not_put_off_the_end_of_a_tablet() {
+    let mut trio = Trio::new();
+    for token in 1..20 {
+        let newest_us = trio.newest_stamp_us(1).max(trio.wall_us());
+        trio.submit(1, token, pin(newest_us + 1));
+        let split = Split { boundary: key(5), children: [TabletId(1_001), TabletId(1_002)] };
+        trio.nodes.get_mut(&1).unwrap().core.split(TABLET, &split);
+        trio.deliver();
+        trio.run_step();
+    }
+    assert!(trio.nodes.values().all(|node| node.handle.split().is_some()), "it is split");
+}
