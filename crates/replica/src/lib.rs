@@ -32,6 +32,7 @@ mod planted;
 mod prefetch;
 mod progress;
 mod runtime;
+mod transaction_counters;
 
 pub use context::{Context, CopyRequests};
 pub use counters::StoreCounters;
@@ -47,6 +48,7 @@ pub use group::memory::Memory;
 pub use group::merge::{Closing, KeyRange, MergeReply, MergeStep, Merging, has_given_up};
 pub use group::peer_calls::{PeerCall, TransactionPeers};
 pub use group::pins::{Committed, PinnedTablet, PinnedView};
+pub use group::prepared::{PreparedTransaction, StagedRows};
 pub use group::proposal::{NO_DEADLINE, Proposal, Refused, Reroute};
 pub use group::replica::{Opening, Replica};
 pub use group::sealed::CLOSED;
@@ -69,6 +71,7 @@ pub use runtime::incoming::Incoming;
 pub use runtime::scrub::ScrubStatus;
 pub use runtime::store::Store;
 pub use runtime::store_control::DiskState;
+pub use transaction_counters::TransactionCounters;
 
 #[cfg(test)]
 mod tests;
