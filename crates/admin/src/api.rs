@@ -9,18 +9,22 @@ mod detail;
 #[cfg(test)]
 mod golden;
 mod join_token;
+mod queries;
 mod restart;
 mod status;
+mod transactions;
 mod upgrade;
 
 pub use cidr_group::{CIDR_GROUPS, CidrGroupStatus};
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
 pub use join_token::{JOIN_TOKENS, JoinTokenStatus, NewJoinToken};
+pub use queries::{QueryActivity, QueryStatus, RunningQuery};
 pub use restart::{NodeTurn, RestartPlan};
 pub use status::{
     Activity, BalancerStatus, ClusterStatus, DiskStatus, Done, MoveStatus, NodeStatus, ReplicaStatus, TableStatus,
     TabletPage, TabletStatus,
 };
+pub use transactions::{MOST_PREPARED, PreparedTransaction, PreparedTransactions, TransactionHome, TransactionName};
 pub use upgrade::{NodeLevels, UpgradeState, UpgradeStatus};
 
 use diorite_base::{Hold, Level, NodeId, TabletId};
@@ -59,6 +63,10 @@ pub enum Ask {
     SetAside,
     /// The replicas that are being moved: a list of [`MoveStatus`].
     Moves,
+    /// The transactions that are prepared in tablets: [`PreparedTransactions`].
+    Transactions,
+    /// Those in the tablets that the asked node leads: [`PreparedTransactions`].
+    TransactionsHere,
     /// The plan of a restart of all nodes: a [`RestartPlan`].
     RestartPlan {
         /// The time since the restart began, milliseconds: a node whose process has run for less has been restarted.
@@ -114,6 +122,8 @@ impl Ask {
             | Self::AgreeToLevelHere { .. }
             | Self::NoteHoldHere(_)
             | Self::CidrGroups
+            | Self::Transactions
+            | Self::TransactionsHere
             | Self::Node { question: NodeQuestion::Cancel { .. }, .. }
             | Self::Change(
                 Change::FinishUpgrade
@@ -255,61 +265,6 @@ pub struct LogStatus {
     pub slow_query: String,
     /// `text` or `json`.
     pub format: String,
-}
-
-/// The costs of a node's statements since they were first seen, and the running requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueryActivity {
-    /// The statements; those with the greatest total time come first.
-    pub queries: Vec<QueryStatus>,
-    /// The running requests, the longest first, 100 at most.
-    pub running: Vec<RunningQuery>,
-    /// The number of running requests.
-    pub running_count: usize,
-}
-
-/// The costs of a statement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueryStatus {
-    /// Its text without constants; `None` for all statements together that are not listed separately.
-    pub statement: Option<String>,
-    /// The keyspace of unqualified names in it.
-    pub keyspace: Option<String>,
-    /// The number of its requests.
-    pub count: u64,
-    /// The mean duration of a request.
-    pub mean_seconds: f64,
-    /// The 99th percentile of the durations.
-    pub p99_seconds: f64,
-    /// The longest duration.
-    pub max_seconds: f64,
-    /// The sum of the durations.
-    pub total_seconds: f64,
-    /// The rows that the requests returned.
-    pub rows: u64,
-    /// The number of failed requests.
-    pub errors: u64,
-    /// The time of the last answer.
-    pub last_unix_seconds: u64,
-}
-
-/// A running request.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RunningQuery {
-    /// Its number on the node that carries it out, which [`NodeQuestion::Cancel`] takes.
-    #[serde(default)]
-    pub number: u64,
-    /// The memory that it holds, bytes.
-    #[serde(default)]
-    pub memory_bytes: u64,
-    /// Its text without constants.
-    pub statement: String,
-    /// The keyspace of unqualified names in it.
-    pub keyspace: Option<String>,
-    /// How long it has run.
-    pub seconds_running: f64,
-    /// The address of the client.
-    pub client: Option<String>,
 }
 
 /// The use of a node's memory.

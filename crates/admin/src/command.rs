@@ -89,6 +89,8 @@ pub enum AdminCommand {
         #[arg(long)]
         wait: bool,
     },
+    /// Show the transactions that are prepared in tablets and wait for their homes, oldest first.
+    Transactions,
     /// Show in which order to restart all nodes, and whether the next one may be restarted now.
     RestartPlan(RestartArguments),
     /// Show how far the upgrade of the cluster to another release is, hold it, resume it or finish it.
@@ -338,6 +340,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
             wait_until(*wait, || Ok(client.get::<Vec<MoveStatus>>("/api/v1/moves")?.is_empty()))?;
             look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
         }
+        AdminCommand::Transactions => look(&client, json, "/api/v1/transactions", tables::transactions)?,
         AdminCommand::RestartPlan(arguments) => return restart_plan(&client, json, arguments),
         AdminCommand::Upgrade(command) => upgrade(&client, json, *command)?,
         AdminCommand::Drain { node, wait } => {

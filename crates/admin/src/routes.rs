@@ -23,6 +23,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/nodes", get(|State(view): State<NodeView>| answer(view, Ask::Nodes)))
         .route("/api/v1/tables", get(|State(view): State<NodeView>| answer(view, Ask::Tables)))
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
+        .route("/api/v1/transactions", get(|State(view): State<NodeView>| answer(view, Ask::Transactions)))
         .route("/api/v1/restart-plan", get(restart_plan))
         .route(UPGRADE, get(|State(view): State<NodeView>| answer(view, Ask::Upgrade)))
         .route(

@@ -1,8 +1,8 @@
 //! Answers as text for a terminal.
 
 use crate::api::{
-    ClusterStatus, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, QueryActivity, ReplicaDetail,
-    RestartPlan, TableDetail, TableStatus, TabletDetail, TabletEvent, TabletStatus,
+    ClusterStatus, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus, PreparedTransactions, QueryActivity,
+    ReplicaDetail, RestartPlan, TableDetail, TableStatus, TabletDetail, TabletEvent, TabletStatus, TransactionHome,
 };
 use crate::moment::moment;
 use diorite_base::NodeId;
@@ -254,6 +254,39 @@ pub(crate) fn moves(moves: &[MoveStatus]) -> String {
     )
 }
 
+/// Who leads the home of a transaction, or why nobody does.
+pub(crate) fn home_leader(home: &TransactionHome) -> String {
+    match (home.obstacle(), home.leader) {
+        (Some(obstacle), _) => obstacle.to_owned(),
+        (None, Some(leader)) => leader.0.to_string(),
+        (None, None) => NOTHING.to_owned(),
+    }
+}
+
+pub(crate) fn transactions(found: &PreparedTransactions) -> String {
+    let names = ["tablet", "table", "leader", "transaction", "age", "rows", "staged", "home", "of", "led by"];
+    let rows = found.transactions.iter().map(|one| {
+        [
+            one.tablet.0.to_string(),
+            format!("{}.{}", one.keyspace, one.table),
+            one.leader.0.to_string(),
+            one.transaction.to_string(),
+            format!("{:.1} s", one.age_ms as f64 / 1e3),
+            one.rows.to_string(),
+            size(one.staged_bytes as u64),
+            or_dash(one.home.tablet, |tablet| tablet.0.to_string()),
+            or_dash(one.home.tablet, |_| format!("{}.{}", one.home.keyspace, one.home.table)),
+            home_leader(&one.home),
+        ]
+    });
+    let mut text = table(names, rows);
+    if let Some(more) = found.total.checked_sub(found.transactions.len()).filter(|more| *more > 0) {
+        text.push_str(&format!("and {more} more\n"));
+    }
+    found.unanswered.iter().for_each(|reason| text.push_str(&format!("missing: {reason}\n")));
+    text
+}
+
 pub(crate) fn requests(found: &QueryActivity) -> String {
     let names = ["request", "seconds", "memory", "client", "keyspace", "statement"];
     table(
@@ -312,4 +345,50 @@ pub(crate) fn tablet_detail(found: &TabletDetail) -> String {
     let reshaping = reshaping.map_or_else(String::new, |how| format!("tablet {}: {how}\n", found.status.tablet.0));
     let advice: String = found.advice.iter().map(|line| format!("{line}\n")).collect();
     format!("{}{reshaping}\n{replicas}\n{advice}{events}", tablets(std::slice::from_ref(&found.status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{PreparedTransaction, TabletState, TransactionName};
+    use diorite_base::TabletId;
+
+    #[test]
+    fn a_home_that_decides_nothing_is_named() {
+        let home = |state, leader| TransactionHome {
+            tablet: Some(TabletId(9)),
+            keyspace: "ks".to_owned(),
+            table: "homes".to_owned(),
+            leader,
+            state: Some(state),
+        };
+        let homes = [
+            (home(TabletState::Ok, Some(NodeId(3))), "3"),
+            (home(TabletState::Leaderless, None), "no leader"),
+            (home(TabletState::Unavailable, None), "no quorum"),
+            (TransactionHome::default(), "dropped"),
+        ];
+        for (home, expected) in homes {
+            let one = PreparedTransaction {
+                tablet: TabletId(7),
+                keyspace: "ks".to_owned(),
+                table: "t".to_owned(),
+                leader: NodeId(2),
+                transaction: TransactionName { tablet: TabletId(9), term: 4, number: 5 },
+                age_ms: 1_234,
+                rows: 6,
+                staged_bytes: 70,
+                home,
+            };
+            let unanswered = vec!["node 1 does not answer".to_owned()];
+            let shown = transactions(&PreparedTransactions { transactions: vec![one], total: 3, unanswered });
+            let lines: Vec<&str> = shown.lines().collect();
+            assert!(
+                lines[1].starts_with("7 ") && lines[1].contains(" 9/4/5 ") && lines[1].contains(" 1.2 s "),
+                "{shown}"
+            );
+            assert!(lines[1].ends_with(expected), "{shown}");
+            assert_eq!(lines[2..], ["and 2 more", "missing: node 1 does not answer"]);
+        }
+    }
 }

@@ -10,6 +10,7 @@
 mod answer;
 mod batch;
 mod long;
+mod outcomes;
 mod point;
 mod refused;
 mod request;
@@ -22,6 +23,7 @@ mod write;
 
 #[cfg(test)]
 pub(crate) use self::long::{LONG_BYTES, planning_work};
+pub use self::outcomes::TransactionOutcomes;
 pub use self::point::{ExecuteNow, ReplyTo, held_bytes_of, slot_of, write_type_of};
 pub use self::request::{Answered, OwnedRequest, Reply};
 pub use self::state::{EngineConfig, QueryEngine};

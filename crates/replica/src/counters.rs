@@ -1,6 +1,7 @@
 //! Counters of a store.
 
 use crate::group::lease::LeaseChange;
+use crate::transaction_counters::TransactionCounters;
 use diorite_base::measure::{Counter, Histogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -47,6 +48,8 @@ pub struct StoreCounters {
     pub rows_measured: AtomicU64,
     /// Bytes that scrubs have read.
     pub scrubbed_bytes: AtomicU64,
+    /// What leaders did for transactions.
+    pub transactions: TransactionCounters,
 }
 
 impl StoreCounters {

@@ -33,6 +33,7 @@ mod planted;
 mod prefetch;
 mod progress;
 mod runtime;
+mod transaction_counters;
 
 pub use context::{Context, CopyRequests};
 pub use counters::StoreCounters;
@@ -48,6 +49,7 @@ pub use group::memory::Memory;
 pub use group::merge::{Closing, KeyRange, MergeReply, MergeStep, Merging, has_given_up};
 pub use group::peer_calls::{PeerCall, TransactionPeers};
 pub use group::pins::{Committed, PinnedTablet, PinnedView};
+pub use group::prepared::{PreparedTransaction, StagedRows};
 pub use group::proposal::{NO_DEADLINE, Proposal, Refused, Reroute};
 pub use group::replica::{Opening, Replica};
 pub use group::sealed::CLOSED;
@@ -70,6 +72,7 @@ pub use runtime::incoming::Incoming;
 pub use runtime::scrub::ScrubStatus;
 pub use runtime::store::Store;
 pub use runtime::store_control::DiskState;
+pub use transaction_counters::TransactionCounters;
 
 #[cfg(test)]
 mod tests;

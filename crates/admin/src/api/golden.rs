@@ -10,8 +10,8 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 
 kinds!(ASKS, ask_kind(Ask):
-    Status, Nodes, Tables, Tablets, Table, Tablet, Replica, SetAside, Moves, RestartPlan, Recovery, Upgrade,
-    AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
+    Status, Nodes, Tables, Tablets, Table, Tablet, Replica, SetAside, Moves, Transactions, TransactionsHere, RestartPlan, Recovery,
+    Upgrade, AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
     CidrGroups, Change);
 kinds!(CHANGES, change_kind(Change):
     FinishUpgrade, HoldUpgrade, ResumeUpgrade, Drain, Undrain, Remove, Replace, MoveLeaders, SetZone, Split, Merge, CancelSplit,
@@ -109,6 +109,8 @@ fn asks() -> Vec<Ask> {
         Ask::Outline,
         Ask::JoinTokens,
         Ask::CidrGroups,
+        Ask::Transactions,
+        Ask::TransactionsHere,
     ];
     asks.extend([ScrubOrder::Look, ScrubOrder::Begin { rate_bytes: 300 }, ScrubOrder::Stop].map(Ask::Scrub));
     asks.push(Ask::ScrubHere(ScrubOrder::Look));
@@ -191,6 +193,8 @@ const LATER: &[&str] = &[
     "Ask::AgreeToLevelHere",
     "Ask::NoteHoldHere",
     "Ask::CidrGroups",
+    "Ask::Transactions",
+    "Ask::TransactionsHere",
     "Change::FinishUpgrade",
     "Change::HoldUpgrade",
     "Change::ResumeUpgrade",

@@ -19,6 +19,7 @@ mod question;
 mod show;
 mod tables;
 mod tablets;
+mod transactions;
 
 use crate::NodeView;
 use axum::Router;
@@ -35,6 +36,7 @@ pub(crate) fn pages() -> Router<NodeView> {
         .route("/tablets", get(tablets::tablets))
         .route("/tablets/{tablet}", get(tablets::tablet))
         .route("/moves", get(moves::moves))
+        .route("/transactions", get(transactions::transactions))
         .route("/queries", get(process::queries))
         .route("/memory", get(process::memory))
         .route("/logs", get(process::logs))

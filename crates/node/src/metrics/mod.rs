@@ -10,6 +10,7 @@ mod requests;
 mod source;
 mod storage;
 mod tables;
+mod transactions;
 mod writer;
 
 use crate::membership::metrics::LaneMetrics;
@@ -66,6 +67,7 @@ impl Collector for Source {
         self.routing(&mut out)?;
         self.log(&mut out)?;
         self.raft(&mut out)?;
+        transactions::write(&self.shared, &mut out)?;
         self.cache(&mut out)?;
         self.background(&mut out)?;
         self.tablets(&mut out)?;

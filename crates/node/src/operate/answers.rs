@@ -3,7 +3,7 @@
 use super::Operations;
 use super::report::{self, Report, SetAside};
 use super::sight::Sight;
-use super::{Answer, in_json, restart, unavailable};
+use super::{Answer, in_json, restart, transactions, unavailable};
 use crate::catalog::CATALOG_TABLET;
 use crate::node_tls::{EXPIRY_WARNING_DAYS, Protection};
 use diorite_admin::api::{
@@ -31,6 +31,8 @@ const SET_ASIDE_TIMEOUT: Duration = Duration::from_secs(1);
 const ASKED_AT_A_TIME: usize = 32;
 /// How long a node may take to report its part in the plan of a restart.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a node may take to list the transactions in the tablets that it leads.
+const TRANSACTIONS_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Operations {
     /// Answers a question that changes nothing. For a large cluster that takes a while, so it runs on a thread where it
@@ -81,6 +83,26 @@ impl Operations {
     /// The state of the cluster as known to this node, which leads the catalog.
     pub(super) fn summarize(&self) -> ClusterStatus {
         status(&self.sight())
+    }
+
+    /// The transactions that are prepared in tablets led here.
+    pub(super) fn transactions_here(&self) -> Answer {
+        in_json(&transactions::led_here(self.node, &self.store, &self.router, &self.catalog.served()))
+    }
+
+    /// Those in all tablets, as the nodes that lead them list them now.
+    pub(super) async fn transactions_everywhere(&self) -> Answer {
+        let sight = self.sight();
+        let nodes: Vec<NodeId> = sight.catalog.nodes().map(|node| node.id).filter(|node| sight.is_up(*node)).collect();
+        let asked = nodes.into_iter().map(|node| async move {
+            let answer = self.ask_any(node, Ask::TransactionsHere, TRANSACTIONS_TIMEOUT).await;
+            let parsed = answer
+                .map_err(|failure| failure.message)
+                .and_then(|value| serde_json::from_value(value).map_err(|error| error.to_string()));
+            (node, parsed)
+        });
+        let answers = futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME).collect().await;
+        in_json(&transactions::gathered(&sight, answers))
     }
 
     fn sight(&self) -> Sight {

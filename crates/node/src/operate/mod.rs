@@ -37,6 +37,7 @@ mod steer;
 mod tablets;
 #[cfg(test)]
 mod tests;
+mod transactions;
 mod upgrade;
 mod wire;
 
@@ -299,6 +300,7 @@ impl Operations {
             Ask::AgreeToLevelHere { level, overruled } => self.agree_to_level_here(level, overruled).await,
             Ask::NoteHoldHere(hold) => self.note_hold_here(hold).await,
             Ask::CompactionHere(order) => self.compaction_here(order),
+            Ask::TransactionsHere => self.transactions_here(),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
         }
@@ -318,6 +320,7 @@ impl Operations {
             Ask::RestartPlan { elapsed_ms } => self.restart_plan(elapsed_ms).await,
             Ask::Scrub(order) => self.scrub_everywhere(order).await,
             Ask::Compaction(order) => self.compaction_everywhere(order).await,
+            Ask::Transactions => self.transactions_everywhere().await,
             question => self.look_up(question).await,
         }
     }

@@ -92,7 +92,7 @@ impl Router {
     }
 
     /// The tablet, or the one that has its key now, if it was split or merged.
-    fn tablet_now(&self, tablet: TabletId, table: TableId, key: &[u8]) -> Option<TabletId> {
+    pub(crate) fn tablet_now(&self, tablet: TabletId, table: TableId, key: &[u8]) -> Option<TabletId> {
         let catalog = self.catalogs.catalog();
         let is_split = |tablet| {
             catalog.placement(tablet).is_some_and(|placement| placement.split.is_some_and(|split| split.is_served))

@@ -3,6 +3,7 @@
 //! Always true: a request sees the newest catalog that this node has when it begins. Left out: the requests.
 
 use super::long::LONG_BYTES;
+use super::outcomes::TransactionOutcomes;
 use super::request::OwnedRequest;
 use crate::activity::Activity;
 use crate::audit::Auditor;
@@ -64,6 +65,7 @@ pub struct QueryEngine<K> {
     pub(super) prepared: PreparedCache,
     pub(super) uuids: UuidSource,
     pub(super) activity: Activity,
+    pub(super) outcomes: TransactionOutcomes,
     /// This node.
     pub(super) node: NodeId,
 }
@@ -79,12 +81,18 @@ impl<K: Kv> QueryEngine<K> {
         let prepared = PreparedCache::new(config.prepared_cache_bytes);
         let uuids = UuidSource::new(random);
         let node = kv.local_node().node;
-        Arc::new(Self { kv, config, prepared, uuids, activity: Activity::default(), node })
+        let (activity, outcomes) = (Activity::default(), TransactionOutcomes::default());
+        Arc::new(Self { kv, config, prepared, uuids, activity, outcomes, node })
     }
 
     /// Statistics of requests by statement. The caller of the engine records their durations.
     pub fn activity(&self) -> &Activity {
         &self.activity
+    }
+
+    /// How the transactions over several tablets that this node has coordinated have ended.
+    pub fn transaction_outcomes(&self) -> &TransactionOutcomes {
+        &self.outcomes
     }
 
     /// Memory that prepared statements take, about.

@@ -5,6 +5,7 @@
 //! a commit was sent. Left out: the parts of a transaction ([`crate::exec::modify::transaction`]), and the protocol
 //! ([`diorite_transact`]).
 
+use super::outcomes::TransactionEnd;
 use super::state::REPLANS;
 use super::write::{Gathered, WriteAnswer, Writing};
 use crate::budget::Budget;
@@ -51,6 +52,24 @@ enum Ended {
     Refused(TabletId, Vec<u8>),
     /// The tablet has refused its part for good. Nothing was done.
     Impossible(TabletId, KvError),
+}
+
+impl Ended {
+    /// What it is counted as.
+    fn kind(&self) -> TransactionEnd {
+        let is_impossible = |reply: &[u8]| matches!(ProgramReply::decode(reply), Ok(ProgramReply::Failed(_)));
+        match self {
+            Self::Answered(Outcome::Applied(_)) => TransactionEnd::Applied,
+            Self::Refused(_, reply) if is_impossible(reply) => TransactionEnd::Impossible,
+            Self::Answered(Outcome::ConditionFailed) | Self::Refused(..) => TransactionEnd::ConditionFailed,
+            Self::Answered(Outcome::Conflict) => TransactionEnd::Conflict,
+            Self::Answered(Outcome::Unknown) => TransactionEnd::Unknown,
+            Self::Impossible(_, KvError::NoSuchTablet(_) | KvError::TooLarge(_) | KvError::DiskFull(_)) => {
+                TransactionEnd::Impossible
+            }
+            Self::Answered(Outcome::Unavailable) | Self::Impossible(..) => TransactionEnd::Unavailable,
+        }
+    }
 }
 
 /// A request that was sent, and its answer.
@@ -315,6 +334,7 @@ impl<K: Kv> Writing<'_, K> {
 
     fn answer_transaction(&self, ended: Ended, tables: &[(TabletId, String)]) -> Result<WriteAnswer, Failure> {
         let (progress, kv) = (self.means.progress, &*self.engine.kv);
+        self.engine.outcomes.note(ended.kind());
         let first = tables.first().map_or(TabletId(0), |(tablet, _)| *tablet);
         let failed = |tablet: TabletId, error: KvError| {
             progress.failed(kv, tablet, &error);

@@ -347,8 +347,10 @@ impl<E: Engine> Applier<E> {
         state.flags |= TRANSACTIONS;
         for step in &steps {
             let effects = replica.writes.transactions.records.apply(mutation.stamp_us, step);
-            if let Step::Prepare(prepare) = step {
-                replica.handle.transacted.prepared.add(prepare.id, &prepare.targets);
+            if let Step::Prepare(prepare) = step
+                && let Some(record) = replica.writes.transactions.records.prepared(&prepare.id)
+            {
+                replica.handle.transacted.prepared.add(record);
             }
             for effect in effects {
                 match effect {

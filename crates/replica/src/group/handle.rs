@@ -2,7 +2,7 @@
 
 use crate::group::lease::LeaseSlot;
 use crate::group::pins::{PinnedTablet, Pins};
-use crate::group::prepared::{PreparedNow, PreparedRows};
+use crate::group::prepared::{PreparedNow, PreparedRows, PreparedTransaction};
 use crate::group::samples::KeySamples;
 use crate::group::split::SplitMark;
 use crate::planted::Planted;
@@ -381,6 +381,16 @@ impl<T: TabletData> TabletHandle<T> {
     /// A snapshot that a read of several tablets keeps, if it still does.
     pub fn pinned(&self, pin: PinId) -> Option<Arc<PinnedTablet<T::Snapshot>>> {
         self.transacted.pins.get(pin, self.clock.monotonic_ns())
+    }
+
+    /// The transactions that are prepared here.
+    pub fn prepared_transactions(&self) -> Vec<PreparedTransaction> {
+        self.transacted.prepared.now().map_or_else(Vec::new, |now| now.at(self.clock.wall_us()))
+    }
+
+    /// How many snapshots reads of several tablets keep.
+    pub fn snapshots_kept(&self) -> usize {
+        self.transacted.pins.len()
     }
 
     /// Notes a failed read. Upkeep checks whether the disk is the cause.

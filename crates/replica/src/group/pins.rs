@@ -94,6 +94,10 @@ impl<S> Pins<S> {
         drop(over);
     }
 
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.lock().is_empty()
     }

@@ -1,4 +1,4 @@
-//! The rows of a tablet that transactions have prepared, for readers on any thread.
+//! The rows of a tablet that transactions have prepared, for readers on any thread, and for operators.
 //!
 //! A reader looks here before it reads: a transaction that is prepared, committed and finished between the two would
 //! otherwise be missed by a read that began after its client was answered.
@@ -7,13 +7,52 @@
 //! can be read. Left out: what has become of a transaction, which its home knows.
 
 use arc_swap::ArcSwap;
-use diorite_transact::TransactionId;
+use diorite_transact::records::PreparedRecord;
 use diorite_transact::targets::{Target, Targets};
+use diorite_transact::{Home, TransactionId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-type Rows = BTreeMap<TransactionId, Arc<Targets>>;
+type Rows = BTreeMap<TransactionId, Arc<StagedRows>>;
+
+/// What a transaction has prepared in a tablet.
+#[derive(Debug)]
+pub struct StagedRows {
+    /// Where its outcome is found.
+    pub home: Home,
+    /// About the bytes that are staged.
+    pub bytes: usize,
+    targets: Targets,
+    stamp_us: i64,
+}
+
+impl StagedRows {
+    fn new(record: &PreparedRecord) -> Self {
+        Self {
+            home: record.prepare.home.clone(),
+            bytes: record.prepare.operations.iter().map(|operation| operation.program.len()).sum(),
+            targets: record.prepare.targets.clone(),
+            stamp_us: record.stamp_us,
+        }
+    }
+
+    /// How many rows and ranges are locked.
+    pub fn rows(&self) -> usize {
+        self.targets.len()
+    }
+}
+
+/// A transaction that is prepared in a tablet, as of one moment.
+#[derive(Debug)]
+pub struct PreparedTransaction {
+    /// The transaction.
+    pub id: TransactionId,
+    /// How long it has been prepared, microseconds.
+    pub age_us: u64,
+    /// What it has prepared.
+    pub staged: Arc<StagedRows>,
+}
 
 /// See the top of this module.
 #[derive(Default)]
@@ -25,9 +64,9 @@ pub(crate) struct PreparedRows {
 
 impl PreparedRows {
     /// A transaction is about to be prepared. Called by the tablet's store thread.
-    pub(crate) fn add(&self, id: TransactionId, targets: &Targets) {
+    pub(crate) fn add(&self, record: &PreparedRecord) {
         let mut rows = Rows::clone(&self.rows.load());
-        rows.insert(id, Arc::new(targets.clone()));
+        rows.insert(record.prepare.id, Arc::new(StagedRows::new(record)));
         self.publish(rows);
     }
 
@@ -57,35 +96,71 @@ pub(crate) struct PreparedNow(Arc<Rows>);
 impl PreparedNow {
     /// Whether the row is prepared.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        self.0.values().any(|targets| targets.contains(key))
+        self.0.values().any(|staged| staged.targets.contains(key))
     }
 
     /// Whether a row of `start..end` is prepared.
     pub(crate) fn overlap(&self, start: &[u8], end: &[u8]) -> bool {
         let range = Targets::new(vec![Target::Range { start: start.to_vec(), end: end.to_vec() }]);
-        self.0.values().any(|targets| targets.overlap(&range))
+        self.0.values().any(|staged| staged.targets.overlap(&range))
+    }
+
+    /// All of them at a time of the wall clock.
+    pub(crate) fn at(&self, now_us: i64) -> Vec<PreparedTransaction> {
+        let age_us = |staged: &StagedRows| u64::try_from(now_us.saturating_sub(staged.stamp_us)).unwrap_or(0);
+        let shown = |(id, staged): (&TransactionId, &Arc<StagedRows>)| PreparedTransaction {
+            id: *id,
+            age_us: age_us(staged),
+            staged: Arc::clone(staged),
+        };
+        self.0.iter().map(shown).collect()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use diorite_base::TabletId;
+    use diorite_base::{TableId, TabletId};
+    use diorite_transact::step::{Operation, Prepare};
+
+    fn record(number: u64, target: Target) -> PreparedRecord {
+        let id = TransactionId { tablet: TabletId(7), term: 1, number };
+        let home = Home { table: TableId(3), key: b"h".to_vec() };
+        let operation = Operation { key: target.start().to_vec(), now_s: 0, program: vec![0; 10] };
+        let targets = Targets::new(vec![target]);
+        PreparedRecord {
+            prepare: Prepare { id, home, targets, operations: vec![operation.clone(), operation] },
+            stamp_us: 100 * i64::try_from(number).unwrap_or(0),
+        }
+    }
 
     #[test]
     fn rows_are_prepared_from_when_they_are_added_until_they_are_removed() {
         let prepared = PreparedRows::default();
         assert!(prepared.now().is_none());
-        let id = |number| TransactionId { tablet: TabletId(7), term: 1, number };
-        prepared.add(id(1), &Targets::new(vec![Target::Row(b"b".to_vec())]));
+        let first = record(1, Target::Row(b"b".to_vec()));
+        let second = record(2, Target::Range { start: b"d".to_vec(), end: b"f".to_vec() });
+        prepared.add(&first);
         let before = prepared.now().expect("one");
-        prepared.add(id(2), &Targets::new(vec![Target::Range { start: b"d".to_vec(), end: b"f".to_vec() }]));
+        prepared.add(&second);
         let both = prepared.now().expect("two");
         assert_eq!((before.contains(b"b"), before.contains(b"d"), both.contains(b"e")), (true, false, true));
         assert_eq!((both.overlap(b"a", b"b"), both.overlap(b"a", b"c"), both.overlap(b"e", b"z")), (false, true, true));
-        prepared.remove(&id(1));
+        prepared.remove(&first.prepare.id);
         assert!(!prepared.now().expect("one").contains(b"b"));
-        prepared.remove(&id(2));
+        prepared.remove(&second.prepare.id);
         assert!(prepared.now().is_none());
+    }
+
+    #[test]
+    fn operators_see_what_is_staged_and_since_when() {
+        let prepared = PreparedRows::default();
+        prepared.add(&record(1, Target::Row(b"b".to_vec())));
+        prepared.add(&record(2, Target::Row(b"c".to_vec())));
+        let shown = prepared.now().expect("two").at(150);
+        // The clock of the leader that has stamped the second one was ahead.
+        assert_eq!(shown.iter().map(|one| (one.id.number, one.age_us)).collect::<Vec<_>>(), [(1, 50), (2, 0)]);
+        let staged = &shown[0].staged;
+        assert_eq!((staged.rows(), staged.bytes, staged.home.table), (1, 20, TableId(3)));
     }
 }

@@ -276,8 +276,8 @@ impl<E: Engine> Replica<E> {
         handle.log.start.store(truncated, Ordering::Relaxed);
         if applied.flags & TRANSACTIONS != 0 {
             writes.transactions.records = Transactions::load(&handle.data)?;
-            let locked = writes.transactions.records.locked();
-            locked.for_each(|(id, targets)| handle.transacted.prepared.add(id, targets));
+            let records = writes.transactions.records.all_prepared();
+            records.for_each(|(_, record)| handle.transacted.prepared.add(record));
         }
         Ok(Self {
             handle: Arc::new(handle),

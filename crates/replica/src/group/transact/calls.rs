@@ -10,6 +10,7 @@ use crate::group::replica::Replica;
 use crate::group::row_sizes::RowSizes;
 use crate::group::transactions::{MAX_ASKERS, WAIT_NS};
 use crate::group::turn::Turn;
+use crate::transaction_counters::TransactionCounters;
 use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
 use diorite_base::program::Unprovable;
 use diorite_base::write::KvError;
@@ -140,10 +141,14 @@ fn write_beside<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposa
     let tag = led.tag();
     let until_ns = proposal.waiter.deadline_ns.min(now_ns + WAIT_NS);
     led.writes.waiting.insert(tag, proposal);
+    let waited = led.leader.locks().waiting();
     if led.leader.write(tag, &targets, Wait::Until(until_ns)).is_err()
         && let Some(proposal) = led.writes.waiting.remove(&tag)
     {
         turn.refused.push(proposal.refuse(None));
+    }
+    if led.leader.locks().waiting() > waited {
+        TransactionCounters::add(&turn.context.counters.transactions.writes_waited);
     }
 }
 

@@ -88,6 +88,7 @@ pub(crate) fn after_apply<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E
     let now_ns = turn.now_ns();
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
     for step in std::mem::take(&mut replica.writes.transactions.applied) {
+        turn.context.counters.transactions.note_step(&step);
         led.leader.applied(&replica.writes.transactions.records, &step, now_ns);
     }
     run_transactions(replica, turn);

@@ -8,6 +8,7 @@ use crate::group::proposal::Proposal;
 use crate::group::replica::Replica;
 use crate::group::transactions::{MAX_ASKERS, PendingPin, WAIT_NS};
 use crate::group::turn::Turn;
+use crate::transaction_counters::TransactionCounters;
 use diorite_base::write::{KvError, Waited};
 use diorite_storage::{Engine, TabletData as _};
 use diorite_transact::leader::promises::{Pin, staged};
@@ -40,6 +41,7 @@ pub(super) fn begin_pin<E: Engine>(
     match led.leader.pin(at_us, newest_us, has_lease) {
         Err(_) => turn.refused.push(proposal.refuse(None)),
         Ok(Pin::TooLate(newest_us)) => {
+            TransactionCounters::add(&turn.context.counters.transactions.snapshots_too_late);
             turn.outcomes.push(proposal.waiter, Ok(Answer::TooLate(newest_us).encode()));
         }
         Ok(Pin::Promised) => {
@@ -80,6 +82,7 @@ fn take_pin<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, pin: Pendin
         let full = KvError::Overloaded("too many snapshots of the tablet are kept");
         return turn.outcomes.push(proposal.waiter, Err(full));
     };
+    TransactionCounters::add(&turn.context.counters.transactions.snapshots_taken);
     replica.leading.promised_until_ns = replica.leading.promised_until_ns.max(now_ns + lease_ns);
     let staged = staged(&replica.writes.transactions.records, &targets);
     turn.outcomes.push(proposal.waiter, Ok(Answer::Pinned { pin: kept, lease_ns, staged }.encode()));

@@ -7,6 +7,7 @@ use crate::group::transactions::{ASK_AGAIN_NS, Led};
 use crate::group::turn::Turn;
 use crate::group::view::View;
 use crate::progress::WorkProgress;
+use crate::transaction_counters::TransactionCounters;
 use diorite_base::TabletId;
 use diorite_base::mutation::{self, EvaluationContext, seconds};
 use diorite_base::write::KvError;
@@ -51,6 +52,7 @@ fn carry_out<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
             Action::Propose { step, above_us } => led.steps.push_back((step, above_us)),
             Action::Evaluate { id, program } => led.evaluations.push_back((id, program)),
             Action::Reply { to, reply, of_program } => {
+                turn.context.counters.transactions.note_reply(&reply);
                 if let Some(waiter) = led.askers.remove(&to) {
                     turn.outcomes.push(waiter, Ok(Answer::Reply { reply, of_program }.encode()));
                 }
@@ -70,6 +72,7 @@ fn carry_out<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
                 }
             }
             Action::Refuse(tag) => {
+                TransactionCounters::add(&turn.context.counters.transactions.writes_refused);
                 if let Some(proposal) = led.writes.waiting.remove(&tag) {
                     let held = KvError::Overloaded("rows are held by transactions");
                     turn.outcomes.push(proposal.waiter, Err(held));
@@ -91,6 +94,7 @@ fn call_peer<E: Engine>(
         return;
     }
     led.asks.sent.insert(key, now_ns);
+    turn.context.counters.transactions.note_call(&call);
     if let Some(peers) = turn.context.hooks.transactions.get() {
         peers.call(tablet, call);
     }
