@@ -3,6 +3,7 @@
 use super::{Database, rendered_rows};
 use diorite_cql::protocol::CqlError;
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
+use diorite_model::token::token;
 use proptest::prelude::*;
 
 const COLUMNS: &str = "(k int, p int, c int, s int STATIC, v int, w text, tags set<int>, m map<int, int>, l list<int>, \
@@ -182,4 +183,26 @@ fn an_index_that_is_not_complete_is_not_used() {
     assert_eq!(database.rows("SELECT k FROM t WHERE v = 1").len(), 3);
     database.run("TRUNCATE t").unwrap();
     assert!(database.rows("SELECT k FROM t WHERE v = 1").is_empty());
+}
+
+#[test]
+fn a_range_ends_after_the_rows_of_the_greatest_tokens() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int, w text) WITH tablets = 2").unwrap();
+    database.run("CREATE INDEX ON t (v) USING 'sai'").unwrap();
+    database.run("CREATE INDEX ON t (w) USING 'sai'").unwrap();
+    let greatest = |k: &i32| token(&k.to_be_bytes()) >= 0x7F << 56;
+    let keys: Vec<i32> = (0..).filter(greatest).take(3).chain([-1]).collect();
+    // The forms of both texts are cut at the same place.
+    let (text, greater) = ("x".repeat(2_000), format!("{}y", "x".repeat(2_000)));
+    for k in &keys {
+        database.run(&format!("INSERT INTO t (k, v, w) VALUES ({k}, 5, '{text}')")).unwrap();
+    }
+    let conditions = ["v <= 5", "v < 6", "v >= 5", "v > 4 AND v <= 5"].map(str::to_owned);
+    let texts = [format!("w <= '{text}'"), format!("w < '{greater}'"), format!("w > 'a' AND w <= '{greater}'")];
+    for condition in conditions.iter().chain(&texts) {
+        let found = database.rows(&format!("SELECT k FROM t WHERE {condition}")).len();
+        assert_eq!(found, keys.len(), "{}", condition.get(..20).unwrap_or(condition));
+    }
+    assert!(database.rows("SELECT k FROM t WHERE v < 5").is_empty());
 }
