@@ -206,3 +206,28 @@ fn a_range_ends_after_the_rows_of_the_greatest_tokens() {
     }
     assert!(database.rows("SELECT k FROM t WHERE v < 5").is_empty());
 }
+
+#[test]
+fn keys_whose_layout_may_change_have_no_indexes_of_their_columns() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TYPE u (a int)").unwrap();
+    let columns = "k int, p int, q frozen<u>, c frozen<list<frozen<u>>>, d int, v int, PRIMARY KEY ((k, p, q), c, d)";
+    database.run(&format!("CREATE TABLE t ({columns}) WITH tablets = 1")).unwrap();
+    for column in ["d", "p"] {
+        let error = database.run(&format!("CREATE INDEX ON t ({column})")).unwrap_err();
+        assert!(error.message.contains("beside a clustering column with a user-defined type"), "{error:?}");
+    }
+    database.run("CREATE INDEX ON t (v)").unwrap();
+    database.run("INSERT INTO t (k, p, q, c, d, v) VALUES (1, 1, {a: 1}, [{a: 1}], 1, 7)").unwrap();
+    database.run("ALTER TYPE u ADD b int").unwrap();
+    database.run("INSERT INTO t (k, p, q, c, d, v) VALUES (1, 1, {a: 1, b: 2}, [{a: 1, b: 2}], 2, 7)").unwrap();
+    assert_eq!(database.rows("SELECT d FROM t WHERE v = 7").len(), 2);
+    // Columns of the partition key are stored byte for byte.
+    database.run("CREATE TABLE w (k int, q frozen<u>, d int, PRIMARY KEY ((k, q), d)) WITH tablets = 1").unwrap();
+    ["k", "d"].iter().for_each(|column| drop(database.run(&format!("CREATE INDEX ON w ({column})")).unwrap()));
+    database.run("ALTER TYPE u ADD e int").unwrap();
+    database.run("INSERT INTO w (k, q, d) VALUES (1, {a: 1, b: 2, e: 3}, 5)").unwrap();
+    for read in ["SELECT k FROM w WHERE d = 5", "SELECT k FROM w WHERE k = 1"] {
+        assert_eq!(database.rows(read).len(), 1, "{read}");
+    }
+}
