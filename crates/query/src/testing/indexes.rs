@@ -3,6 +3,7 @@
 use super::{Database, rendered_rows};
 use diorite_cql::protocol::CqlError;
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
+use diorite_model::key::token_of;
 use diorite_model::token::token;
 use proptest::prelude::*;
 
@@ -205,6 +206,24 @@ fn a_range_ends_after_the_rows_of_the_greatest_tokens() {
         assert_eq!(found, keys.len(), "{}", condition.get(..20).unwrap_or(condition));
     }
     assert!(database.rows("SELECT k FROM t WHERE v < 5").is_empty());
+}
+
+#[test]
+fn partitions_of_which_nothing_is_left_end_no_read() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int, c int, s int STATIC, PRIMARY KEY (k, c)) WITH tablets = 1").unwrap();
+    database.run("CREATE INDEX ON t (s)").unwrap();
+    for k in 0..30 {
+        database.run(&format!("INSERT INTO t (k, c, s) VALUES ({k}, 1, 7)")).unwrap();
+    }
+    let last = (0..30).map(|k: i32| token(&k.to_be_bytes())).max().unwrap();
+    database.kv.purge(|key| token_of(key).is_ok_and(|token| token != i64::MIN && token != last));
+    let read = "SELECT k, c FROM t WHERE s = 7";
+    for read in [read, &format!("{read} LIMIT 1"), &format!("{read} PER PARTITION LIMIT 1")] {
+        assert_eq!(database.rows(read).len(), 1, "{read}");
+        assert_eq!(pages(&database, read, 1).unwrap().len(), 1, "{read}");
+    }
+    assert_eq!(database.rows("SELECT COUNT(*) FROM t WHERE s = 7"), database.rows("SELECT COUNT(*) FROM t"));
 }
 
 #[test]
