@@ -10,6 +10,9 @@ pub const RECORD_PREFIX: [u8; 8] = [0; 8];
 /// The first key after all records and index entries: no row has a smaller key.
 pub const FIRST_ROW_KEY: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 1];
 
+/// Greater than the key of every row: after the greatest token comes a byte less than the last one here.
+pub const AFTER_ALL_ROWS: [u8; 9] = [0xFF; 9];
+
 /// Receives an index entry: its key, its value, and whether the value has to be merged with what is stored.
 pub type AddEntry<'a> = dyn FnMut(&[u8], &[u8], bool) + 'a;
 
@@ -18,4 +21,11 @@ pub trait RowIndexes: Send + Sync {
     /// Calls `add` with each index entry that follows from `value`, which is written (put or merged) under `key`. Calls
     /// nothing for a key that belongs to no row.
     fn entries(&self, key: &[u8], value: &[u8], add: &mut AddEntry<'_>);
+
+    /// The most bytes of entries that follow from a key and a value of these lengths: quick to compute, and often far
+    /// from what they are.
+    fn most_bytes(&self, key_bytes: usize, value_bytes: usize) -> usize;
+
+    /// The bytes of the entries that follow from `value`; of a value with more than `most`, some number greater than it.
+    fn size_bytes(&self, key: &[u8], value: &[u8], most: usize) -> usize;
 }

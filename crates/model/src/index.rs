@@ -169,6 +169,49 @@ impl TabletIndexes {
     }
 }
 
+/// The most bytes of an entry beside the row's key, the form and the rest of the value.
+const OTHER_BYTES: usize = PREFIX_BYTES + LENGTHS_BYTES + VALUE_BYTES;
+/// The most bytes of the value of an entry.
+const VALUE_BYTES: usize = 32;
+
+/// An entry that follows from a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Derived<'a> {
+    /// The index.
+    pub index: u64,
+    /// The entry.
+    pub entry: EntryKey<'a>,
+    /// When the value expires.
+    pub expiry: Option<Expiry>,
+    /// The path of the element that it follows from, in a collection; paths ascend within a row.
+    pub path: &'a [u8],
+}
+
+impl Derived<'_> {
+    /// The key of the entry.
+    pub fn key(&self) -> Vec<u8> {
+        self.entry.join(self.index)
+    }
+
+    /// The value of the entry.
+    pub fn value(&self) -> Vec<u8> {
+        entry_value(self.expiry)
+    }
+
+    /// Whether the value has to be merged with what is stored.
+    pub fn is_merged(&self) -> bool {
+        self.expiry.is_some()
+    }
+
+    /// About the bytes of key and value, and no fewer.
+    pub fn size_bytes(&self) -> usize {
+        self.entry.form.len() + self.entry.row.len() + OTHER_BYTES
+    }
+}
+
+/// Receives an entry that follows from a row, and returns whether it wants more of them.
+pub type SeeDerived<'s> = dyn FnMut(&Derived<'_>) -> bool + 's;
+
 /// The row whose entries are derived.
 #[derive(Clone, Copy)]
 struct Row<'a> {
@@ -178,10 +221,10 @@ struct Row<'a> {
 }
 
 impl Row<'_> {
-    fn add(&self, index: u64, form: &[u8], expiry: Option<Expiry>, add: &mut AddEntry<'_>) {
+    fn see(&self, index: u64, (form, path): (&[u8], &[u8]), expiry: Option<Expiry>, see: &mut SeeDerived<'_>) -> bool {
         let form = &form[..form.len().min(MAX_FORM_BYTES)];
-        let key = EntryKey { form, row: self.key, partition_len: self.partition_len };
-        add(&key.join(index), &entry_value(expiry), expiry.is_some());
+        let entry = EntryKey { form, row: self.key, partition_len: self.partition_len };
+        see(&Derived { index, entry, expiry, path })
     }
 }
 
@@ -226,29 +269,31 @@ fn last_expiry(row: &RowReader<'_>) -> Option<Option<Expiry>> {
 }
 
 impl RowIndex {
-    fn of_cell(&self, content: &Content<'_>, row: Row<'_>, add: &mut AddEntry<'_>) {
-        let Indexed::Cell { data_type, target, .. } = &self.indexed else { return };
+    /// Returns whether more are wanted.
+    fn of_cell(&self, content: &Content<'_>, row: Row<'_>, see: &mut SeeDerived<'_>) -> bool {
+        let Indexed::Cell { data_type, target, .. } = &self.indexed else { return true };
         match content {
-            Content::Value(wire, expiry) => {
-                if let Ok(form) = value_form(data_type, wire) {
-                    row.add(self.id, &form, *expiry, add);
-                }
-            }
-            Content::Complex(complex) => self.of_elements(complex, (data_type, *target), row, add),
-            Content::Tombstone(_) | Content::Expired(_) | Content::Counter(..) => {}
+            Content::Value(wire, expiry) => match value_form(data_type, wire) {
+                Ok(form) => row.see(self.id, (&form, &[]), *expiry, see),
+                Err(_) => true,
+            },
+            Content::Complex(complex) => self.of_elements(complex, (data_type, *target), row, see),
+            Content::Tombstone(_) | Content::Expired(_) | Content::Counter(..) => true,
         }
     }
 
+    /// Returns whether more are wanted.
     fn of_elements(
         &self,
         complex: &Complex<'_>,
         (data_type, target): (&CqlType, IndexTarget),
         row: Row<'_>,
-        add: &mut AddEntry<'_>,
-    ) {
+        see: &mut SeeDerived<'_>,
+    ) -> bool {
+        let mut form = Vec::new();
         for element in complex.elements().map_while(Result::ok) {
             let Content::Value(wire, expiry) = element.content else { continue };
-            let mut form = Vec::new();
+            form.clear();
             let is_formed = match (data_type, target) {
                 (CqlType::Set(..), _) | (CqlType::Map(..), IndexTarget::Keys) => {
                     form.extend_from_slice(element.path);
@@ -263,15 +308,17 @@ impl RowIndex {
                 }
                 _ => continue,
             };
-            if is_formed.is_ok() {
-                row.add(self.id, &form, expiry, add);
+            if is_formed.is_ok() && !row.see(self.id, (&form, element.path), expiry, see) {
+                return false;
             }
         }
+        true
     }
 }
 
-impl RowIndexes for TabletIndexes {
-    fn entries(&self, key: &[u8], value: &[u8], add: &mut AddEntry<'_>) {
+impl TabletIndexes {
+    /// Calls `see` with each entry that follows from `value`, which is written under `key`, until it returns false.
+    pub fn derive(&self, key: &[u8], value: &[u8], see: &mut SeeDerived<'_>) {
         let is_row =
             value.first().is_some_and(|first| [FORMAT_ROW, FORMAT_BOUNDED_ROW].contains(&(first & FORMAT_MASK)));
         if !is_row || key.len() <= RECORD_PREFIX.len() || key.starts_with(&RECORD_PREFIX) {
@@ -286,7 +333,9 @@ impl RowIndexes for TabletIndexes {
                 Indexed::Cell { is_static, .. } if *is_static != (row.kind == RowKind::Static) => continue,
                 Indexed::Cell { column, .. } => {
                     for cell in reader.cells().map_while(Result::ok).filter(|cell| cell.column == *column) {
-                        index.of_cell(&cell.content, row, add);
+                        if !index.of_cell(&cell.content, row, see) {
+                            return;
+                        }
                     }
                     continue;
                 }
@@ -301,9 +350,34 @@ impl RowIndexes for TabletIndexes {
                 self.layout.decode(key, &mut decoded).ok().map(|()| decoded)
             });
             let form = decoded.as_ref().and_then(|key| value_form(data_type, wire(key, *at)?).ok());
-            if let Some(form) = form {
-                row.add(index.id, &form, expiry, add);
+            if form.is_some_and(|form| !row.see(index.id, (&form, &[]), expiry, see)) {
+                return;
             }
         }
+    }
+}
+
+impl RowIndexes for TabletIndexes {
+    fn entries(&self, key: &[u8], value: &[u8], add: &mut AddEntry<'_>) {
+        self.derive(key, value, &mut |derived| {
+            add(&derived.key(), &derived.value(), derived.is_merged());
+            true
+        });
+    }
+
+    fn most_bytes(&self, key_bytes: usize, value_bytes: usize) -> usize {
+        // An element takes more than one byte, and the form of a value is no longer than twice its bytes and a few.
+        let of_elements = value_bytes.saturating_mul(key_bytes.saturating_add(OTHER_BYTES + 8));
+        let of_index = of_elements.saturating_add(key_bytes + MAX_FORM_BYTES + OTHER_BYTES);
+        of_index.saturating_mul(self.indexes.len())
+    }
+
+    fn size_bytes(&self, key: &[u8], value: &[u8], most: usize) -> usize {
+        let mut bytes = 0;
+        self.derive(key, value, &mut |derived| {
+            bytes += derived.size_bytes();
+            bytes <= most
+        });
+        bytes
     }
 }

@@ -11,15 +11,21 @@
 //! and the entry. Left out: who proposes steps (the node).
 
 mod due;
+mod moment;
+mod named;
 mod read;
+mod removals;
 mod specification;
+mod stale;
 mod step;
 #[cfg(test)]
 mod tests;
 
 pub use due::{Due, due};
-pub use read::{Found, Moment, Request, Unfinished, read};
+pub use moment::{Moment, Request, Unfinished};
+pub use read::{Found, read};
+pub use removals::removals;
 pub(crate) use specification::tablet_indexes;
 pub use specification::{Progress, Specification, specifications};
-pub(crate) use step::carry_out;
 pub use step::{INDEXED, IndexReply, IndexStep, Part, part};
+pub(crate) use step::{begin_again, carry_out};

@@ -215,4 +215,25 @@ pub trait Evaluator: Send + Sync + 'static {
         let _ = program;
         false
     }
+
+    /// About how many bytes of index entries follow from what `program` writes, if its conditions hold; counting ends
+    /// beyond `most`.
+    fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {
+        let _ = (program, indexes, most);
+        0
+    }
+
+    /// Makes the tablet's indexes incomplete from the row with this key on, some of whose entries are not written.
+    ///
+    /// # Errors
+    /// As [`Self::row_indexes`].
+    fn index_again(
+        &self,
+        from: &[u8],
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        let _ = (from, view, changes);
+        Ok(())
+    }
 }

@@ -80,13 +80,21 @@ fn entries_have_their_bytes() {
     let written = cases.clone().map(|(name, indexed, is_static)| {
         let mut found = Vec::new();
         let indexes = TabletIndexes::new(layout(), vec![RowIndex { id: INDEX, indexed }]);
+        let mut bytes = 0;
         indexes.entries(&key(is_static), &row(), &mut |key, value, is_merged| {
+            bytes += key.len() + value.len();
             // The length of the key, the key, the value.
             found.extend_from_slice(&[(key.len() as u16).to_be_bytes(), [0, u8::from(is_merged)]].concat());
             found.extend_from_slice(key);
             found.extend_from_slice(value);
         });
         assert!(!found.is_empty(), "{name}");
+        let counted = indexes.size_bytes(&key(is_static), &row(), usize::MAX);
+        assert!(
+            (bytes..=indexes.most_bytes(key(is_static).len(), row().len())).contains(&counted),
+            "{name}: {counted}"
+        );
+        assert!(indexes.size_bytes(&key(is_static), &row(), bytes / 2) > bytes / 2, "{name}");
         (name, found)
     });
     golden("index-entries", &[INDEXED]).check(&written, |name, bytes| {

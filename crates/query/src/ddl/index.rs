@@ -7,7 +7,7 @@
 use super::context::{Context, Plan};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::text::identifier;
-use super::type_names::mentions_duration;
+use super::type_names::{mentions_duration, mentions_user_type};
 use crate::error::{invalid, not_supported};
 use crate::table::has_transactions;
 use diorite_cluster::catalog::Command;
@@ -211,6 +211,12 @@ fn indexed<'t>(table: &'t Table, named: &IndexColumn) -> Result<(&'t Column, Ind
     check_type(&column.data_type)?;
     if column.kind == ColumnKind::PartitionKey && table.partition_key().count() == 1 {
         return Err(invalid(format!("Cannot create secondary index on the only partition key column {name}")));
+    }
+    // The tablet reads the value from the row's key, whose layout it knows as it was when the index was created.
+    let is_of_key = matches!(column.kind, ColumnKind::PartitionKey | ColumnKind::Clustering(_));
+    if is_of_key && table.clustering().any(|of| mentions_user_type(&of.data_type)) {
+        let what = "an index on a key column beside a clustering column with a user-defined type";
+        return Err(not_supported(what));
     }
     let is_collection = matches!(column.data_type, CqlType::List(..) | CqlType::Set(..) | CqlType::Map(..));
     let is_map = matches!(column.data_type, CqlType::Map(..));

@@ -212,6 +212,17 @@ fn custom(class: &str) -> Result<CqlType, CqlError> {
     })
 }
 
+/// Whether values have a part whose type may get more fields.
+pub(super) fn mentions_user_type(data_type: &CqlType) -> bool {
+    match data_type {
+        CqlType::UserDefined(..) => true,
+        CqlType::List(inner, _) | CqlType::Set(inner, _) | CqlType::Vector(inner, _) => mentions_user_type(inner),
+        CqlType::Map(key, value, _) => mentions_user_type(key) || mentions_user_type(value),
+        CqlType::Tuple(parts) => parts.iter().any(mentions_user_type),
+        _ => false,
+    }
+}
+
 /// Durations have no order, so nothing that holds one has.
 pub(super) fn mentions_duration(data_type: &CqlType) -> bool {
     match data_type {

@@ -12,6 +12,7 @@ use crate::error::value_error;
 use crate::kv::several::{self, Span};
 use crate::kv::{IndexScan, Kv};
 use crate::plan::index::IndexPlan;
+use diorite_base::row_index::AFTER_ALL_ROWS;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::index::{pair_form, value_form};
@@ -59,7 +60,7 @@ fn spans_of<'f>(
 ) -> Result<Vec<Span>, CqlError> {
     let of = indexed_type(data_type, plan.target);
     let form = |wire: &[u8]| value_form(of, wire).map_err(value_error);
-    // Presence bytes are less than FF.
+    // Presence bytes are less than FF. After a form come the keys of rows, and so tokens that may begin with FF.
     let (mut lower, mut upper) = (Vec::new(), vec![0xFF]);
     for filter in filters {
         match filter {
@@ -83,7 +84,7 @@ fn spans_of<'f>(
                 let Some(value) = values.first() else { continue };
                 match operator {
                     Greater | GreaterOrEqual => lower = form(value)?,
-                    Less | LessOrEqual => upper = [&form(value)?[..], &[0xFF]].concat(),
+                    Less | LessOrEqual => upper = [&form(value)?[..], &AFTER_ALL_ROWS].concat(),
                     _ => {}
                 }
             }

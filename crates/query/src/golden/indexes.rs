@@ -13,7 +13,7 @@ kinds!(STEPS, step_kind(IndexStep): Define, Build, Remove, Drop);
 kinds!(REPLIES, reply_kind(IndexReply): Done, Overtaken);
 kinds!(INDEXED, indexed_kind(Indexed): Cell, Partition, Clustering);
 kinds!(TARGETS, target_kind(IndexTarget): Value, Values, Keys, Entries, Full);
-kinds!(PROGRESS, progress_kind(Progress): Before, Complete);
+kinds!(PROGRESS, progress_kind(Progress): Before, Within, Complete);
 
 fn specification(indexed: Indexed, progress: Progress) -> Specification {
     let key = vec![
@@ -61,6 +61,13 @@ fn specifications_have_their_bytes() {
         ("entries", specification(cell(false, IndexTarget::Entries), before())),
         ("full", specification(cell(false, IndexTarget::Full), before())),
         ("partition", specification(Indexed::Partition(1, CqlType::Text), before())),
+        (
+            "within a row",
+            specification(
+                cell(false, IndexTarget::Keys),
+                Progress::Within { row: b"row".to_vec(), path: b"path".to_vec() },
+            ),
+        ),
         ("clustering", specification(Indexed::Clustering(1, CqlType::Uuid), Progress::Complete)),
     ];
     let written = stored.map(|(name, stored)| (name, stored.encode()));

@@ -5,7 +5,7 @@
 //! older definition drops nothing that a newer one has; at worst it defines again what was dropped, until a node with
 //! the newer definition leads. Left out: when to look, and how fast to go on (the node).
 
-use super::specification::{Progress, Specification};
+use super::specification::Specification;
 use super::step::IndexStep;
 use diorite_model::schema::Table;
 
@@ -35,8 +35,8 @@ pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
         let definition = Specification::of(table, index)?.definition();
         return Some(Due::Step(IndexStep::Define { index: index.id, definition }));
     }
-    table.indexes.iter().find_map(|index| match &of(index.id)?.progress {
-        Progress::Before(from) => Some(Due::Build { index: index.id, from: from.clone() }),
-        Progress::Complete => None,
+    table.indexes.iter().find_map(|index| {
+        let from = of(index.id)?.progress.next()?;
+        Some(Due::Build { index: index.id, from: from.to_vec() })
     })
 }

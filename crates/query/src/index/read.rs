@@ -4,58 +4,21 @@
 //! partition and its static row come before its rows. Filters are applied by whoever asked.
 //!
 //! Always true: all rows of the range that have one of the values are found, up to the last key of the result; a result
-//! that is not exhausted has an entry. Left out: the read's permit and its deadline ([`Moment`] has them).
+//! that is not exhausted has an entry at or after the start of the range. Left out: the read's permit and its deadline
+//! ([`Moment`] has them), and which rows are looked up ([`super::named`]).
 
+use super::moment::{MOST_ROWS, Moment, Request, Unfinished};
+use super::named::{Named, NamedRow, named};
 use super::specification::Specification;
-use crate::kv::several::{self, Span};
+use super::stale::wrong_forms;
 use crate::kv::{IndexScan, ScanChunk};
 use crate::program::PARTITION_DELETIONS;
-use diorite_base::row_index::RowIndexes;
-use diorite_model::index::{EntryKey, entry_prefix, specification_key};
+use diorite_model::index::{EntryKey, TabletIndexes, specification_key};
 use diorite_model::{entry, key};
-use std::collections::BTreeMap;
-use std::ops::Deref;
 
-/// The most rows that are looked up for one result.
-const MOST_ROWS: usize = 8_192;
-/// The most stale entries that are reported for one result.
-const MOST_STALE: usize = 64;
-
-/// A tablet's data at one moment.
-pub trait Moment {
-    /// Why it cannot be read.
-    type Error;
-    /// A value.
-    type Value: Deref<Target = [u8]>;
-    /// The tablet's flags.
-    fn flags(&self) -> u64;
-    /// The value of a key.
-    fn get(&self, key: &[u8]) -> Result<Option<Self::Value>, Self::Error>;
-    /// Calls `visit` with each entry of `start..end`, ascending, until it returns false. Returns whether it has seen all.
-    fn scan(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, Self::Error>;
-    /// Charges bytes that are about to be copied.
-    fn hold(&self, bytes: usize) -> Result<(), Self::Error>;
-}
-
-/// A read.
-pub type Request<'a> = &'a IndexScan;
-
-/// Why there is no result.
-#[derive(Debug)]
-pub enum Unfinished<E> {
-    /// The data cannot be read.
-    Failed(E),
-    /// The index does not cover the tablet yet, and the tablet has more rows than may be read for a result.
-    BeingBuilt,
-    /// The index or the request is of a newer version.
-    Unreadable,
-}
-
-impl<E> From<E> for Unfinished<E> {
-    fn from(error: E) -> Self {
-        Self::Failed(error)
-    }
-}
+/// The most stale entries that are reported for one result, and the bytes after which no more are.
+const MOST_STALE: usize = 256;
+const STALE_BYTES: usize = 256 << 10;
 
 /// A result.
 #[derive(Debug, Default)]
@@ -80,14 +43,17 @@ pub fn read<M: Moment>(moment: &M, request: Request<'_>) -> Result<Found, Unfini
     }
 }
 
-/// The rows that entries name, with the lengths of their partition parts.
+/// Entries whose rows do not have the value.
 #[derive(Default)]
-struct Named {
-    rows: BTreeMap<Vec<u8>, usize>,
-    /// There are more, with greater keys.
-    has_more: bool,
-    /// Their one value.
-    form: Option<Vec<u8>>,
+struct Stale {
+    keys: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Stale {
+    fn is_full(&self) -> bool {
+        self.keys.len() >= MOST_STALE || self.bytes >= STALE_BYTES
+    }
 }
 
 struct Reading<'m, M> {
@@ -142,87 +108,50 @@ impl<M: Moment> Reading<'_, M> {
         }
     }
 
-    /// The rows that entries name, in the order of their keys.
-    fn named(&self) -> Result<Named, Unfinished<M::Error>> {
-        let (prefix, first) = (entry_prefix(self.request.index), self.first_row());
-        let spans = several::decode(&self.request.spans).collect::<Result<Vec<Span>, _>>();
-        let spans = spans.map_err(|_| Unfinished::Unreadable)?;
-        let mut named = Named::default();
-        let is_one_value = matches!(spans.as_slice(), [Span { end: None, .. }]);
-        let most = if is_one_value { self.request.max_entries.clamp(1, MOST_ROWS) } else { MOST_ROWS };
-        for span in &spans {
-            let (start, end) = match &span.end {
-                None => {
-                    ([&prefix, &span.start[..], first].concat(), [&prefix, &span.start[..], &self.request.end].concat())
-                }
-                Some(end) => ([&prefix[..], &span.start].concat(), [&prefix[..], end].concat()),
-            };
-            let mut held = Ok(());
-            self.moment.scan(&start, &end, &mut |key, _| {
-                let Ok(entry) = EntryKey::read(key) else { return true };
-                let is_within = entry.row >= first && entry.row < self.request.end.as_slice();
-                if !is_within || named.rows.contains_key(entry.row) {
-                    return true;
-                }
-                if is_one_value && named.rows.len() == most {
-                    named.has_more = true;
-                    return false;
-                }
-                held = self.moment.hold(entry.row.len());
-                named.rows.insert(entry.row.to_vec(), entry.partition_len);
-                if named.rows.len() > most {
-                    named.rows.pop_last();
-                    named.has_more = true;
-                }
-                held.is_ok()
-            })?;
-            held?;
-        }
-        named.form = spans.into_iter().next().filter(|_| is_one_value).map(|span| span.start);
-        Ok(named)
-    }
-
     fn by_index(&self, specification: &Specification) -> Result<Found, Unfinished<M::Error>> {
-        let named = self.named()?;
+        let Named { rows, has_more, most } = named(self.moment, self.request, self.first_row())?;
+        let max_bytes = self.request.max_bytes;
+        let (indexes, mut stale) = (specification.indexes(self.request.index), Stale::default());
         let (mut found, mut partition) = (Found::default(), Vec::new());
-        let count = named.rows.len();
-        for (at, (row, partition_len)) in named.rows.iter().enumerate() {
-            let prefix = row.get(..*partition_len).ok_or(Unfinished::Unreadable)?;
-            let is_whole = match self.request.whole_partitions {
-                true => self.partition(prefix, &mut found.chunk)?,
-                false => {
-                    let is_first = prefix != partition;
-                    self.row(row, prefix, is_first, &mut found.chunk)?;
-                    true
+        let (count, mut is_whole) = (rows.len(), true);
+        for (at, (row, by)) in rows.iter().enumerate() {
+            let prefix = row.get(..by.partition_len).ok_or(Unfinished::Unreadable)?;
+            let stored = match self.request.whole_partitions {
+                true => {
+                    is_whole = self.partition(row, prefix, &mut found.chunk)?;
+                    if stale.is_full() { None } else { self.moment.get(row)? }
                 }
+                false => self.row(row, prefix, prefix != partition, &mut found.chunk)?,
             };
-            if let Some(form) = &named.form {
-                self.judge(specification, &EntryKey { form, row, partition_len: *partition_len }, &mut found.stale)?;
-            }
-            if !is_whole || (at + 1 < count && self.is_full(&found.chunk)) {
-                return Ok(found);
+            self.judge(&indexes, (row, by), stored.as_deref(), &mut stale);
+            if !is_whole || (at + 1 < count && found.chunk.is_full(most, max_bytes)) {
+                return Ok(Found { stale: stale.keys, ..found });
             }
             partition = prefix.to_vec();
         }
-        found.chunk.exhausted = !named.has_more;
-        Ok(found)
+        found.chunk.exhausted = !has_more;
+        Ok(Found { stale: stale.keys, ..found })
     }
 
-    /// Appends a partition; whether it is complete.
-    fn partition(&self, prefix: &[u8], chunk: &mut ScanChunk) -> Result<bool, Unfinished<M::Error>> {
-        let (mut end, request) = (prefix.to_vec(), self.request);
+    /// Appends a partition, which an entry names by its static row; whether it is complete.
+    fn partition(&self, row: &[u8], prefix: &[u8], chunk: &mut ScanChunk) -> Result<bool, Unfinished<M::Error>> {
+        let (mut end, request, before) = (prefix.to_vec(), self.request, chunk.ends.len());
         key::push_partition_end(&mut end);
-        self.append(prefix.max(&request.start), end.as_slice().min(&request.end), chunk)
+        let is_whole = self.append(prefix.max(&request.start), end.as_slice().min(&request.end), chunk)?;
+        if chunk.ends.len() == before && row >= request.start.as_slice() {
+            self.push_nothing(row, chunk)?;
+        }
+        Ok(is_whole)
     }
 
-    /// Appends a row, and what belongs to its partition if that is new.
+    /// Appends a row, and what belongs to its partition if that is new; returns what is stored of the row.
     fn row(
         &self,
         row: &[u8],
         prefix: &[u8],
         is_first: bool,
         chunk: &mut ScanChunk,
-    ) -> Result<(), Unfinished<M::Error>> {
+    ) -> Result<Option<M::Value>, Unfinished<M::Error>> {
         let with = |push: fn(&mut Vec<u8>)| {
             let mut key = prefix.to_vec();
             push(&mut key);
@@ -235,43 +164,51 @@ impl<M: Moment> Reading<'_, M> {
         if is_first && self.request.with_statics && row != static_row {
             self.push(&static_row, chunk)?;
         }
-        if !self.push(row, chunk)?
-            && let Some(nothing) = entry::without_content(&[NO_CONTENT])
-        {
-            // The last key of a result is where the next one goes on.
+        let stored = self.push(row, chunk)?;
+        if stored.is_none() {
+            self.push_nothing(row, chunk)?;
+        }
+        Ok(stored)
+    }
+
+    /// Appends a row without content: the last key of a result is where the next one goes on.
+    fn push_nothing(&self, row: &[u8], chunk: &mut ScanChunk) -> Result<(), Unfinished<M::Error>> {
+        if let Some(nothing) = entry::without_content(&[NO_CONTENT]) {
+            self.moment.hold(row.len() + nothing.len())?;
             chunk.push(row, &nothing);
         }
         Ok(())
     }
 
-    /// Appends what a key holds; whether it holds something.
-    fn push(&self, key: &[u8], chunk: &mut ScanChunk) -> Result<bool, Unfinished<M::Error>> {
-        let Some(value) = self.moment.get(key)? else { return Ok(false) };
+    /// Appends what a key holds, and returns it.
+    fn push(&self, key: &[u8], chunk: &mut ScanChunk) -> Result<Option<M::Value>, Unfinished<M::Error>> {
+        let Some(value) = self.moment.get(key)? else { return Ok(None) };
         self.moment.hold(key.len() + value.len())?;
         chunk.push(key, &value);
-        Ok(true)
+        Ok(Some(value))
     }
 
-    /// Reports an entry whose row does not have the value.
+    /// Reports the entries of a row that name values which it does not have.
     fn judge(
         &self,
-        specification: &Specification,
-        entry: &EntryKey<'_>,
-        stale: &mut Vec<Vec<u8>>,
-    ) -> Result<(), Unfinished<M::Error>> {
-        if stale.len() >= MOST_STALE {
-            return Ok(());
+        indexes: &TabletIndexes,
+        (row, named): (&[u8], &NamedRow),
+        stored: Option<&[u8]>,
+        stale: &mut Stale,
+    ) {
+        if stale.is_full() || named.forms.is_empty() {
+            return;
         }
-        let (key, mut is_right) = (entry.join(self.request.index), false);
-        if let Some(row) = self.moment.get(entry.row)? {
-            specification
-                .indexes(self.request.index)
-                .entries(entry.row, &row, &mut |found, _, _| is_right |= found == key);
+        let forms = named.forms.iter().map(Vec::as_slice).collect();
+        let wrong = wrong_forms(indexes, (row, stored), forms, &|_| true);
+        for form in wrong {
+            if stale.is_full() {
+                return;
+            }
+            let key = EntryKey { form, row, partition_len: named.partition_len }.join(self.request.index);
+            stale.bytes += key.len();
+            stale.keys.push(key);
         }
-        if !is_right {
-            stale.push(key);
-        }
-        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 //! ```text
 //! value      := 0x00 · version u8 (1) · progress · definition slice
 //! progress   := 0x01 the index is complete | 0x00 · slice: rows before this key are indexed
+//!             | 0x02 · slice · slice: and of the row with this key the elements up to that path
 //! definition := list<key column> · what
 //! key column := 0 partition | 1 ascending | 2 descending, then a type
 //! what       := 0 · column varint · static u8 · target u8 · type | 1 partition column varint | 2 clustering column varint
@@ -30,8 +31,56 @@ const TARGETS: [IndexTarget; 5] =
 pub enum Progress {
     /// The rows before this key.
     Before(Vec<u8>),
+    /// The rows before one, and the first elements of its collection.
+    Within {
+        /// The key of that row.
+        row: Vec<u8>,
+        /// The path of the last element.
+        path: Vec<u8>,
+    },
     /// All.
     Complete,
+}
+
+impl Progress {
+    /// All rows before one are indexed, and of it the elements up to a path, if there is one.
+    pub(super) fn before(row: &[u8], path: Option<&[u8]>) -> Self {
+        let row = row.to_vec();
+        match path {
+            None => Self::Before(row),
+            Some(path) => Self::Within { row, path: path.to_vec() },
+        }
+    }
+
+    /// The key from which on rows are to be indexed.
+    pub fn next(&self) -> Option<&[u8]> {
+        match self {
+            Self::Before(row) | Self::Within { row, .. } => Some(row),
+            Self::Complete => None,
+        }
+    }
+
+    /// Whether rows are to be indexed from this key on.
+    pub(super) fn goes_on_at(&self, key: &[u8]) -> bool {
+        self.next() == Some(key)
+    }
+
+    /// Up to which path the elements of this row are indexed.
+    pub(super) fn path_within(&self, key: &[u8]) -> Option<&[u8]> {
+        match self {
+            Self::Within { row, path } if row == key => Some(path),
+            Self::Before(_) | Self::Within { .. } | Self::Complete => None,
+        }
+    }
+
+    /// Whether something of this row, or of one after it, counts as indexed.
+    pub(super) fn is_after(&self, key: &[u8]) -> bool {
+        match self {
+            Self::Before(row) => row.as_slice() > key,
+            Self::Within { row, .. } => row.as_slice() >= key,
+            Self::Complete => true,
+        }
+    }
 }
 
 /// What a tablet knows of an index.
@@ -155,6 +204,11 @@ impl Specification {
                 out.push(0);
                 put_slice(&mut out, key);
             }
+            Progress::Within { row, path } => {
+                out.push(2);
+                put_slice(&mut out, row);
+                put_slice(&mut out, path);
+            }
         }
         put_slice(&mut out, &self.definition());
         out
@@ -169,6 +223,7 @@ impl Specification {
         let progress = match reader.u8()? {
             0 => Progress::Before(reader.slice()?.to_vec()),
             1 => Progress::Complete,
+            2 => Progress::Within { row: reader.slice()?.to_vec(), path: reader.slice()?.to_vec() },
             _ => return Err(Malformed),
         };
         let specification = Self::from_definition(reader.slice()?)?;

@@ -8,20 +8,22 @@
 //! ```
 //!
 //! Always true: a step that has been carried out, or that another one has overtaken, changes nothing. A build indexes
-//! the rows of one range of keys, and only if all rows before it are indexed. An entry is removed only if the row, as
+//! the rows of one range of keys, and only if all rows before it are indexed; it ends early, perhaps within a row, once
+//! it has written [`BUILT_BYTES`] of entries. What it has written until then, and so where it ends, follows from the log:
+//! only live values count, which all replicas have. A removal reads each row once. An entry is removed only if the row, as
 //! it is at that place of the log, does not have the value; whatever writes the value later writes the entry again.
 //! Values that have expired at the step's own time count as gone, because a compaction may have removed them on one
 //! replica and not on another; compactions use no later time. An entry that expires is left to them. Left out: how
-//! large a range or a list is ([`part`] and the node keep them small).
+//! large a range or a list is ([`part`] and [`mod@super::removals`] keep them small).
 
-use super::specification::{Progress, Specification};
+use super::specification::{Progress, Specification, specifications};
+use super::stale::wrong_forms;
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Mutation, TabletChanges, TabletView};
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
-use diorite_base::row_index::RowIndexes;
-use diorite_model::index::{EntryKey, entries_end, entry_prefix, lasts, specification_key};
-use diorite_model::row::{RowReader, now_seconds};
+use diorite_model::index::{Derived, EntryKey, entries_end, entry_prefix, lasts, specification_key};
+use diorite_model::row::now_seconds;
 
 /// The first byte of a step; no other program begins with it.
 const MARK: u8 = 0xF2;
@@ -29,6 +31,9 @@ const DEFINE: u8 = 1;
 const BUILD: u8 = 2;
 const REMOVE: u8 = 3;
 const DROP: u8 = 4;
+
+/// After so many bytes of entries a build ends, for the next one to go on.
+const BUILT_BYTES: usize = 4 << 20;
 
 /// A flag of a tablet: it has had an index.
 pub const INDEXED: u64 = 1 << 8;
@@ -206,9 +211,9 @@ pub(crate) fn carry_out(
             IndexReply::Done
         }
         IndexStep::Build { index, from, to, is_last } => match Specification::stored(index, view)? {
-            Some(specification) if specification.progress == Progress::Before(from.clone()) => {
-                index_rows((index, &specification), (&from, &to), context, view, changes)?;
-                let progress = if is_last { Progress::Complete } else { Progress::Before(to) };
+            Some(specification) if specification.progress.goes_on_at(&from) => {
+                let reached = index_rows((index, &specification), (&from, &to), context, view, changes)?;
+                let progress = reached.unwrap_or(if is_last { Progress::Complete } else { Progress::Before(to) });
                 changes.put(&specification_key(index), &Specification { progress, ..specification }.encode());
                 IndexReply::Done
             }
@@ -217,9 +222,7 @@ pub(crate) fn carry_out(
         IndexStep::Remove { index, entries } => match Specification::stored(index, view)? {
             Some(specification) => {
                 let now_s = now_seconds(context.stamp_us);
-                for entry in &entries {
-                    remove_if_stale((index, &specification), entry, now_s, view, changes)?;
-                }
+                remove_stale((index, &specification), &entries, now_s, view, changes)?;
                 IndexReply::Done
             }
             None => IndexReply::Overtaken,
@@ -233,50 +236,86 @@ pub(crate) fn carry_out(
     Ok(reply.encode())
 }
 
-/// Writes the entries of all rows of a range. What has expired by now is left out: one replica may still store it, and
-/// another not.
+/// Writes the entries of the rows of a range; returns how far it has come, if that is not to its end. What has expired by
+/// now is left out: one replica may still store it, and another not.
 fn index_rows(
     (index, specification): (u64, &Specification),
     (from, to): (&[u8], &[u8]),
     context: EvaluationContext,
     view: &dyn TabletView,
     changes: &mut dyn TabletChanges,
-) -> Result<(), EvaluationFailed> {
+) -> Result<Option<Progress>, EvaluationFailed> {
     let (indexes, now_s) = (specification.indexes(index), now_seconds(context.stamp_us));
+    let (mut bytes, mut reached) = (0, None);
     view.scan(from, to, &mut |key, value| {
-        indexes.entries(key, value, &mut |key, value, is_merged| match is_merged {
-            _ if expires_by(value, now_s) => {}
-            true => changes.merge(key, value),
-            false => changes.put(key, value),
+        let done = specification.progress.path_within(key);
+        let mut last: Option<Vec<u8>> = None;
+        indexes.derive(key, value, &mut |derived| {
+            if has_expired(derived, now_s) || done.is_some_and(|done| derived.path <= done) {
+                return true;
+            }
+            if bytes >= BUILT_BYTES {
+                reached = Some(match last.take() {
+                    Some(path) => Progress::Within { row: key.to_vec(), path },
+                    None => Progress::before(key, done),
+                });
+                return false;
+            }
+            match derived.is_merged() {
+                true => changes.merge(&derived.key(), &derived.value()),
+                false => changes.put(&derived.key(), &derived.value()),
+            }
+            bytes += derived.size_bytes();
+            last = Some(derived.path.to_vec());
+            true
         });
-        true
-    })
+        reached.is_none()
+    })?;
+    Ok(reached)
 }
 
-fn expires_by(entry: &[u8], now_s: u32) -> bool {
-    let marker = RowReader::new(entry).ok().and_then(|row| row.marker());
-    marker.and_then(|marker| marker.expiry).is_some_and(|expiry| !expiry.is_live(now_s))
+fn has_expired(derived: &Derived<'_>, now_s: u32) -> bool {
+    derived.expiry.is_some_and(|expiry| !expiry.is_live(now_s))
 }
 
-fn remove_if_stale(
+/// Removes those of the entries whose rows do not have the value, and which do not expire.
+fn remove_stale(
     (index, specification): (u64, &Specification),
-    entry: &[u8],
+    entries: &[Vec<u8>],
     now_s: u32,
     view: &dyn TabletView,
     changes: &mut dyn TabletChanges,
 ) -> Result<(), EvaluationFailed> {
-    let Ok(read) = EntryKey::read(entry) else { return Ok(()) };
-    if EntryKey::index(entry) != Some(index) || !view.get(entry)?.is_some_and(|value| lasts(&value)) {
-        return Ok(());
+    let indexes = specification.indexes(index);
+    let mut named: Vec<EntryKey<'_>> = Vec::with_capacity(entries.len());
+    for entry in entries.iter().filter(|entry| EntryKey::index(entry) == Some(index)) {
+        let Ok(read) = EntryKey::read(entry) else { continue };
+        if view.get(entry)?.is_some_and(|value| lasts(&value)) {
+            named.push(read);
+        }
     }
-    let mut is_wanted = false;
-    if let Some(row) = view.get(read.row)? {
-        specification.indexes(index).entries(read.row, &row, &mut |key, value, _| {
-            is_wanted |= key == entry && !expires_by(value, now_s);
-        });
+    named.sort_unstable_by_key(|entry| entry.row);
+    for of_row in named.chunk_by(|one, other| one.row == other.row) {
+        let Some(EntryKey { row, partition_len, .. }) = of_row.first().copied() else { continue };
+        let forms = of_row.iter().map(|entry| entry.form).collect();
+        let counts = |derived: &Derived<'_>| !has_expired(derived, now_s);
+        let wrong = wrong_forms(&indexes, (row, view.get(row)?.as_deref()), forms, &counts);
+        wrong.iter().for_each(|form| changes.delete(&EntryKey { form, row, partition_len }.join(index)));
     }
-    if !is_wanted {
-        changes.delete(entry);
+    Ok(())
+}
+
+/// Makes all indexes of a tablet begin again at a row, whose entries have not all been written.
+pub(crate) fn begin_again(
+    from: &[u8],
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<(), EvaluationFailed> {
+    for (index, specification) in specifications(view)? {
+        if specification.progress.is_after(from) {
+            let progress = Progress::Before(from.to_vec());
+            changes.put(&specification_key(index), &Specification { progress, ..specification }.encode());
+        }
     }
     Ok(())
 }

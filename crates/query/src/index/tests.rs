@@ -1,6 +1,9 @@
 //! Steps, specifications and entries of one index.
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+mod bounds;
+mod reads;
+
 use super::specification::Progress;
 use super::*;
 use crate::program::TabletEvaluator;
@@ -96,12 +99,15 @@ impl Data {
     fn write(&mut self, k: i32, number: i32, timestamp_us: i64, expiry: Option<Expiry>) {
         let mut row = Vec::new();
         RowWriter::new(&mut row, timestamp_us).cell(1, timestamp_us, expiry, &number.to_be_bytes());
-        self.merge(&key(k), &row);
+        self.write_row(&key(k), &row);
+    }
+
+    /// Writes to a row, as a replica does.
+    fn write_row(&mut self, key: &[u8], row: &[u8]) {
+        self.merge(key, row);
         let Some(indexes) = TabletEvaluator.row_indexes(INDEXED, self).unwrap() else { return };
         let mut entries = Vec::new();
-        indexes.entries(&key(k), &row, &mut |key, value, is_merged| {
-            entries.push((key.to_vec(), value.to_vec(), is_merged))
-        });
+        indexes.entries(key, row, &mut |key, value, is_merged| entries.push((key.to_vec(), value.to_vec(), is_merged)));
         for (key, value, is_merged) in entries {
             match is_merged {
                 true => self.merge(&key, &value),
@@ -163,7 +169,8 @@ fn steps_and_specifications_survive_their_encoding() {
             assert!(IndexStep::decode(&[&step.encode()[..], b"?"].concat()).is_err());
         }
     }
-    for progress in [Progress::Complete, Progress::Before(b"row".to_vec())] {
+    let within = Progress::Within { row: b"row".to_vec(), path: b"path".to_vec() };
+    for progress in [Progress::Complete, Progress::Before(b"row".to_vec()), within] {
         let stored = Specification { progress, ..specification() };
         assert_eq!(Specification::decode(&stored.encode()), Ok(stored.clone()));
         assert_eq!(Specification::decode(&stored.encode()[..3]), Err(Malformed));

@@ -113,6 +113,21 @@ impl Evaluator for TabletEvaluator {
     fn changes_indexes(&self, program: &[u8]) -> bool {
         IndexStep::changes_indexes(program)
     }
+
+    fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {
+        let Ok(program) = Program::decode(program) else { return 0 };
+        let of = |operation| growth::index_bytes(operation, indexes, most);
+        program.operations.iter().map(of).fold(0, usize::saturating_add)
+    }
+
+    fn index_again(
+        &self,
+        from: &[u8],
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        index::begin_again(from, view, changes)
+    }
 }
 
 /// Why a program stops: the client did something impossible, or the replica cannot go on.

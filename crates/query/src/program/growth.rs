@@ -1,4 +1,4 @@
-//! By how much the operations of a program may let rows and partition headers grow, for the leader that is to propose it.
+//! By how much the operations of a program may let rows, partition headers and indexes grow, for the leader that is to propose it.
 //!
 //! Always true: no operation adds more than is told here, but for the timestamps that stored elements are given of their own. Left out: conditions, which change
 //! nothing.
@@ -6,11 +6,24 @@
 use super::definition::{ListEdit, PathStep, ProgramOperation};
 use diorite_base::limits::MAX_NUMBER_BYTES;
 use diorite_base::mutation::{Effect, Growth};
+use diorite_base::row_index::RowIndexes;
 use diorite_model::types::CqlType;
 use diorite_model::{entry, key};
 
 /// What a deletion, an element or a step of a path takes beside its bytes, at most.
 const FEW_BYTES: usize = 32;
+
+/// The bytes of index entries that follow from an operation; of one with more than `most`, some number greater than it.
+pub(super) fn index_bytes(operation: &ProgramOperation, indexes: &dyn RowIndexes, most: usize) -> usize {
+    match operation {
+        ProgramOperation::Row { key, value, .. } => indexes.size_bytes(key, value, most),
+        // One value of one column.
+        ProgramOperation::List { key, edit: ListEdit::Set(_, Some(_)), .. }
+        | ProgramOperation::Document { key, .. }
+        | ProgramOperation::Sum { key, .. } => indexes.most_bytes(key.len(), 1),
+        ProgramOperation::List { .. } | ProgramOperation::Delete { .. } => 0,
+    }
+}
 
 /// Calls `see` with the key that an operation writes to.
 pub(super) fn of(operation: &ProgramOperation, see: &mut dyn FnMut(Growth<'_>)) {

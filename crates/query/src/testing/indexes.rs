@@ -3,6 +3,8 @@
 use super::{Database, rendered_rows};
 use diorite_cql::protocol::CqlError;
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
+use diorite_model::key::token_of;
+use diorite_model::token::token;
 use proptest::prelude::*;
 
 const COLUMNS: &str = "(k int, p int, c int, s int STATIC, v int, w text, tags set<int>, m map<int, int>, l list<int>, \
@@ -182,4 +184,69 @@ fn an_index_that_is_not_complete_is_not_used() {
     assert_eq!(database.rows("SELECT k FROM t WHERE v = 1").len(), 3);
     database.run("TRUNCATE t").unwrap();
     assert!(database.rows("SELECT k FROM t WHERE v = 1").is_empty());
+}
+
+#[test]
+fn a_range_ends_after_the_rows_of_the_greatest_tokens() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int, w text) WITH tablets = 2").unwrap();
+    database.run("CREATE INDEX ON t (v) USING 'sai'").unwrap();
+    database.run("CREATE INDEX ON t (w) USING 'sai'").unwrap();
+    let greatest = |k: &i32| token(&k.to_be_bytes()) >= 0x7F << 56;
+    let keys: Vec<i32> = (0..).filter(greatest).take(3).chain([-1]).collect();
+    // The forms of both texts are cut at the same place.
+    let (text, greater) = ("x".repeat(2_000), format!("{}y", "x".repeat(2_000)));
+    for k in &keys {
+        database.run(&format!("INSERT INTO t (k, v, w) VALUES ({k}, 5, '{text}')")).unwrap();
+    }
+    let conditions = ["v <= 5", "v < 6", "v >= 5", "v > 4 AND v <= 5"].map(str::to_owned);
+    let texts = [format!("w <= '{text}'"), format!("w < '{greater}'"), format!("w > 'a' AND w <= '{greater}'")];
+    for condition in conditions.iter().chain(&texts) {
+        let found = database.rows(&format!("SELECT k FROM t WHERE {condition}")).len();
+        assert_eq!(found, keys.len(), "{}", condition.get(..20).unwrap_or(condition));
+    }
+    assert!(database.rows("SELECT k FROM t WHERE v < 5").is_empty());
+}
+
+#[test]
+fn partitions_of_which_nothing_is_left_end_no_read() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int, c int, s int STATIC, PRIMARY KEY (k, c)) WITH tablets = 1").unwrap();
+    database.run("CREATE INDEX ON t (s)").unwrap();
+    for k in 0..30 {
+        database.run(&format!("INSERT INTO t (k, c, s) VALUES ({k}, 1, 7)")).unwrap();
+    }
+    let last = (0..30).map(|k: i32| token(&k.to_be_bytes())).max().unwrap();
+    database.kv.purge(|key| token_of(key).is_ok_and(|token| token != i64::MIN && token != last));
+    let read = "SELECT k, c FROM t WHERE s = 7";
+    for read in [read, &format!("{read} LIMIT 1"), &format!("{read} PER PARTITION LIMIT 1")] {
+        assert_eq!(database.rows(read).len(), 1, "{read}");
+        assert_eq!(pages(&database, read, 1).unwrap().len(), 1, "{read}");
+    }
+    assert_eq!(database.rows("SELECT COUNT(*) FROM t WHERE s = 7"), database.rows("SELECT COUNT(*) FROM t"));
+}
+
+#[test]
+fn keys_whose_layout_may_change_have_no_indexes_of_their_columns() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TYPE u (a int)").unwrap();
+    let columns = "k int, p int, q frozen<u>, c frozen<list<frozen<u>>>, d int, v int, PRIMARY KEY ((k, p, q), c, d)";
+    database.run(&format!("CREATE TABLE t ({columns}) WITH tablets = 1")).unwrap();
+    for column in ["d", "p"] {
+        let error = database.run(&format!("CREATE INDEX ON t ({column})")).unwrap_err();
+        assert!(error.message.contains("beside a clustering column with a user-defined type"), "{error:?}");
+    }
+    database.run("CREATE INDEX ON t (v)").unwrap();
+    database.run("INSERT INTO t (k, p, q, c, d, v) VALUES (1, 1, {a: 1}, [{a: 1}], 1, 7)").unwrap();
+    database.run("ALTER TYPE u ADD b int").unwrap();
+    database.run("INSERT INTO t (k, p, q, c, d, v) VALUES (1, 1, {a: 1, b: 2}, [{a: 1, b: 2}], 2, 7)").unwrap();
+    assert_eq!(database.rows("SELECT d FROM t WHERE v = 7").len(), 2);
+    // Columns of the partition key are stored byte for byte.
+    database.run("CREATE TABLE w (k int, q frozen<u>, d int, PRIMARY KEY ((k, q), d)) WITH tablets = 1").unwrap();
+    ["k", "d"].iter().for_each(|column| drop(database.run(&format!("CREATE INDEX ON w ({column})")).unwrap()));
+    database.run("ALTER TYPE u ADD e int").unwrap();
+    database.run("INSERT INTO w (k, q, d) VALUES (1, {a: 1, b: 2, e: 3}, 5)").unwrap();
+    for read in ["SELECT k FROM w WHERE d = 5", "SELECT k FROM w WHERE k = 1"] {
+        assert_eq!(database.rows(read).len(), 1, "{read}");
+    }
 }

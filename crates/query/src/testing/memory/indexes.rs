@@ -57,6 +57,12 @@ impl MemoryKv {
         self.keep_indexes();
     }
 
+    /// Removes rows and headers, as compactions do with what was deleted and with what has expired.
+    pub(crate) fn purge(&self, is_purged: impl Fn(&[u8]) -> bool) {
+        let mut tablets = self.tablets.lock();
+        tablets.values_mut().for_each(|tablet| tablet.entries.retain(|key, _| !is_purged(key)));
+    }
+
     /// Brings the indexes of all tablets up to date, row by row.
     pub(crate) fn keep_indexes(&self) {
         if self.leaves_indexes.load(Ordering::Relaxed) {
