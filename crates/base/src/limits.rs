@@ -112,6 +112,7 @@ limits! {
     MAX_EDIT_BYTES, EDIT_BYTES: usize = 64 << 20, "bytes", "The values that the edits of lists and documents in one write to one tablet produce.";
     MAX_REREAD_BYTES, REREAD_BYTES: usize = 32 << 20, "bytes", "Rows that the statements of a transaction block, or of a batch with arithmetic, read and change again; at least 4 KiB each time.";
     MAX_MUTATION_BYTES, MUTATION_BYTES: usize = 16 << 20, "bytes", "What one statement or batch writes to one tablet.";
+    MAX_INDEX_BYTES, INDEX_BYTES: usize = 64 << 20, "bytes", "The entries of indexes that one statement or batch writes in one tablet.";
     MAX_ROW_BYTES, ROW_BYTES: usize = 64 << 20, "bytes", "A row, or the deletions of ranges in one partition, as it is stored: nothing is added to a larger one.";
     MAX_CONDITION_ROWS, CONDITION_ROWS: usize = 1_024, "rows", "Rows that the conditions of one batch name.";
     MAX_SHOWN_BYTES, SHOWN_BYTES: usize = 1 << 20, "bytes", "The rows that a refused batch returns beside that of the failed condition.";

@@ -54,6 +54,7 @@ pub use group::proposal::{NO_DEADLINE, Proposal, Refused, Reroute};
 pub use group::replica::{Opening, Replica};
 pub use group::sealed::CLOSED;
 pub use group::split::{Split, SplitListener, SplitMark, begin_as_copy, begin_from_log, keep_own};
+pub use group::stale::StaleEntries;
 pub use group::wanted::Members;
 pub use group::wire::{Envelope, envelopes};
 pub use lifecycle::asides::SetAside;

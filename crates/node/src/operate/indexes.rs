@@ -14,10 +14,9 @@ use diorite_base::program::Unprovable;
 use diorite_base::write::KvError;
 use diorite_base::{Clock, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_model::index::EntryKey;
 use diorite_model::schema::Table;
-use diorite_query::index::{Due, INDEXED, IndexStep, Part, due, part, specifications};
-use diorite_replica::{Leadership, Store, TabletHandle};
+use diorite_query::index::{Due, INDEXED, IndexStep, Part, due, part, removals, specifications};
+use diorite_replica::{Leadership, StaleEntries, Store, TabletHandle};
 use diorite_storage::{AFTER_ALL_KEYS, ScanRange, StorageError, Tablet};
 use futures::StreamExt;
 use std::sync::Arc;
@@ -36,11 +35,9 @@ const AT_A_TIME: usize = 4;
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// After so many steps in a tablet, others have their turn.
 const STEPS_PER_TURN: usize = 32;
-/// The rows that a step indexes.
+/// The rows that a step indexes; a step writes a part of them if their entries are many.
 const STEP_BYTES: usize = 256 << 10;
 const STEP_ROWS: usize = 2_000;
-/// The entries that a step removes.
-const REMOVED_AT_ONCE: usize = 256;
 
 /// Why work on a tablet is interrupted; the next sweep goes on.
 #[derive(Debug, thiserror::Error)]
@@ -167,11 +164,23 @@ impl Indexing<'_> {
                 }
             }
         }
-        for (handle, _) in &tablets {
-            if let Err(error) = self.remove_stale(handle).await {
-                tracing::debug!(tablet = %handle.id(), %error, "stale index entries are not removed yet");
-            }
+        let work = tablets.iter().map(|(handle, _)| self.remove_stale_of(handle));
+        let mut working = futures::stream::iter(work.collect::<Vec<_>>()).buffer_unordered(AT_A_TIME);
+        while let Some(has_more) = working.next().await {
+            known.has_more |= has_more;
         }
+    }
+
+    /// Returns whether readers have met more stale entries than could be kept.
+    async fn remove_stale_of(&self, handle: &Arc<TabletHandle>) -> bool {
+        let stale = handle.take_stale();
+        if stale.keys.is_empty() {
+            return false;
+        }
+        if let Err(error) = self.remove_stale(handle, &stale).await {
+            tracing::debug!(tablet = %handle.id(), %error, "stale index entries are not removed yet");
+        }
+        stale.is_full
     }
 
     /// Does what is due in a tablet, or some of it.
@@ -203,16 +212,15 @@ impl Indexing<'_> {
     }
 
     /// Removes entries that readers have met, unless they are right again.
-    async fn remove_stale(&self, handle: &TabletHandle) -> Result<(), Interrupted> {
-        let mut stale = handle.take_stale();
-        stale.sort();
-        stale.dedup();
-        for same in stale.chunk_by(|a, b| EntryKey::index(a) == EntryKey::index(b)) {
-            let Some(index) = same.first().and_then(|entry| EntryKey::index(entry)) else { continue };
-            for entries in same.chunks(REMOVED_AT_ONCE) {
-                let step = IndexStep::Remove { index, entries: entries.to_vec() };
-                self.router.write(handle.id(), step.mutation()?).await?;
-            }
+    async fn remove_stale(&self, handle: &Arc<TabletHandle>, stale: &StaleEntries) -> Result<(), Interrupted> {
+        let (reader, keys) = (Arc::clone(handle), stale.keys.iter().cloned().collect::<Vec<_>>());
+        let row_bytes = move |row: &[u8]| reader.data().get(row).map(|row| row.map_or(0, |row| row.len()));
+        let looking = self.runtime.spawn_blocking(move || removals(keys, row_bytes)).await;
+        for step in looking.map_err(|_| Interrupted::Ending)?? {
+            let began_ns = self.clock.monotonic_ns();
+            self.router.write(handle.id(), step.mutation()?).await?;
+            let took = Duration::from_nanos(self.clock.monotonic_ns().saturating_sub(began_ns));
+            pause(took.max(LEAST_PAUSE)).await;
         }
         Ok(())
     }

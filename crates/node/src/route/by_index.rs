@@ -59,7 +59,7 @@ pub(super) fn by_index(visit: &Visit<'_>, scan: &IndexRef<'_>, until: &Until) ->
     let request = IndexScan { max_entries, max_bytes, ..request };
     match index::read(&Snapshot { visit, until }, &request) {
         Ok(found) => {
-            visit.note_stale(found.stale);
+            visit.note_stale(found.stale, until.account());
             Ok(found.chunk)
         }
         Err(Unfinished::Failed(error)) => Err(error),

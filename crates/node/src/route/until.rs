@@ -68,6 +68,11 @@ impl Until {
         })
     }
 
+    /// The account of all requests.
+    pub(super) fn account(&self) -> &Arc<Account> {
+        &self.account
+    }
+
     /// The charge for the bytes that were copied, as one for those that are kept.
     pub(super) fn take_charge(&self, kept_bytes: usize) -> Option<Charge> {
         let mut charge = self.held.take().charge;

@@ -5,7 +5,7 @@
 //! in the log. A panic in an entry is an error of its replica.
 
 use crate::group::entry::mutations;
-use crate::group::indexed::{IndexedBatch, indexes_of};
+use crate::group::indexed::{IndexAccount, IndexedBatch, indexes_of};
 use crate::group::merge::{REOPEN, Reopening};
 use crate::group::outcomes::Outcomes;
 use crate::group::proposal::Waiter;
@@ -106,8 +106,10 @@ pub fn apply_alone<T: TabletData>(
     let mut state = AppliedState { index, term, ..data.applied_state()? };
     state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
     let (mut batch, bounds) = (T::Batch::default(), Bounds::of(&mutation, &state, evaluator));
-    let indexes = indexes_of(data, evaluator, state.flags)?;
-    let mut indexed = IndexedBatch::new(&mut batch, indexes.as_deref());
+    let (indexes, mut account) = (indexes_of(data, evaluator, state.flags)?, IndexAccount::default());
+    let mut indexed = IndexedBatch::new(&mut batch, &mut account, indexes.as_deref());
+    let (samples, progress) = (KeySamples::default(), WorkProgress::default());
+    let view = View { data, samples: &samples, nth: index, progress: &progress };
     let reply = match mutation.body() {
         Body::Blind(operations) => {
             let writer = (mutation.stamp_us, evaluator);
@@ -116,14 +118,13 @@ pub fn apply_alone<T: TabletData>(
         }
         Body::Evaluated(program) => {
             let context = context_of(&mutation, &state);
-            let (samples, progress) = (KeySamples::default(), WorkProgress::default());
-            let view = View { data, samples: &samples, nth: index, progress: &progress };
             let mut changes = Changes { batch: indexed, state: &mut state, bounds };
             let evaluated = evaluator.evaluate(program, context, &view, &mut changes);
             evaluated.map_err(|failed| StorageError::Corrupt(failed.to_string()))?
         }
         Body::Request(_) | Body::Step(_) => return Err(corrupt(Malformed)),
     };
+    account.close(evaluator, &view, &mut batch)?;
     data.apply(&mut batch, &state)?;
     Ok(reply)
 }
@@ -183,6 +184,7 @@ pub(crate) struct MembersChanged(pub(crate) bool);
 /// Applies entries; reuses its buffers from turn to turn.
 pub(crate) struct Applier<E: Engine> {
     batch: <E::Tablet as TabletData>::Batch,
+    account: IndexAccount,
     written: Vec<Waiter>,
     /// The number of mutations applied to all tablets, for sampling keys.
     mutations: u64,
@@ -196,7 +198,13 @@ fn panicked(entry: &Entry, panic: Panic) -> StorageError {
 
 impl<E: Engine> Applier<E> {
     pub(crate) fn new(progress: Arc<WorkProgress>) -> Self {
-        Self { batch: Default::default(), written: Vec::new(), mutations: 0, progress }
+        Self {
+            batch: Default::default(),
+            account: IndexAccount::default(),
+            written: Vec::new(),
+            mutations: 0,
+            progress,
+        }
     }
 
     /// Applies `entries` to `replica`; outcomes go to `outcomes`. After an error the replica's data is as of
@@ -211,6 +219,7 @@ impl<E: Engine> Applier<E> {
         if let Err(error) = &applied {
             // A partly filled batch must not reach the next replica, and its writers must not receive a success.
             self.batch.clear();
+            self.account.begin_batch();
             for waiter in self.written.drain(..) {
                 outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
             }
@@ -229,6 +238,7 @@ impl<E: Engine> Applier<E> {
         for entry in entries {
             assert!(entry.index == state.index + 1, "entries are applied in order and once");
             self.progress.step();
+            self.account.begin_entry();
             members_changed.0 |= entry.get_entry_type() != EntryType::EntryNormal;
             let has_ended = state.flags & CLOSED != 0 && entry.context != REOPEN;
             if replica.ending.split.is_some() || has_ended {
@@ -243,6 +253,9 @@ impl<E: Engine> Applier<E> {
             state.index = entry.index;
             state.term = entry.term;
             self.answer_waiters(replica, entry, None, outcomes);
+            if self.account.is_full() {
+                self.write(replica, &state, outcomes)?;
+            }
         }
         self.write(replica, &state, outcomes)?;
         if let Some(last) = entries.last() {
@@ -283,7 +296,7 @@ impl<E: Engine> Applier<E> {
                     };
                     let bounds = Bounds::of(&mutation, state, &*replica.evaluator);
                     let writer = (mutation.stamp_us, &*replica.evaluator);
-                    let mut batch = IndexedBatch::new(&mut self.batch, replica.indexes());
+                    let mut batch = IndexedBatch::new(&mut self.batch, &mut self.account, replica.indexes());
                     write_rows(operations, writer, (state, bounds), &mut batch, &mut see).map_err(corrupt)?;
                 }
                 Body::Evaluated(program) => {
@@ -318,7 +331,7 @@ impl<E: Engine> Applier<E> {
             nth: self.mutations,
             progress: &self.progress,
         };
-        let batch = IndexedBatch::new(&mut self.batch, replica.indexes());
+        let batch = IndexedBatch::new(&mut self.batch, &mut self.account, replica.indexes());
         let reply = replica
             .evaluator
             .evaluate(program, context, &view, &mut Changes { batch, state: &mut *state, bounds })
@@ -394,7 +407,7 @@ impl<E: Engine> Applier<E> {
             nth: self.mutations,
             progress: &self.progress,
         };
-        let batch = IndexedBatch::new(&mut self.batch, replica.indexes());
+        let batch = IndexedBatch::new(&mut self.batch, &mut self.account, replica.indexes());
         let mut changes = Changes { batch, state, bounds: Bounds(None) };
         let reply = replica
             .evaluator
@@ -499,6 +512,16 @@ impl<E: Engine> Applier<E> {
         }
     }
 
+    fn close_batch(&mut self, replica: &Replica<E>) -> Result<(), StorageError> {
+        let view = View {
+            data: &replica.handle.data,
+            samples: &replica.handle.load.samples,
+            nth: self.mutations,
+            progress: &self.progress,
+        };
+        self.account.close(&*replica.evaluator, &view, &mut self.batch)
+    }
+
     /// Writes the batch, if `state` is ahead of what is written, and answers its waiters.
     fn write(
         &mut self,
@@ -512,9 +535,10 @@ impl<E: Engine> Applier<E> {
         // Raised before the data can be read: see `TabletHandle::flags`.
         replica.handle.flags.fetch_or(state.flags, Ordering::AcqRel);
         self.progress.step();
-        let written = replica.handle.data.apply(&mut self.batch, state);
+        let written = self.close_batch(replica).and_then(|()| replica.handle.data.apply(&mut self.batch, state));
         self.progress.step();
         self.batch.clear();
+        self.account.begin_batch();
         written?;
         replica.applied = *state;
         replica.handle.flags.store(state.flags, Ordering::Release);

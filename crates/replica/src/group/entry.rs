@@ -15,12 +15,20 @@ pub(crate) struct Payload {
     bytes: Vec<u8>,
     /// The `gc_grace_seconds` that it carries.
     grace_s: Option<u32>,
+    /// About the bytes of index entries that follow from it, and no fewer.
+    index_bytes: usize,
 }
 
 impl Payload {
-    /// Adds a mutation.
-    pub(crate) fn push(&mut self, mutation: &Mutation) {
+    /// Adds a mutation, from which so many bytes of index entries follow.
+    pub(crate) fn push(&mut self, mutation: &Mutation, index_bytes: usize) {
         self.push_bytes(mutation.as_bytes());
+        self.index_bytes += index_bytes;
+    }
+
+    /// The bytes of index entries that follow from it.
+    pub(crate) fn index_bytes(&self) -> usize {
+        self.index_bytes
     }
 
     /// Adds the leader's own mutation that carries the time, which may share an entry with any other.

@@ -5,8 +5,10 @@ use crate::group::pins::{PinnedTablet, Pins};
 use crate::group::prepared::{PreparedNow, PreparedRows, PreparedTransaction};
 use crate::group::samples::KeySamples;
 use crate::group::split::SplitMark;
+use crate::group::stale::StaleEntries;
 use crate::planted::Planted;
 use arc_swap::{ArcSwap, ArcSwapOption};
+use diorite_base::account::Account;
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_raft::Term;
@@ -19,9 +21,6 @@ use std::sync::{Arc, OnceLock};
 
 /// The shortest time between two requests for the leader's position, nanoseconds.
 const MIN_REFRESH_NS: u64 = 5_000_000;
-
-/// The most stale index entries that are kept.
-const MOST_STALE: usize = 1_024;
 
 /// The leadership of a tablet, as far as its replica on this node knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,7 +120,7 @@ pub(crate) struct Load {
     /// Sampled keys of reads and writes.
     pub(crate) samples: KeySamples,
     /// Index entries that readers have found stale.
-    pub(crate) stale: Mutex<Vec<Vec<u8>>>,
+    pub(crate) stale: Mutex<StaleEntries>,
 }
 
 /// A tablet replica, as seen from any thread.
@@ -237,7 +236,7 @@ impl<T: TabletData> TabletHandle<T> {
     }
 
     /// The index entries that readers have found stale since the last call.
-    pub fn take_stale(&self) -> Vec<Vec<u8>> {
+    pub fn take_stale(&self) -> StaleEntries {
         std::mem::take(&mut *self.load.stale.lock())
     }
 
@@ -485,15 +484,12 @@ impl Visit<'_> {
         Ok(found)
     }
 
-    /// Notes index entries whose rows do not have the value any more; only the first ones are kept.
-    pub fn note_stale(&self, mut entries: Vec<Vec<u8>>) {
-        if entries.is_empty() || !matches!(self.begun, Begun::InTerm(_)) {
-            return;
+    /// Notes index entries whose rows do not have the value any more, for this node to remove them; their memory is
+    /// charged to `account`.
+    pub fn note_stale(&self, entries: Vec<Vec<u8>>, account: &Arc<Account>) {
+        if !entries.is_empty() && matches!(self.begun, Begun::InTerm(_)) {
+            self.handle.load.stale.lock().add(entries, account);
         }
-        let mut stale = self.handle.load.stale.lock();
-        let room = MOST_STALE.saturating_sub(stale.len());
-        entries.truncate(room);
-        stale.append(&mut entries);
     }
 
     /// Ends the reads.

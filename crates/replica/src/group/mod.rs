@@ -31,6 +31,7 @@ pub(crate) mod row_sizes;
 pub(crate) mod samples;
 pub(crate) mod sealed;
 pub(crate) mod split;
+pub(crate) mod stale;
 pub(crate) mod standings;
 pub(crate) mod suspects;
 pub(crate) mod timing;

@@ -2,7 +2,8 @@
 //! tablet, opens it again, or writes the time to the log.
 //!
 //! Always true: stamps grow with the log; an entry that ends the tablet is proposed only after the lease has ended;
-//! nothing is proposed that adds to a row that is known to be too large ([`RowSizes`]).
+//! nothing is proposed that adds to a row that is known to be too large ([`RowSizes`]), or that adds more to the indexes
+//! of the tablet than a write may ([`admitted`]).
 //!
 //! Time: compaction uses only the time and the `gc_grace_seconds` that the tablet's log contains. The stamps of writes
 //! carry the time. A changed `gc_grace_seconds` is proposed with the next writes, as a mutation that no client waits
@@ -13,6 +14,7 @@
 use crate::counters::StoreCounters;
 use crate::group::entry::Payload;
 use crate::group::handle::{Leadership, TabletHandle};
+use crate::group::indexed::admitted;
 use crate::group::merge::{Reopening, ends_tablet, has_given_up};
 use crate::group::proposal::Waiter;
 use crate::group::replica::Replica;
@@ -22,6 +24,7 @@ use crate::group::transact;
 use crate::group::turn::Turn;
 use crate::group::waiters::Waiting;
 use diorite_base::TabletId;
+use diorite_base::limits::MAX_INDEX_BYTES;
 use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::write::{KvError, Waited};
 use diorite_raft::{GroupError, LogPosition, ProvenPayload, Unproven};
@@ -109,15 +112,24 @@ impl<E: Engine> Replica<E> {
                 failed.push((proposal.waiter, error));
                 continue;
             }
+            let indexing = (self.indexes(), &*self.evaluator);
+            let index_bytes = match admitted(&proposal.mutation, payload.index_bytes(), indexing) {
+                Ok(index_bytes) => index_bytes,
+                Err(error) => {
+                    failed.push((proposal.waiter, error));
+                    continue;
+                }
+            };
             let program = program_of(&proposal.mutation);
             let (alone, ends) = (program.is_some(), program.is_some_and(ends_tablet));
-            if alone || payload.size_bytes() >= ENTRY_BYTES {
+            let is_full = payload.size_bytes() >= ENTRY_BYTES || payload.index_bytes() + index_bytes > MAX_INDEX_BYTES;
+            if alone || is_full {
                 self.propose(&mut payload, &mut waiters, now_ns, &mut failed);
             }
             if ends {
                 self.end_lease(counters);
             }
-            payload.push(&proposal.mutation);
+            payload.push(&proposal.mutation, index_bytes);
             waiters.push(proposal.waiter);
             if alone {
                 let index = self.propose(&mut payload, &mut waiters, now_ns, &mut failed);

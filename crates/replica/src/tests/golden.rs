@@ -43,7 +43,7 @@ fn payload() -> Vec<u8> {
     mutation.stamp(1_700_000_000_000_000);
     let mut payload = Payload::default();
     payload.push_time(1_700_000_000_000_000, 864_000);
-    payload.push(&mutation);
+    payload.push(&mutation, 0);
     payload.take()
 }
 

@@ -109,4 +109,17 @@ impl Evaluator for SameAnswers {
     fn changes_indexes(&self, program: &[u8]) -> bool {
         TabletEvaluator.changes_indexes(program)
     }
+
+    fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {
+        TabletEvaluator.index_bytes(program, indexes, most)
+    }
+
+    fn index_again(
+        &self,
+        from: &[u8],
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        TabletEvaluator.index_again(from, view, changes)
+    }
 }

@@ -87,4 +87,18 @@ impl<E: Evaluator> Evaluator for Merging<E> {
     fn changes_indexes(&self, program: &[u8]) -> bool {
         self.0.changes_indexes(program)
     }
+
+    /// Rows that are taken over are not refused: what is too much is indexed later.
+    fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {
+        if program.first() == Some(&MARK) { 0 } else { self.0.index_bytes(program, indexes, most) }
+    }
+
+    fn index_again(
+        &self,
+        from: &[u8],
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        self.0.index_again(from, view, changes)
+    }
 }
