@@ -5,9 +5,10 @@
 
 use super::report::{Details, Report};
 use super::sight::Sight;
-use super::{Answer, Known, answers};
+use super::{Answer, Known, answers, transactions};
 use diorite_admin::api::{
-    Activity, Ask, NodeQuestion, ReplicaDetail, TabletDetail, TabletEvent, TabletFilter, TabletPage, TabletState,
+    Activity, Ask, MOST_PREPARED, NodeQuestion, PreparedTransaction, PreparedTransactions, ReplicaDetail, TabletDetail,
+    TabletEvent, TabletFilter, TabletPage, TabletState, TransactionHome, TransactionName,
 };
 use diorite_admin::{Metrics, NodeView, Operator, router};
 use diorite_base::{Level, NodeId, TableId, TabletId};
@@ -243,6 +244,40 @@ fn closer(sight: &Sight, tablet: TabletId) -> Answer {
     Ok(json!(TabletDetail { status, replicas, events: vec![event; 100], advice: Vec::new() }))
 }
 
+/// What two nodes have prepared, and that a third one does not answer. Every tenth home was led by the node that is
+/// down, and one was dropped.
+fn prepared(sight: &Sight) -> PreparedTransactions {
+    let led_by = |wanted: fn(NodeId) -> bool| {
+        let is_led = |placement: &Placement| wanted(placement.replicas[0]) && !placement.is_moving();
+        sight.catalog.tablets().find(|(_, placement)| is_led(placement)).map(|(tablet, _)| tablet)
+    };
+    let (without_leader, good) = (led_by(|node| node == DOWN), led_by(|node| node.0 > 10));
+    let one = |leader, number: u64| PreparedTransaction {
+        tablet: TabletId(1_000 + number),
+        keyspace: "shop".to_owned(),
+        table: "orders_000".to_owned(),
+        leader,
+        transaction: TransactionName { tablet: TabletId(9_000), term: 3, number },
+        age_ms: number,
+        rows: 2,
+        staged_bytes: 100,
+        home: TransactionHome {
+            tablet: match number {
+                699 => Some(TabletId(u64::MAX)),
+                number if number % 10 == 0 => without_leader,
+                _ => good,
+            },
+            ..TransactionHome::default()
+        },
+    };
+    let listed = |leader| {
+        let transactions = (0..700).map(|number| one(leader, number)).collect();
+        (leader, Ok(PreparedTransactions { transactions, total: 5_000, unanswered: Vec::new() }))
+    };
+    let silent = (NodeId(4), Err("it does not answer".to_owned()));
+    transactions::gathered(sight, vec![listed(NodeId(3)), silent, listed(NodeId(2))])
+}
+
 struct Synthetic(Sight);
 
 impl Operator for Synthetic {
@@ -251,6 +286,7 @@ impl Operator for Synthetic {
             Ask::Node { question, .. } => Ok(of_one_node(question)),
             Ask::History => Ok(of_one_node(&NodeQuestion::History)),
             Ask::Tablet { tablet } => closer(&self.0, *tablet),
+            Ask::Transactions => Ok(json!(prepared(&self.0))),
             ask => self.0.look_up(ask),
         };
         Box::pin(async move { answer })
@@ -309,6 +345,9 @@ async fn every_page_of_a_large_cluster_is_small_and_complete() {
             ("/tablets?node=9&q=orders_01", "Tablet"),
             ("/tablets/1000", "node 1 leads in term 3"),
             ("/moves", "1–100 of"),
+            ("/transactions", "1–100 of 1,000"),
+            ("/transactions?q=no+leader", "100 in all"),
+            ("/transactions?q=9000/3/699", "dropped"),
             ("/queries?sort=count&desc=1", "1–100 of 1,000"),
             ("/memory?node=3", "block cache"),
             ("/logs?level=warn&page=50", "4,901–5,000 of 5,000"),
@@ -356,6 +395,7 @@ async fn the_interface_for_programs_has_what_pages_show() {
             ("/api/v1/tablets?limit=1", "/tablets/0/sst_files"),
             ("/api/v1/tablets/1000", "/replicas/0/lease_left_ms"),
             ("/api/v1/moves", "/0/rate_bytes"),
+            ("/api/v1/transactions", "/transactions/0/staged_bytes"),
             ("/api/v1/cluster/history", "/series/reads_per_second"),
         ] {
             let (status, body) = get(address, path).await;
@@ -388,6 +428,24 @@ fn pages_of_tablets_have_each_of_them_once_in_every_order() {
             }
             assert!(sort != "state" || states.is_sorted(), "by {sort}");
         }
+    }
+}
+
+#[test]
+fn prepared_transactions_of_all_nodes_are_one_list_with_the_states_of_their_homes() {
+    let found = prepared(&sight());
+    assert_eq!((found.total, found.transactions.len()), (10_000, MOST_PREPARED));
+    assert_eq!(found.unanswered, ["node 4: it does not answer"]);
+    let ages: Vec<u64> = found.transactions.iter().map(|one| one.age_ms).collect();
+    assert!(ages.is_sorted_by(|older, younger| older >= younger) && ages[0] == 699, "{ages:?}");
+    for one in &found.transactions {
+        let home = (one.home.obstacle(), one.home.leader.is_some(), one.home.table.is_empty());
+        let expected = match one.age_ms {
+            699 => (Some("dropped"), false, true),
+            number if number % 10 == 0 => (Some("no leader"), false, false),
+            _ => (None, true, false),
+        };
+        assert_eq!(home, expected, "{one:?}");
     }
 }
 
