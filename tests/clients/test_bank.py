@@ -3,20 +3,26 @@ nodes are killed and paused. The statements are those of YugabyteDB's Jepsen wor
 
 Always checked: each read of all accounts shows the same sum; what was acknowledged is there in the end; rows that are written together are seen together."""
 
+import json
 import os
 import random
+import re
 import signal
+import struct
+import subprocess
 import threading
 import time
+import urllib.request
 
 import pytest
 from cassandra import DriverException, InvalidRequest, RequestExecutionException
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.connection import ConnectionException
+from cassandra.metadata import Murmur3Token
 from cassandra.policies import FallthroughRetryPolicy, WhiteListRoundRobinPolicy
 from cassandra.protocol import ErrorMessage
 
-from conftest import READY_WITHIN_S, cluster_of
+from conftest import READY_WITHIN_S, binary, cluster_of
 
 if os.environ.get("DIORITE_TEST_ADDRESS"):
     pytest.skip("a cluster of its own is needed", allow_module_level=True)
@@ -216,3 +222,105 @@ def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):
     rows = {row.id: row.balance for row in rows}
     assert sum(rows.values()) == TOTAL
     assert all(rows.get(account) == balance for account, balance in clients.inserted.items())
+
+
+def admin(server, *arguments):
+    command = [str(binary()), "admin", "--host", server.address, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=READY_WITHIN_S)
+
+
+def metric(server, name):
+    """The sum of a metric's samples whose names and labels begin in this way."""
+    with urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=READY_WITHIN_S) as answer:
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(re.escape(name) + r"(?![a-z_])", line))
+
+
+def until(look):
+    """What is seen, once it is something."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while not (seen := look()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return seen
+
+
+def listed(server, tablet):
+    """The transactions that are prepared in a tablet; `None` while that cannot be said."""
+    asked = admin(server, "transactions", "--json")
+    if asked.returncode != 0:
+        return None
+    found = json.loads(asked.stdout)
+    assert found["total"] == len(found["transactions"])
+    return None if found["unanswered"] else [one for one in found["transactions"] if one["tablet"] == tablet]
+
+
+def led_by_each(servers, table):
+    """For each server a tablet that it leads, and a key in it."""
+    nodes = {node["cql_address"].rsplit(":", 1)[0]: node["node"] for node in json.loads(admin(servers[0], "nodes", "--json").stdout)}
+
+    def look():
+        tablets = json.loads(admin(servers[0], "tablets", table, "--json").stdout)
+        found = [next((tablet for tablet in tablets if tablet["leader"] == nodes[server.address]), None) for server in servers]
+        return found if all(found) else None
+
+    for tablet in until(look):
+        is_there = lambda key: tablet["first_token"] <= Murmur3Token.hash_fn(struct.pack(">i", key)) <= tablet["last_token"]
+        yield tablet["tablet"], next(key for key in range(100_000) if is_there(key))
+
+
+def leave_prepared(servers, tablet, statement):
+    """Has a transaction prepared in a tablet of the first server. The third one coordinates it and has its home, and is killed while the second one, which
+    is paused, has not answered. Returns whether it stayed."""
+    participant, paused, home = servers
+    cluster, session = session_at(home.address)
+    try:
+        paused.process.send_signal(signal.SIGSTOP)
+        answer = session.execute_async(statement)
+        deadline = time.monotonic() + 10
+        while metric(participant, "diorite_transactions_prepared") == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        home.process.kill()
+        home.process.wait()
+    finally:
+        paused.process.send_signal(signal.SIGCONT)
+        cluster.shutdown()
+    answer.add_errback(lambda _: None)
+    until(lambda: listed(participant, tablet) is not None)
+    return bool(listed(participant, tablet))
+
+
+def test_a_transaction_whose_home_is_down_is_named(servers):
+    cluster, session = session_at(servers[0].address)
+    session.execute("CREATE KEYSPACE lone WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.execute("CREATE TABLE lone.t (k int PRIMARY KEY, v int) WITH tablets = 12 AND transactions = {'enabled': true}")
+    (tablet, key), (_, other), (home, third) = led_by_each(servers, "lone.t")
+    statement = "BEGIN TRANSACTION " + " ".join(f"INSERT INTO lone.t (k, v) VALUES ({k}, %s);" for k in (key, other, third)) + " END TRANSACTION"
+    session.execute(statement, (1, 1, 1))
+    outcomes = metric(servers[0], 'diorite_transactions_total{outcome="applied"}')
+    assert outcomes >= 1
+    cluster.shutdown()
+    until(lambda: listed(servers[0], tablet) == [])
+    for _ in range(10):
+        if leave_prepared(servers, tablet, statement % (2, 2, 2)):
+            break
+        servers[2].start()
+    else:
+        raise AssertionError("no transaction stayed prepared")
+    state = until(lambda: [one for one in listed(servers[0], tablet) or [] if one["age_ms"] > 1_000 and one["home"]["state"] in ("leaderless", "unavailable")])
+    [one] = state
+    assert (one["keyspace"], one["table"], one["rows"]) == ("lone", "t", 1) and one["staged_bytes"] > 0
+    assert one["transaction"]["tablet"] == home
+    assert (one["home"]["tablet"], one["home"]["table"], one["home"]["leader"]) == (home, "t", None)
+    shown = admin(servers[0], "transactions").stdout
+    assert re.search(rf"^{tablet} +lone\.t .*no (leader|quorum)$", shown, flags=re.MULTILINE), shown
+    for name in ["prepared", "prepared_old", "staged_bytes"]:
+        assert metric(servers[0], f"diorite_transactions_{name}") >= 1, name
+    assert metric(servers[0], 'diorite_transaction_calls_total{call="ask_home"}') >= 1
+    # The reservation was lost with its leader, so the home says that nothing was done.
+    servers[2].start()
+    until(lambda: listed(servers[0], tablet) == [])
+    assert metric(servers[0], 'diorite_transaction_steps_total{step="finished_aborted"}') >= 1
+    until(lambda: metric(servers[0], "diorite_transactions_prepared") == 0)
+    rows = in_the_end(servers, f"SELECT v FROM lone.t WHERE k IN ({key}, {other}, {third})")
+    assert [row.v for row in rows] == [1, 1, 1]

@@ -29,8 +29,8 @@ SECRETS = {
     "an option of a role": "Qz7option",
 }
 GETS = [
-    "/", "/nodes", "/nodes/1", "/tables", "/tables/ks/t", "/tablets", "/moves", "/queries", "/memory", "/logs?level=trace&limit=100000", "/config", "/metrics",
-    "/api/v1/status", "/api/v1/nodes", "/api/v1/tables", "/api/v1/tables/ks/t", "/api/v1/tablets", "/api/v1/moves", "/api/v1/cluster/history", "/api/v1/history",
+    "/", "/nodes", "/nodes/1", "/tables", "/tables/ks/t", "/tablets", "/moves", "/transactions", "/queries", "/memory", "/logs?level=trace&limit=100000", "/config", "/metrics",
+    "/api/v1/status", "/api/v1/nodes", "/api/v1/tables", "/api/v1/tables/ks/t", "/api/v1/tablets", "/api/v1/moves", "/api/v1/transactions", "/api/v1/cluster/history", "/api/v1/history",
     "/api/v1/queries", "/api/v1/memory", "/api/v1/config", "/api/v1/logs?level=trace&limit=100000", "/api/v1/logging",
 ]
 

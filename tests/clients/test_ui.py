@@ -186,6 +186,7 @@ def paths(server):
         "tablets": "/tablets",
         "tablet": f"/tablets/{tablet}",
         "moves": "/moves",
+        "transactions": "/transactions",
         "queries": "/queries",
         "memory": "/memory",
         "logs": "/logs",
