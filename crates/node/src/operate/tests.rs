@@ -346,7 +346,7 @@ async fn every_page_of_a_large_cluster_is_small_and_complete() {
             ("/tablets/1000", "node 1 leads in term 3"),
             ("/moves", "1–100 of"),
             ("/transactions", "1–100 of 1,000"),
-            ("/transactions?q=no+leader", "1–100 of 100"),
+            ("/transactions?q=no+leader", "100 in all"),
             ("/transactions?q=9000/3/699", "dropped"),
             ("/queries?sort=count&desc=1", "1–100 of 1,000"),
             ("/memory?node=3", "block cache"),
