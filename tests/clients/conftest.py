@@ -100,15 +100,15 @@ class Server:
         return self.log.read_text(errors="replace")[-4000:]
 
 
-def cluster_of(folder, nodes=3, options=()):
-    """Servers that are one cluster, with as many replicas of everything as nodes."""
+def cluster_of(folder, nodes=3, options=(), replicas=None):
+    """Servers that are one cluster, with as many replicas of everything as nodes, or so many at least."""
     first = free_address(neighbours=nodes)
     start, last = first.rsplit(".", 1)
     servers = []
     for number in range(nodes):
         home = folder / f"node{number + 1}"
         home.mkdir()
-        role = ["--join", first] if servers else ["--rf", str(nodes)]
+        role = ["--join", first] if servers else ["--rf", str(replicas or nodes)]
         server = Server(home, f"{start}.{int(last) + number}", [*role, *options]).start()
         # The port is bound before the node has joined; the HTTP port answers once it serves.
         urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=READY_WITHIN_S).close()
