@@ -177,7 +177,9 @@ impl<E: Engine> Replica<E> {
             turn.reads.extend(reads_of(self, log));
         }
         let was_active = self.visits.is_active;
-        let is_active = !self.is_alone_for_good(turn.context.node) && !self.is_at_rest(turn);
+        // Time has to pass for transactions in a replica that is alone, too.
+        let is_alone = self.is_alone_for_good(turn.context.node) && !transact::has_transactions(self);
+        let is_active = !is_alone && !self.is_at_rest(turn);
         if is_active && !was_active {
             turn.activate(self);
         } else if was_active && !is_active {

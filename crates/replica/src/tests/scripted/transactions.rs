@@ -138,6 +138,32 @@ fn a_program_is_not_kept_waiting_by_a_write_that_was_never_proposed() {
 }
 
 #[test]
+fn time_passes_for_transactions_in_a_replica_that_is_alone() {
+    let (log, data) = (MemoryLog::default(), MemoryTablet::new(Some(Arc::new(Sums))));
+    let mut records = MemoryRecords::default();
+    let (group, state) = (GroupId::from(TABLET), HardState { term: 4, ..HardState::default() });
+    records.set_hard_state(group, &state).unwrap();
+    records.set_conf_state(group, &ConfState { voters: vec![1], ..ConfState::default() }).unwrap();
+    log.write(&mut records, true).unwrap();
+    let (now_ns, air) = (Arc::new(AtomicU64::new(MS)), Arc::new(Air::default()));
+    let node = Trio::start(1, 1, Durability::Fsync, (&now_ns, &air), (log, data));
+    let mut trio = Trio { now_ns, air, nodes: BTreeMap::from([(1, node)]), cut: Vec::new() };
+    trio.run(3_000);
+    assert!(trio.write(1, 1, add(1, 1)).unwrap().is_ok(), "it leads");
+    trio.run(3_000);
+    trio.reserve(2, 1);
+    // Its coordinator is never heard of again.
+    trio.submit(1, 3, add(1, 1));
+    assert_eq!(trio.outcome(1, 3), None);
+    trio.run(4_000);
+    assert!(matches!(trio.outcome(1, 3), Some(Err(KvError::Overloaded(_)))), "it has waited long enough");
+    trio.run(4_000);
+    assert!(trio.write(1, 4, add(1, 1)).unwrap().is_ok(), "the reservation has ended");
+    // An end of time is no reason to look at it for ever.
+    assert!(trio.nodes[&1].core.turn.schedule.active.is_empty());
+}
+
+#[test]
 fn an_id_is_issued_once_also_by_a_tablet_that_was_closed_and_opened_again() {
     let mut trio = Trio::new();
     let first = trio.reserve(1, 1);
