@@ -41,7 +41,7 @@ pub struct QueryStatus {
 /// A running request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunningQuery {
-    /// Its number on the node that carries it out, which [`NodeQuestion::Cancel`] takes.
+    /// Its number on the node that carries it out, which [`super::NodeQuestion::Cancel`] takes.
     #[serde(default)]
     pub number: u64,
     /// The memory that it holds, bytes.

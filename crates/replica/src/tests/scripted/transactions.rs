@@ -152,7 +152,7 @@ fn time_passes_for_transactions_in_a_replica_that_is_alone() {
     assert!(trio.write(1, 1, add(1, 1)).unwrap().is_ok(), "it leads");
     trio.run(3_000);
     trio.reserve(2, 1);
-    // Its coordinator is never heard of again.
+    // Its coordinator sends nothing more.
     trio.submit(1, 3, add(1, 1));
     assert_eq!(trio.outcome(1, 3), None);
     trio.run(4_000);
