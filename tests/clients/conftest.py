@@ -15,6 +15,7 @@ import sys
 import time
 import urllib.request
 
+import cassandra.cluster
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -23,6 +24,25 @@ STOPPED_WITHIN_S = 10
 PORTS = (9042, 7100, 7000)
 # The first three numbers of all addresses: two runs beside each other have different ones.
 NET = os.environ.get("DIORITE_TEST_NET", "127.0.0")
+
+
+PATIENCE_S = 30
+
+
+def _be_patient():
+    """Gives the driver's own requests to connect and to read the schema as long as those of the tests.
+
+    Its 2 s and 5 s are too little on two cores on which other servers and compilers run, and these tests time nothing."""
+    with_defaults = cassandra.cluster.Cluster.__init__
+
+    def init(self, *arguments, control_connection_timeout=PATIENCE_S, connect_timeout=PATIENCE_S, **options):
+        timeouts = {"control_connection_timeout": control_connection_timeout, "connect_timeout": connect_timeout}
+        with_defaults(self, *arguments, **timeouts, **options)
+
+    cassandra.cluster.Cluster.__init__ = init
+
+
+_be_patient()
 
 
 def cache_folder():

@@ -9,7 +9,7 @@ use crate::position::{LogPosition, Term};
 use crate::votes::{Round, Votes, is_vote, make_conditional};
 use protobuf::Message as _;
 use raft::eraftpb::{ConfChange, ConfChangeV2, ConfState, Entry, EntryType, HardState, Message, MessageType};
-use raft::{Config, GetEntriesContext, INVALID_ID, Progress, ProgressState, RawNode, Ready, StateRole, Storage as _};
+use raft::{Config, INVALID_ID, Progress, ProgressState, RawNode, Ready, StateRole};
 use std::collections::BTreeSet;
 use std::ops::Range;
 
@@ -182,10 +182,8 @@ impl<L: LogReader> Group<L> {
     /// Whether the log holds a change of members that is not carried out yet, as far as it can be read.
     fn has_further_change(&self) -> bool {
         let (log, store) = (&self.node.raft.raft_log, self.node.store());
-        let (next, last) = (log.applied + 1, log.last_index());
         let is_change = |entry: &Entry| entry.get_entry_type() != EntryType::EntryNormal;
-        let entries = || store.entries(next, last + 1, None, GetEntriesContext::empty(false));
-        next <= last && entries().map_or(true, |entries| entries.iter().any(is_change))
+        store.holds_any(log.applied + 1, log.last_index(), is_change).unwrap_or(true)
     }
 
     /// The answers that this replica waits for, if it is a candidate.

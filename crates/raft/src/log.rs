@@ -64,6 +64,9 @@ pub fn floor_without_log(floor: LogPosition, state: &HardState) -> LogPosition {
     if floor == UNKNOWN_FLOOR { LogPosition::new(UNKNOWN_FLOOR.index, state.term) } else { floor }
 }
 
+/// How much of the log is read at a time where it is only looked through.
+const READ_BYTES: u64 = 1 << 20;
+
 /// The log as the consensus core sees it.
 pub(crate) struct LogView<L> {
     reader: L,
@@ -213,6 +216,25 @@ pub(crate) fn store_error(error: LogReadError) -> Error {
     Error::Store(StorageError::Other(Box::new(error)))
 }
 
+impl<L: LogReader> LogView<L> {
+    /// Whether one of the entries `first..=last` is such an entry. One read may return fewer entries than it was asked
+    /// for, so this reads until all of them were seen.
+    pub(crate) fn holds_any(&self, first: u64, last: u64, is_such: impl Fn(&Entry) -> bool) -> Result<bool> {
+        let mut next = first;
+        while next <= last {
+            let entries = self.entries(next, last + 1, READ_BYTES, GetEntriesContext::empty(false))?;
+            if entries.is_empty() {
+                return Err(Error::Store(StorageError::Unavailable));
+            }
+            if entries.iter().any(&is_such) {
+                return Ok(true);
+            }
+            next += entries.len() as u64;
+        }
+        Ok(false)
+    }
+}
+
 impl<L: LogReader> Storage for LogView<L> {
     fn initial_state(&self) -> Result<RaftState> {
         Ok(RaftState::new(self.hard_state.clone(), self.conf_state.clone()))
@@ -301,6 +323,25 @@ mod tests {
         fn entries(&self, low: u64, _: u64, _: u64) -> std::result::Result<Vec<Entry>, LogReadError> {
             Err(LogReadError::Failed(format!("{low} was read")))
         }
+    }
+
+    /// Gives one entry at a time.
+    struct OneByOne;
+
+    impl LogReader for OneByOne {
+        fn entries(&self, low: u64, _: u64, _: u64) -> std::result::Result<Vec<Entry>, LogReadError> {
+            Ok(vec![Entry { index: low, term: 2, ..Entry::default() }])
+        }
+    }
+
+    #[test]
+    fn an_entry_is_found_in_what_was_read_back_and_in_what_came_after_a_restart() {
+        let recovered = Recovered { last: LogPosition::new(20, 2), applied: 18, ..Recovered::default() };
+        let mut log = LogView::new(recovered, OneByOne);
+        log.append(vec![Entry { index: 21, term: 2, ..Entry::default() }]);
+        let holds = |first, last, index| log.holds_any(first, last, |entry| entry.index == index).ok();
+        assert_eq!((holds(19, 21, 19), holds(19, 21, 20), holds(19, 21, 21)), (Some(true), Some(true), Some(true)));
+        assert_eq!((holds(19, 21, 22), holds(22, 21, 21), holds(19, 22, 23)), (Some(false), Some(false), None));
     }
 
     #[test]

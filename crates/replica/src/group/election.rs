@@ -62,9 +62,12 @@ impl<E: Engine> Turn<E> {
 }
 
 impl<E: Engine> Replica<E> {
+    /// Sends a heartbeat to all members, unless this leader has ended its lease: then no member may be bound to it again.
     pub(crate) fn ping(&mut self, now_ns: u64) {
         self.visits.pinged_ns = now_ns;
-        self.group.ping();
+        if !self.has_released() {
+            self.group.ping();
+        }
     }
 
     /// Plans when this replica campaigns: at once if it is the first in rank, later otherwise.
@@ -107,7 +110,7 @@ impl<E: Engine> Replica<E> {
             // A late message: of another term, or not from the leader.
             return;
         }
-        self.leading.release.term = term;
+        self.leading.release = Release { term, notified_ns: None };
         self.following.promise = None;
         turn.activate(self);
         if candidate == 0 || candidate == me.0 {
@@ -135,18 +138,39 @@ impl<E: Engine> Replica<E> {
 
     /// Ends a leader's lease for the rest of its term, so that `candidate`, or any voter, may be elected at once.
     pub(crate) fn end_lease_for_good(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
-        let me = turn.context.node;
         // In this order: reads that began under the lease fail before another can be elected.
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         let term = self.group.term();
-        self.leading.release = Release { term, at_ns: turn.now_ns() };
+        self.leading.release.term = term;
         self.leading.releasing = None;
         turn.context.note(self.id(), TabletEventKind::LeadershipReleased { to: candidate });
-        let released = Envelope::Released { term, candidate: candidate.map_or(0, |node| node.0) };
-        for voter in self.group.all_voters().filter(|voter| *voter != me.0) {
+        self.notify_of_release(turn, candidate);
+        turn.activate(self);
+    }
+
+    fn notify_of_release(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
+        let Release { term, notified_ns } = &mut self.leading.release;
+        *notified_ns = Some(turn.now_ns());
+        let released = Envelope::Released { term: *term, candidate: candidate.map_or(0, |node| node.0) };
+        for voter in self.group.all_voters().filter(|voter| *voter != turn.context.node.0) {
             turn.outbox.post_envelope(NodeId(voter), self.group_id(), &released);
         }
-        turn.activate(self);
+    }
+
+    fn is_voter(&self, turn: &Turn<E>) -> bool {
+        self.group.all_voters().any(|voter| voter == turn.context.node.0)
+    }
+
+    /// No voter was elected after this node's release. It campaigns itself, as those that are bound to it may vote for
+    /// it. If it must not campaign, it notifies the voters again: one that was restarted since has forgotten the release,
+    /// and is bound if it received an entry after that.
+    fn insist_on_release(&mut self, turn: &mut Turn<E>, now_ns: u64) {
+        if turn.fitness.is_leaving || turn.fitness.clock_is_off || !self.is_voter(turn) {
+            return self.notify_of_release(turn, None);
+        }
+        self.group.step_down();
+        self.visits.campaign_ns = now_ns;
+        self.leading.vain_releases += 1;
     }
 
     /// Carries out the due work of the group: campaigns, heartbeats, transfers, and stepping down without a quorum's support.
@@ -164,10 +188,8 @@ impl<E: Engine> Replica<E> {
             }
             self.campaign_if_due(turn, now_ns);
         } else if self.has_released() {
-            if now_ns >= self.leading.release.at_ns + RELEASE_TIMEOUT_NS && !turn.fitness.is_leaving {
-                self.group.step_down();
-                self.visits.campaign_ns = now_ns;
-                self.leading.vain_releases += 1;
+            if self.leading.release.notified_ns.is_none_or(|notified_ns| now_ns >= notified_ns + RELEASE_TIMEOUT_NS) {
+                self.insist_on_release(turn, now_ns);
             }
         } else if self.has_led_in_vain(turn, now_ns) {
             tracing::info!(tablet = %self.id(), "a quorum no longer supports this leader: it steps down, so that another replica can lead");
@@ -226,9 +248,8 @@ impl<E: Engine> Replica<E> {
             return;
         }
         let is_bound = self.following.promise.is_some_and(|promise| turn.is_in_force(promise));
-        let is_voter = self.group.all_voters().any(|voter| voter == me.0);
         let has_forgotten = self.is_barred_itself(turn, now_ns);
-        if is_bound || !is_voter || !may_campaign || has_forgotten || now_ns < self.visits.campaign_ns {
+        if is_bound || !self.is_voter(turn) || !may_campaign || has_forgotten || now_ns < self.visits.campaign_ns {
             return;
         }
         self.visits.campaign_ns = now_ns + CAMPAIGN_NS + spread(self.id(), me, now_ns, CAMPAIGN_NS);
@@ -282,8 +303,7 @@ impl<E: Engine> Replica<E> {
                 return false;
             }
             // A learner only receives.
-            self.following.promise.is_some_and(|promise| turn.is_in_force(promise))
-                || self.group.all_voters().all(|voter| voter != turn.context.node.0)
+            self.following.promise.is_some_and(|promise| turn.is_in_force(promise)) || !self.is_voter(turn)
         }
     }
 
@@ -359,7 +379,7 @@ impl<E: Engine> Replica<E> {
         let is_revoked =
             self.group.is_leader() && self.leading.release.term != term && self.handle.lease.is_revoked(term);
         if is_revoked {
-            self.leading.release = Release { term, at_ns: now_ns };
+            self.leading.release = Release { term, notified_ns: Some(now_ns) };
         }
         is_revoked
     }

@@ -110,8 +110,8 @@ pub(crate) struct LeaderPosition {
 pub(crate) struct Release {
     /// The latest term that was released, by this node or another.
     pub(crate) term: Term,
-    /// When this node released the current term, if it did.
-    pub(crate) at_ns: u64,
+    /// When this node last notified the voters that it has released the term; `None`: another node released it.
+    pub(crate) notified_ns: Option<u64>,
 }
 
 /// A replica's state as a leader.

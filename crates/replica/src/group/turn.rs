@@ -43,8 +43,9 @@ impl Outbox {
         }
         let keep_from = if replica.group.is_leader() { replica.keep_from() } else { 0 };
         // A successor that campaigns after this replica's release would become a follower again when it receives a
-        // message without entries.
-        let cancels = |message: &Message| replica.has_released() && is_without_entries(message);
+        // message without entries; and one that was restarted since would be bound to this replica again.
+        let released = replica.leading.release.term.0;
+        let cancels = |message: &Message| message.term == released && is_without_entries(message);
         for message in messages.into_iter().filter(|message| !cancels(message)) {
             let to = message.to;
             let promise = replica.following.promise;

@@ -1,5 +1,6 @@
 //! Three cores in one thread, on engines in memory: every frame, every turn and every look at the clock is a step of the test.
 
+mod releases;
 mod script;
 mod transactions;
 
