@@ -159,7 +159,7 @@ fn time_passes_for_transactions_in_a_replica_that_is_alone() {
     assert!(matches!(trio.outcome(1, 3), Some(Err(KvError::Overloaded(_)))), "it has waited long enough");
     trio.run(4_000);
     assert!(trio.write(1, 4, add(1, 1)).unwrap().is_ok(), "the reservation has ended");
-    trio.run(200);
+    trio.run(2_000);
     assert!(trio.nodes[&1].core.turn.schedule.active.is_empty(), "nothing is left that time has to pass for");
 }
 
