@@ -35,7 +35,8 @@ pub(crate) use component::{
 };
 pub(crate) use number::{compare_decimals, compare_varint, minimal};
 
-const TOKEN_BYTES: usize = 8;
+/// The bytes of a token, with which every key begins.
+pub const TOKEN_BYTES: usize = 8;
 
 /// The kinds of entries; they sort in this order within a partition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -82,7 +82,7 @@ mod tests {
     fn steps_replies_and_calls_are_counted_by_what_they_are() {
         let counters = TransactionCounters::default();
         let id = TransactionId { tablet: TabletId(7), term: 1, number: 1 };
-        let home = Home { table: TableId(1), key: b"k".to_vec() };
+        let home = Home { table: TableId(1), key: b"k".to_vec(), tells_readers: true };
         let prepare = Prepare { id, home: home.clone(), targets: Targets::default(), operations: Vec::new() };
         let committed = Ending::Committed { prepared_us: 1, committed_us: 2 };
         let steps = [

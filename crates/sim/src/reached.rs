@@ -31,6 +31,8 @@ pub struct Reached {
     pub holds: u64,
     /// Transactions over several tablets that were committed.
     pub transactions: u64,
+    /// Logged and counter batches over several tablets that were carried out.
+    pub logged_batches: u64,
     /// Reads that have seen the rows of all of them at one moment.
     pub snapshots: u64,
     /// Calls between the leaders of tablets for transactions that were left unfinished.
@@ -52,6 +54,7 @@ impl AddAssign for Reached {
         self.refused_programs += other.refused_programs;
         self.holds += other.holds;
         self.transactions += other.transactions;
+        self.logged_batches += other.logged_batches;
         self.snapshots += other.snapshots;
         self.peer_calls += other.peer_calls;
     }

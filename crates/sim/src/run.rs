@@ -129,6 +129,7 @@ fn states(cluster: &Cluster) -> Vec<State> {
                 .map(|(_, handle)| handle.data().applied_state().map_or(0, |state| state.index))
                 .collect(),
             takes_writes,
+            holds_rows: handles().any(|(_, handle)| !handle.prepared_transactions().is_empty()),
         }
     };
     std::iter::once(catalog).chain(tables).map(state).collect()

@@ -49,6 +49,7 @@ fn passes(seeds: std::ops::Range<u64>) {
         refused_programs,
         holds,
         transactions,
+        logged_batches,
         snapshots,
         peer_calls,
     } = reached;
@@ -56,6 +57,7 @@ fn passes(seeds: std::ops::Range<u64>) {
     assert!(failed_disks > count / 30 && rebuilt > count / 30, "{reached:?}");
     assert!(divided_batches > count / 5, "{reached:?}");
     assert!(transactions > count / 2 && snapshots > count / 4 && peer_calls > count / 10, "{reached:?}");
+    assert!(logged_batches > count / 4, "{reached:?}");
     assert!(levels_raised > count / 10 && refused_programs > 0 && holds > count / 10, "{reached:?}");
     assert!(moves_refused > count / 20, "{reached:?}");
     // Too rare for one half: both together must have them.

@@ -6,6 +6,9 @@
 //! holds something then waits only for tablets further on in the order, so there is no cycle, and queues are first in,
 //! first out, so there is no starvation.
 //!
+//! Readers of tables without transactions do not ask what has become of what is prepared, so the client of a transaction
+//! that writes to some (a logged batch) is answered when those of its participants have finished.
+//!
 //! Always true: the client is answered once. `Conflict`, `ConditionFailed` and `Unavailable` mean that nothing was done
 //! and nothing will be; `Unknown` means that a commit was sent and its fate could not be learned in time. Nothing is
 //! sent to the participants as committed before the home has said so. A coordinator may end at any time: others finish
@@ -30,6 +33,8 @@ pub struct Part {
     pub targets: Targets,
     /// What is written.
     pub program: Program,
+    /// Whether readers of the tablet ask the home what has become of what is prepared.
+    pub readers_ask: bool,
 }
 
 /// A transaction: its parts in the order in which tablets are locked, of at least two tablets.
@@ -71,7 +76,7 @@ enum State {
     Reserving,
     Preparing { id: TransactionId, stamps: Vec<Option<i64>>, asked: BTreeSet<usize> },
     Committing { id: TransactionId, prepared: Vec<Prepared>, sent_ns: u64, is_asking: bool },
-    Finishing { id: TransactionId, unfinished: BTreeSet<TabletId> },
+    Finishing { id: TransactionId, committed_us: i64, prepared: Vec<Prepared>, is_answered: bool },
     Ended,
 }
 
@@ -86,6 +91,8 @@ pub struct Coordinator {
     /// Something was held: go in order from now on.
     in_order: bool,
     started_ns: u64,
+    /// The client waits for an answer.
+    is_awaited: bool,
     actions: VecDeque<Action>,
 }
 
@@ -102,6 +109,7 @@ impl Coordinator {
             attempt: 0,
             in_order,
             started_ns: 0,
+            is_awaited: true,
             actions: VecDeque::new(),
         }
     }
@@ -114,6 +122,11 @@ impl Coordinator {
     /// The next action.
     pub fn action(&mut self) -> Option<Action> {
         self.actions.pop_front()
+    }
+
+    /// The client has gone: what others finish by themselves is not repeated for its answer.
+    pub fn abandon(&mut self) {
+        self.is_awaited = false;
     }
 
     /// Whether it waits for nothing any more.
@@ -210,8 +223,8 @@ impl Coordinator {
     }
 
     fn prepare(&mut self, part: usize, wait_ns: Option<u64>) {
-        let home = &self.plan.parts[self.home()].participant;
-        let home = Home { table: home.table, key: home.key.clone() };
+        let (home, tells_readers) = (&self.plan.parts[self.home()].participant, self.plan.parts[part].readers_ask);
+        let home = Home { table: home.table, key: home.key.clone(), tells_readers };
         let State::Preparing { id, asked, .. } = &mut self.state else { return };
         asked.insert(part);
         let of = &self.plan.parts[part];
@@ -259,23 +272,52 @@ impl Coordinator {
             return;
         }
         let prepared = prepared.clone();
-        let unfinished = prepared.iter().map(|it| it.participant.tablet).collect();
-        self.state = State::Finishing { id: of, unfinished };
-        self.actions.push_back(Action::Answer(Outcome::Applied(committed_us)));
-        for it in prepared {
-            let ending = Ending::Committed { prepared_us: it.stamp_us, committed_us };
-            self.actions.push_back(Action::Send(it.participant.tablet, Request::Finish { id: of, ending }));
+        prepared.iter().for_each(|it| self.finish(it, of, committed_us));
+        self.state = State::Finishing { id: of, committed_us, prepared, is_answered: false };
+        self.answer_if_visible();
+    }
+
+    fn finish(&mut self, of: &Prepared, id: TransactionId, committed_us: i64) {
+        let ending = Ending::Committed { prepared_us: of.stamp_us, committed_us };
+        self.actions.push_back(Action::Send(of.participant.tablet, Request::Finish { id, ending }));
+    }
+
+    /// Answers the client once every reader sees the transaction: in tablets whose readers do not ask, it has finished.
+    fn answer_if_visible(&mut self) {
+        let State::Finishing { committed_us, prepared: unfinished, is_answered, .. } = &mut self.state else { return };
+        let parts = &self.plan.parts;
+        let is_seen = |it: &Prepared| {
+            parts.iter().any(|part| part.readers_ask && part.participant.tablet == it.participant.tablet)
+        };
+        let is_visible = unfinished.iter().all(is_seen) || self.planted.answer_before_finished;
+        if is_visible && !std::mem::replace(is_answered, true) {
+            self.actions.push_back(Action::Answer(Outcome::Applied(*committed_us)));
         }
     }
 
     fn finished(&mut self, from: TabletId, of: TransactionId) {
-        let State::Finishing { id, unfinished } = &mut self.state else { return };
-        if *id != of || !unfinished.remove(&from) {
-            return;
-        }
-        if unfinished.is_empty() || self.planted.forget_before_all_finished {
+        let State::Finishing { id, prepared: unfinished, .. } = &mut self.state else { return };
+        let Some(at) = unfinished.iter().position(|it| *id == of && it.participant.tablet == from) else { return };
+        unfinished.swap_remove(at);
+        let has_ended = unfinished.is_empty() || self.planted.forget_before_all_finished;
+        self.answer_if_visible();
+        if has_ended {
             self.state = State::Ended;
             self.send(self.home(), Request::Forget(of));
+        }
+    }
+
+    /// A participant did not answer that it has finished.
+    fn unfinished(&mut self, to: TabletId, of: TransactionId) {
+        let State::Finishing { id, committed_us, prepared: unfinished, is_answered } = &self.state else { return };
+        if *id != of {
+            return;
+        }
+        if *is_answered || !self.is_awaited {
+            // The home's leader finishes what is left.
+            self.state = State::Ended;
+        } else if let Some(it) = unfinished.iter().find(|it| it.participant.tablet == to).cloned() {
+            self.finish(&it, of, *committed_us);
         }
     }
 
@@ -303,7 +345,7 @@ impl Coordinator {
     }
 
     /// A request to a tablet was not answered, or not carried out there. A reply may still come.
-    pub fn unanswered(&mut self, request: &Request, now_ns: u64) {
+    pub fn unanswered(&mut self, to: TabletId, request: &Request, now_ns: u64) {
         match (request, &mut self.state) {
             (Request::Reserve { attempt, .. }, State::Reserving) if *attempt == self.attempt => {
                 self.give_up_attempt(Refusal::Unavailable, now_ns);
@@ -322,10 +364,7 @@ impl Coordinator {
                 let id = *id;
                 self.send(self.home(), Request::Status { id, of: None, at_us: None });
             }
-            (Request::Finish { id, .. }, State::Finishing { id: current, .. }) if id == current => {
-                // The home's leader finishes what is left.
-                self.state = State::Ended;
-            }
+            (Request::Finish { id, .. }, State::Finishing { .. }) => self.unfinished(to, *id),
             _ => {}
         }
     }

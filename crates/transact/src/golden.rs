@@ -34,7 +34,7 @@ fn steps() -> Vec<(&'static str, Vec<u8>)> {
     let operations = vec![Operation { key: key(), now_s: 1_700_000_000, program: b"program".to_vec() }];
     let range = Target::Range { start: b"s".to_vec(), end: b"t".to_vec() };
     let targets = Targets::new(vec![Target::Row(key()), range]);
-    let home = Home { table: TableId(9), key: b"home".to_vec() };
+    let home = Home { table: TableId(9), key: b"home".to_vec(), tells_readers: true };
     let participant = Participant { table: TableId(10), tablet: TabletId(301), key: key() };
     let prepare = Prepare { id: id(), home, targets, operations: operations.clone() };
     let prepared = vec![Prepared { participant, stamp_us: 1_700_000_000_000_000 }];

@@ -48,8 +48,11 @@ impl TransactionId {
 pub struct Home {
     /// The home tablet's table.
     pub table: TableId,
-    /// A key that the transaction reserves there.
+    /// The beginning of a key that the transaction reserves there.
     pub key: Vec<u8>,
+    /// Whether readers of what is prepared ask there what has become of it. Those of tables without transactions read
+    /// what was there before, until the transaction has finished.
+    pub tells_readers: bool,
 }
 
 impl Home {
@@ -57,11 +60,18 @@ impl Home {
     pub fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.table.0);
         put_slice(out, &self.key);
+        out.push(u8::from(self.tells_readers));
     }
 
     /// Decodes what [`Self::encode`] wrote.
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        Ok(Self { table: TableId(reader.shortest_varint()?), key: reader.shortest_slice()?.to_vec() })
+        let (table, key) = (TableId(reader.shortest_varint()?), reader.shortest_slice()?.to_vec());
+        let tells_readers = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed),
+        };
+        Ok(Self { table, key, tells_readers })
     }
 }
 
@@ -72,7 +82,7 @@ pub struct Participant {
     pub table: TableId,
     /// The tablet, when the transaction began.
     pub tablet: TabletId,
-    /// A key that the transaction locks there, by which the tablet is found after a split.
+    /// The beginning of a key that the transaction locks there, by which the tablet is found after a split.
     pub key: Vec<u8>,
 }
 

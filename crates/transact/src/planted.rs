@@ -48,6 +48,8 @@ pub struct Planted {
     pub believe_aborted: bool,
     /// A read does not begin again if it meets a commit above its stamp.
     pub miss_later_commits: bool,
+    /// The client is answered at the commit although readers do not ask what has become of what is prepared.
+    pub answer_before_finished: bool,
     /// A reservation in force does not keep its transaction from being reported as aborted.
     pub aborted_while_reserved: bool,
 }

@@ -7,7 +7,7 @@
 //!            | 3 finish  · id · 0 aborted | 1 committed · stamp of the prepare i64 · stamp of the commit i64
 //!            | 4 forget  · list<id>
 //! id        := tablet varint · term varint · number varint
-//! home      := table varint · key slice
+//! home      := table varint · key slice · tells readers u8 (0, 1)
 //! prepared  := table varint · tablet varint · key slice · stamp of the prepare i64
 //! lock      := 0 · key slice | 1 · start slice · end slice
 //! operation := key slice · second u32 · program slice
@@ -18,15 +18,15 @@
 //! Always true: decoding bounds what it allocates by the input and by the limits below; what has been decoded is
 //! encoded to the same bytes. A program in a step has no conditions: they held when the rows were locked. What it
 //! reads is locked, and read as of a given second, so it has one outcome, whenever and wherever it is run.
-//! Left out: the stamp of the entry, which the mutation around the steps carries; rows of other tablets that a commit
-//! delivers (`LOGGED` batches), and the steps of indexes, which are to be steps of other kinds.
+//! Left out: the stamp of the entry, which the mutation around the steps carries, and the steps of indexes, which are to
+//! be steps of other kinds.
 
 use crate::ids::{Home, Prepared, TransactionId};
 use crate::targets::Targets;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 
 /// The most participants of a transaction, the home not counted.
-pub const MAX_PARTICIPANTS: usize = 64;
+pub const MAX_PARTICIPANTS: usize = 1_024;
 /// The most rows that a transaction locks or writes in one tablet.
 pub const MAX_ROWS: usize = 10_000;
 /// The most transactions that one step forgets.

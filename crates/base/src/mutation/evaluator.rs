@@ -162,6 +162,12 @@ pub trait Evaluator: Send + Sync + 'static {
         None
     }
 
+    /// The latest timestamp with which `program` writes that a client has given, if it has any.
+    fn explicit_us(&self, program: &[u8]) -> Option<i64> {
+        let _ = program;
+        None
+    }
+
     /// The value of a key that holds `stored` once `written` is merged into it.
     ///
     /// # Errors

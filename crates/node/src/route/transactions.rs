@@ -9,6 +9,7 @@ use diorite_base::{TableId, TabletId};
 use diorite_model::key::token_of;
 use diorite_replica::{PeerCall, Store, TransactionPeers};
 use diorite_transact::message::{Reply, Request, Status};
+use diorite_transact::timing::Timing;
 use diorite_transact::wire::{Answer, Call};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -61,8 +62,7 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
     };
     let Some(tablet) = tablet else {
         match call {
-            // Whoever dropped the home wanted none of its rows. A commit that it has not told of is lost with it.
-            PeerCall::Ask { id, prepared_us, .. } if router.is_dropped(id.tablet) => {
+            PeerCall::Ask { id, prepared_us, .. } if router.is_dropped(id.tablet) && router.is_old(prepared_us) => {
                 store.transaction_learned(from, (id, prepared_us), Status::Aborted);
             }
             PeerCall::Finish { participant, id, .. } if router.is_dropped(participant.tablet) => {
@@ -74,6 +74,11 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
     };
     let Ok(answer) = router.write(tablet, Mutation::request(&Call::Request(request).encode())).await else { return };
     match (call, Answer::decode(&answer)) {
+        // It never knew the transaction.
+        (
+            PeerCall::Ask { id, prepared_us, .. },
+            Ok(Answer::Reply { reply: Reply::Status { status: Status::Aborted, .. }, .. }),
+        ) if tablet != id.tablet && !router.is_old(prepared_us) => {}
         (PeerCall::Ask { id, prepared_us, .. }, Ok(Answer::Reply { reply: Reply::Status { status, .. }, .. })) => {
             store.transaction_learned(from, (id, prepared_us), status);
         }
@@ -85,6 +90,13 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
 }
 
 impl Router {
+    /// Whether nothing more is expected of the coordinator of a prepare whose home was dropped or truncated, and with it
+    /// the record of a commit, if there was one. Before that, a coordinator may still report that it is committed.
+    fn is_old(&self, prepared_us: i64) -> bool {
+        let age_us = self.clock.wall_us().saturating_sub(prepared_us);
+        u64::try_from(age_us).is_ok_and(|age_us| age_us >= Timing::default().keep_record_ns / 1_000)
+    }
+
     /// Whether the tablet once was, and is no more.
     fn is_dropped(&self, tablet: TabletId) -> bool {
         let catalog = self.catalogs.catalog();

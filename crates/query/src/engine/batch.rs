@@ -114,7 +114,7 @@ impl<K: Kv> QueryEngine<K> {
         };
         let work = work_of(request, plans.iter().copied().zip(&bounds));
         let means = Means { work, is_batch: true, budget: &request.budget, progress: &running.progress };
-        let (write_type, is_atomic) = (batch_write_type(kind), is_atomic(&*self.kv, kind, &plans));
+        let (write_type, is_atomic) = (batch_write_type(kind), is_atomic(&*self.kv, kind));
         let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false, is_atomic };
         if plans.iter().any(|plan| plan.answer.status_row) {
             return writing.statuses(|at: usize| bounds[at], defaults).await;

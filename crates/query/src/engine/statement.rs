@@ -335,7 +335,7 @@ impl<K: Kv> QueryEngine<K> {
         let work = work_of(run.asked.request, plans.iter().map(|plan| (*plan, &bound)));
         let write_type = batch_write_type(batch.kind);
         let means = run.means(work, true);
-        let is_atomic = is_atomic(&*self.kv, batch.kind, &plans);
+        let is_atomic = is_atomic(&*self.kv, batch.kind);
         let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false, is_atomic };
         if plans.iter().any(|plan| plan.answer.status_row) {
             return writing.statuses(|_| bound, defaults).await;

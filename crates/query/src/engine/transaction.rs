@@ -16,7 +16,6 @@ use crate::exec::modify::transaction::TransactionPart;
 use crate::exec::parts::Failure;
 use crate::exec::table_part::TablePart;
 use crate::kv::{Kv, KvError};
-use crate::plan::modify::ModifyPlan;
 use crate::program::ProgramReply;
 use diorite_base::level::Level;
 use diorite_base::mutation::Mutation;
@@ -32,6 +31,7 @@ use diorite_transact::timing::Timing;
 use diorite_transact::wire::{Answer, Call};
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 /// How often the bytes of a transaction's programs are in memory at once: in the plan, and twice when they are sent.
@@ -39,8 +39,8 @@ const COPIES: usize = 3;
 /// The first wait before something is sent again that was not answered, and the longest.
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MAX_PAUSE_NS: u64 = 100_000_000;
-/// The most requests in a row that are not answered, whatever the clock says.
-const MAX_IN_VAIN: u32 = 1_000;
+/// The most requests in a row that are not answered, for each part and whatever the clock says.
+const MAX_IN_VAIN: usize = 1_000;
 /// What clients take for "certainly not done, try again"; the words are YCQL's.
 const CONFLICT: &str = "Operation failed. Conflicts with higher priority transaction";
 
@@ -90,9 +90,11 @@ struct Transaction<K: Kv> {
     budget: Arc<Budget>,
     plan: Arc<Plan>,
     coordinator: Coordinator,
+    /// The tablets in which it only deletes.
+    deletes_only: HashSet<TabletId>,
     sent: FuturesUnordered<BoxFuture<'static, Sent>>,
     /// How many requests in a row have failed.
-    in_vain: u32,
+    in_vain: usize,
     /// The last failure of a tablet.
     last: Option<(TabletId, KvError)>,
     /// No further attempt is begun: a tablet has refused its part for good.
@@ -108,6 +110,7 @@ fn plan_of<K: Kv>(kv: &K, node: NodeId, parts: Vec<TransactionPart>) -> Plan {
         participant: Participant { table: part.part.table, tablet: part.part.tablet, key: part.key },
         targets: Targets::default(),
         program: Program(part.program),
+        readers_ask: part.has_transactions,
     };
     Plan { parts: parts.into_iter().map(part).collect(), nearest: Some(nearest) }
 }
@@ -121,11 +124,22 @@ fn without_program(mut request: Request) -> Request {
 }
 
 impl<K: Kv> Transaction<K> {
-    fn new(kv: Arc<K>, budget: Arc<Budget>, plan: Plan) -> Self {
+    fn new(kv: Arc<K>, budget: Arc<Budget>, plan: Plan, deletes_only: HashSet<TabletId>) -> Self {
         let plan = Arc::new(plan);
         let coordinator = Coordinator::new(Arc::clone(&plan), Timing::default());
         let sent = FuturesUnordered::new();
-        Self { kv, budget, plan, coordinator, sent, in_vain: 0, last: None, begins_no_more: false, has_stopped: false }
+        Self {
+            kv,
+            budget,
+            plan,
+            coordinator,
+            deletes_only,
+            sent,
+            in_vain: 0,
+            last: None,
+            begins_no_more: false,
+            has_stopped: false,
+        }
     }
 
     /// Where a request for a tablet of the plan is sent now: the tablet may have been split since.
@@ -139,17 +153,30 @@ impl<K: Kv> Transaction<K> {
         part.and_then(|part| tablet_at(&catalog, part.table, &part.key)).unwrap_or(tablet)
     }
 
+    /// Whether the table of a tablet of the plan does not exist any more.
+    fn is_dropped(&self, tablet: TabletId) -> bool {
+        let catalog = self.kv.catalog();
+        let mut participants = self.plan.parts.iter().map(|part| &part.participant);
+        participants.any(|part| part.tablet == tablet && catalog.table_by_id(part.table).is_none())
+    }
+
     fn send(&self, tablet: TabletId, request: Request) {
         let to = self.current(tablet, &request);
         let begins = matches!(request, Request::Reserve { .. } | Request::Prepare { .. });
         let call = Call::Request(request);
-        let mutation = Mutation::request(&call.encode());
+        let mut mutation = Mutation::request(&call.encode());
+        if self.deletes_only.contains(&tablet) {
+            mutation.mark_deletion();
+        }
         let Call::Request(request) = call else { return };
         let request = without_program(request);
         // What has been begun goes on when the request has ended.
         let deadline_ns = self.budget.deadline().filter(|_| begins);
-        let kv = Arc::clone(&self.kv);
+        let (kv, pause_ns) = (Arc::clone(&self.kv), self.pause_ns());
         self.sent.push(Box::pin(async move {
+            if pause_ns > 0 {
+                kv.pause(pause_ns).await;
+            }
             let outcome = kv.write(to, mutation, deadline_ns).await.and_then(|reply| {
                 Answer::decode(&reply).map_err(|_| KvError::Storage("an answer cannot be decoded".to_owned()))
             });
@@ -157,13 +184,20 @@ impl<K: Kv> Transaction<K> {
         }));
     }
 
+    /// Whether so many requests in a row were not answered that nothing more is sent.
+    fn goes_on(&self) -> bool {
+        self.in_vain < MAX_IN_VAIN * self.plan.parts.len()
+    }
+
+    /// How long a request waits before it is sent, after others in a row have failed.
+    fn pause_ns(&self) -> u64 {
+        let doublings = self.in_vain.min(16) as u32;
+        if doublings > 1 { (FIRST_PAUSE_NS << doublings).min(MAX_PAUSE_NS) } else { 0 }
+    }
+
     /// Carries out what the coordinator asks for; returns the answer for the client, if it has one now.
-    async fn carry_out(&mut self) -> Option<Outcome> {
+    fn carry_out(&mut self) -> Option<Outcome> {
         let mut answer = None;
-        if self.in_vain > 1 {
-            let pause_ns = FIRST_PAUSE_NS.checked_shl(self.in_vain.min(16)).unwrap_or(MAX_PAUSE_NS).min(MAX_PAUSE_NS);
-            self.kv.pause(pause_ns).await;
-        }
         while let Some(action) = self.coordinator.action() {
             match action {
                 Action::Send(_, Request::Reserve { .. }) if self.begins_no_more => self.has_stopped = true,
@@ -203,6 +237,13 @@ impl<K: Kv> Transaction<K> {
                 self.failed(tablet, &request, KvError::Storage("an answer is of another kind".to_owned()), now_ns);
                 None
             }
+            // Its table was dropped, and all that was prepared there with it.
+            Err(KvError::NoSuchTablet(_)) if self.is_dropped(tablet) && matches!(request, Request::Finish { .. }) => {
+                if let Request::Finish { id, .. } = request {
+                    self.coordinator.replied(tablet, Reply::Finished(id), now_ns);
+                }
+                None
+            }
             Err(error) => {
                 let is_final =
                     matches!(error, KvError::NoSuchTablet(_) | KvError::TooLarge(_) | KvError::DiskFull(_)) && begins;
@@ -215,7 +256,7 @@ impl<K: Kv> Transaction<K> {
     fn failed(&mut self, tablet: TabletId, request: &Request, error: KvError, now_ns: u64) {
         self.in_vain += 1;
         self.last = Some((tablet, error));
-        self.coordinator.unanswered(request, now_ns);
+        self.coordinator.unanswered(tablet, request, now_ns);
     }
 
     /// Goes on until the client can be answered.
@@ -225,14 +266,14 @@ impl<K: Kv> Transaction<K> {
         loop {
             // If that was an answer to the attempt that is going on, the coordinator gives it up and begins another.
             self.begins_no_more = matches!(ended, Some(Ended::Impossible(..)));
-            match (self.carry_out().await, ended.take()) {
+            match (self.carry_out(), ended.take()) {
                 (Some(Outcome::ConditionFailed), Some(refused @ Ended::Refused(..))) => return refused,
                 (Some(Outcome::Unavailable), Some(impossible @ Ended::Impossible(..))) => return impossible,
                 (Some(outcome), _) => return Ended::Answered(outcome),
                 (None, Some(impossible @ Ended::Impossible(..))) if self.has_stopped => return impossible,
                 (None, _) => {}
             }
-            let Some(sent) = self.sent.next().await.filter(|_| self.in_vain < MAX_IN_VAIN) else {
+            let Some(sent) = self.sent.next().await.filter(|_| self.goes_on()) else {
                 return Ended::Answered(Outcome::Unknown);
             };
             ended = self.take(sent);
@@ -242,8 +283,8 @@ impl<K: Kv> Transaction<K> {
     /// What is left to do once the client was answered, or its request was ended.
     async fn rest(mut self) {
         loop {
-            self.carry_out().await;
-            let Some(sent) = self.sent.next().await.filter(|_| self.in_vain < MAX_IN_VAIN) else { return };
+            self.carry_out();
+            let Some(sent) = self.sent.next().await.filter(|_| self.goes_on()) else { return };
             drop(self.take(sent));
         }
     }
@@ -254,18 +295,17 @@ struct Handed<K: Kv>(Option<Transaction<K>>);
 
 impl<K: Kv> Drop for Handed<K> {
     fn drop(&mut self) {
-        if let Some(transaction) = self.0.take() {
+        if let Some(mut transaction) = self.0.take() {
+            transaction.coordinator.abandon();
             let kv = Arc::clone(&transaction.kv);
             kv.spawn(transaction.rest());
         }
     }
 }
 
-/// Whether a batch is a transaction if it has several tablets: a logged one whose tables all have transactions.
-pub(super) fn is_atomic<K: Kv>(kv: &K, kind: BatchKind, plans: &[&ModifyPlan]) -> bool {
-    kind == BatchKind::Logged
-        && plans.iter().all(|plan| plan.table.has_transactions())
-        && kv.catalog().level() >= Level::RECORDED
+/// Whether a batch is a transaction if it has several tablets: all but unlogged ones.
+pub(super) fn is_atomic<K: Kv>(kv: &K, kind: BatchKind) -> bool {
+    kind != BatchKind::Unlogged && kv.catalog().level() >= Level::RECORDED
 }
 
 impl<K: Kv> Writing<'_, K> {
@@ -313,8 +353,9 @@ impl<K: Kv> Writing<'_, K> {
         let (engine, budget) = (self.engine, self.means.budget);
         budget.take(COPIES * parts.iter().map(|part| part.program.len() + part.key.len()).sum::<usize>())?;
         let tables = parts.iter().map(|part| (part.part.tablet, part.table.clone())).collect();
+        let deletes_only = parts.iter().filter(|part| part.deletes_only).map(|part| part.part.tablet).collect();
         let plan = plan_of(&*engine.kv, engine.node, parts);
-        let transaction = Transaction::new(Arc::clone(&engine.kv), Arc::clone(budget), plan);
+        let transaction = Transaction::new(Arc::clone(&engine.kv), Arc::clone(budget), plan, deletes_only);
         let mut handed = Handed(Some(transaction));
         let Some(transaction) = &mut handed.0 else { unreachable!("it was just made") };
         let mut ended = transaction.until_answered().await;

@@ -114,8 +114,7 @@ impl<K: Kv> Writing<'_, K> {
             return Err(invalid("Batch with conditions cannot span multiple partitions"));
         }
         let (partitions, is_conditional) = (writes.partitions, writes.is_conditional());
-        // A transaction gives all that it writes one timestamp.
-        if self.is_atomic && writes.tablet_count() > 1 && !writes.has_timestamps() {
+        if self.is_atomic && writes.tablet_count() > 1 {
             let transaction = writes.into_transaction()?;
             return Ok(Gathered { transaction, partitions, is_conditional, ..Gathered::default() });
         }
@@ -218,7 +217,8 @@ impl<K: Kv> Writing<'_, K> {
         bound: impl Fn(usize) -> Bound<'v> + Send + Sync,
         defaults: Defaults,
     ) -> Result<Reply, CqlError> {
-        let Writing { engine, plans, means, write_type, .. } = *self;
+        let each = Writing { is_atomic: false, ..*self };
+        let Writing { engine, plans, means, write_type, .. } = each;
         let (table, progress) = (&plans[0].table, means.progress);
         if plans.iter().any(|plan| !plan.answer.status_row) {
             return Err(invalid(
@@ -237,13 +237,13 @@ impl<K: Kv> Writing<'_, K> {
             Ok(writes)
         };
         // Every error that can be found without writing is found before anything is written.
-        let all = || (0..plans.len()).map(|at| gather(at, &[]).and_then(|writes| self.gathered(writes))).collect();
+        let all = || (0..plans.len()).map(|at| gather(at, &[]).and_then(|writes| each.gathered(writes))).collect();
         let gathered: Result<Vec<Gathered>, CqlError> = engine.work(means.work, all).await;
         let mut rows = outcome::status_rows(table);
         progress.start(write_type);
         for (at, gathered) in gathered?.into_iter().enumerate() {
             let again = |written: &[TablePart]| gather(at, written);
-            let one = Writing { plans: &plans[at..=at], means: Means { is_batch: false, ..means }, ..*self };
+            let one = Writing { plans: &plans[at..=at], means: Means { is_batch: false, ..means }, ..each };
             let written = one.write_gathered(gathered, again).await;
             let response = written.and_then(|WriteAnswer { response, .. }| {
                 // Reserved before the answer is final, so that a lack of memory does not hide the effect of the write.

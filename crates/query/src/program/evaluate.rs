@@ -73,6 +73,11 @@ impl Evaluator for TabletEvaluator {
         Some(targets::without_conditions(program).encode())
     }
 
+    fn explicit_us(&self, program: &[u8]) -> Option<i64> {
+        // What is proposed decodes.
+        Program::decode(program).ok().and_then(|program| targets::explicit_us(&program))
+    }
+
     fn merged(&self, stored: Option<&[u8]>, written: &[u8]) -> Result<Vec<u8>, EvaluationFailed> {
         let Some(stored) = stored else { return Ok(written.to_vec()) };
         let mut together = Vec::new();

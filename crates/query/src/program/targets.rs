@@ -6,6 +6,7 @@
 use super::definition::{Program, ProgramOperation, RowCondition, RowTest, TestTree, Turn};
 use diorite_base::mutation::SeeTarget;
 use diorite_model::key;
+use diorite_model::row::RowReader;
 
 /// Calls `see` with each key, and each range of keys, from its start to before its end.
 pub(super) fn of(program: &Program, see: &mut SeeTarget<'_>) {
@@ -53,6 +54,18 @@ fn has_static(tree: &TestTree) -> bool {
         TestTree::Not(inner) => has_static(inner),
         TestTree::All(parts) | TestTree::Any(parts) => parts.iter().any(has_static),
     }
+}
+
+/// The latest timestamp that the client has given for something that the program writes.
+pub(super) fn explicit_us(program: &Program) -> Option<i64> {
+    let of_operation = |operation: &ProgramOperation| match operation {
+        ProgramOperation::List { explicit_us, .. }
+        | ProgramOperation::Document { explicit_us, .. }
+        | ProgramOperation::Delete { explicit_us, .. } => *explicit_us,
+        ProgramOperation::Row { is_stamped: false, value, .. } => RowReader::new(value).ok().map(|row| row.base_us()),
+        ProgramOperation::Row { .. } | ProgramOperation::Sum { .. } => None,
+    };
+    program.operations.iter().filter_map(of_operation).max()
 }
 
 /// A program that does what this one does whose conditions hold.

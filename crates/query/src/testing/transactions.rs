@@ -283,31 +283,101 @@ fn prepared_blocks_write_all_rows_with_one_time_and_reads_see_both_or_none() {
     database.end_all();
 }
 
+/// A table without transactions, and a batch of this kind that inserts three rows of it, in different tablets.
+fn plain_batch(database: &Database, kind: &str) -> String {
+    database.run("CREATE TABLE IF NOT EXISTS plain (id int PRIMARY KEY, balance bigint, l list<int>)").unwrap();
+    let insert = |id: i64| format!("INSERT INTO plain (id, balance, l) VALUES ({id}, 5, [1]); ");
+    format!("BEGIN {kind} {}{}{}APPLY BATCH", insert(21), insert(22), insert(24))
+}
+
 #[test]
-fn logged_batches_of_such_tables_are_transactions_and_others_are_not() {
+fn logged_batches_are_transactions_whatever_their_tables() {
     let database = bank();
-    database.run("CREATE TABLE plain (id int PRIMARY KEY, balance bigint)").unwrap();
-    let batch = |kind: &str, table: &str| {
-        let insert = |id: i64| format!("INSERT INTO {table} (id, balance) VALUES ({id}, 5)");
-        format!("BEGIN {kind} {}; {}; {}; APPLY BATCH", insert(21), insert(22), insert(24))
-    };
     let times = |table: &str| {
         let mut times =
             database.rows(&format!("SELECT writetime(balance) AS wt FROM {table} WHERE id IN (21, 22, 24)"));
         assert_eq!(times.len(), 3);
         times.dedup();
-        times.len()
+        times
     };
-    database.run(&batch("BATCH", "accounts")).unwrap();
-    assert_eq!(times("accounts"), 1, "one time for all tablets");
-    database.run(&batch("UNLOGGED BATCH", "accounts")).unwrap();
-    assert!(times("accounts") > 1, "each tablet its own");
     let pins = database.kv.pin_count();
-    database.run(&batch("BATCH", "plain")).unwrap();
-    assert!(times("plain") > 1);
-    assert_eq!(database.kv.pin_count(), pins, "ordinary tables need no snapshots");
-    // With a time of its own, a batch is what it is for other tables.
-    database.run(&batch("BATCH USING TIMESTAMP 5", "plain")).unwrap();
+    for kind in ["BATCH", "UNLOGGED BATCH"] {
+        database.run(&plain_batch(&database, kind)).unwrap();
+        assert_eq!(times("plain").len() == 1, kind == "BATCH", "one time for all tablets, or each its own");
+    }
+    assert_eq!(database.kv.pin_count(), pins, "reads of ordinary tables need no snapshots");
+    let of_both = plain_batch(&database, "BATCH").replacen("plain", "accounts", 1).replacen(", l)", ")", 1);
+    database.run(&of_both.replacen("5, [1])", "5)", 1)).unwrap();
+    // A batch with a time of its own, and statements with theirs.
+    database.run("DELETE FROM plain WHERE id IN (21, 22, 24)").unwrap();
+    database.run(&plain_batch(&database, "BATCH USING TIMESTAMP 5")).unwrap();
+    assert!(database.rows("SELECT id FROM plain WHERE id IN (21, 22, 24)").is_empty(), "it is older than the deletion");
+    database.run("TRUNCATE plain").unwrap();
+    database.run(&plain_batch(&database, "BATCH USING TIMESTAMP 5")).unwrap();
+    assert_eq!(times("plain"), ["wt=5"]);
+    database
+        .run("BEGIN BATCH UPDATE plain USING TIMESTAMP 4 SET balance = 1 WHERE id = 21; UPDATE plain USING TIMESTAMP 6 SET balance = 2, l = l + [3] WHERE id = 22; DELETE FROM plain USING TIMESTAMP 4 WHERE id = 24; APPLY BATCH")
+        .unwrap();
+    let rows = database.rows("SELECT id, balance, l FROM plain WHERE id IN (21, 22, 24)");
+    assert_eq!(rows, ["id=21 balance=5 l=[1]", "id=22 balance=2 l=[1, 3]", "id=24 balance=5 l=[1]"]);
+    // What is written later with an older time does not replace what has a time of its own.
+    database.run("BEGIN BATCH INSERT INTO plain (id, balance, l) VALUES (21, 8, []) USING TIMESTAMP 3; INSERT INTO plain (id, balance, l) VALUES (22, 8, []) USING TIMESTAMP 3; APPLY BATCH").unwrap();
+    assert_eq!(database.rows("SELECT balance FROM plain WHERE id IN (21, 22)"), ["balance=5", "balance=2"]);
+    database.end_all();
+}
+
+#[test]
+fn counter_batches_count_once_and_statements_with_a_status_are_carried_out_one_by_one() {
+    let database = bank();
+    database.run("CREATE TABLE hits (id int PRIMARY KEY, n counter)").unwrap();
+    let timeout = || KvError::Timeout(Waited { after_ms: 5, received: 0, required: 0 });
+    let add = |id: i64| format!("UPDATE hits SET n = n + 1 WHERE id = {id}; ");
+    let batch = format!("BEGIN COUNTER BATCH {}{}{}APPLY BATCH", add(21), add(22), add(24));
+    let counted = || {
+        let mut counted = database.rows("SELECT n FROM hits WHERE id IN (21, 22, 24)");
+        counted.dedup();
+        counted
+    };
+    database.run(&batch).unwrap();
+    assert_eq!(counted(), ["n=1"]);
+    // Answers are lost on the way: of the reservation, a prepare, the commit, a finish.
+    for at in 0..6 {
+        let fates = (0..at).map(|_| Fate::Applied).chain([Fate::AppliedUnheard(1, timeout())]);
+        database.kv.fates.lock().extend(fates);
+        let before = counted();
+        let outcome = database.run(&batch);
+        database.end_all();
+        let after = counted();
+        assert_eq!(after.len(), 1, "all or none, {at}: {after:?}");
+        assert_eq!(outcome.is_ok(), after != before, "{at}: {outcome:?}");
+        database.kv.fates.lock().clear();
+    }
+    let statuses = format!("{}IF EXISTS RETURNS STATUS AS ROW; ", "UPDATE plain SET balance = 7 WHERE id = 21 ");
+    database.run(&plain_batch(&database, "BATCH")).unwrap();
+    let both = format!("BEGIN BATCH {statuses}{}APPLY BATCH", statuses.replace("21", "22"));
+    assert_eq!(database.rows(&both).len(), 2);
+    assert_eq!(database.rows("SELECT balance FROM plain WHERE id IN (21, 22)"), ["balance=7", "balance=7"]);
+    database.end_all();
+}
+
+#[test]
+fn a_batch_of_ordinary_tables_is_answered_when_all_of_it_is_visible() {
+    // Of the reserve, two prepares, the commit and two ends, the answers to the ends are lost twice.
+    let timeout = || KvError::Timeout(Waited { after_ms: 5, received: 0, required: 0 });
+    let database = bank();
+    let batch = plain_batch(&database, "BATCH");
+    let fates = (0..4).map(|_| Fate::Applied);
+    let refused = (0..4).map(|_| Fate::Refused(KvError::Overloaded("too many requests")));
+    database.kv.fates.lock().extend(fates.chain(refused).chain([Fate::AppliedUnheard(0, timeout())]));
+    database.run(&batch).unwrap();
+    assert!(database.kv.fates.lock().is_empty(), "the ends were sent again");
+    let rows = database.rows("SELECT id FROM plain WHERE id IN (21, 22, 24)");
+    assert_eq!(rows.len(), 3, "nothing else has run since the answer: {rows:?}");
+    // A table that is dropped while its rows are prepared ends the wait for them.
+    let (plain, kept) = (plain_batch(&database, "BATCH"), "CREATE TABLE kept (id int PRIMARY KEY, balance bigint)");
+    database.run(kept).unwrap();
+    let mixed = plain.replace("APPLY BATCH", "INSERT INTO kept (id, balance) VALUES (24, 1); APPLY BATCH");
+    database.run(&mixed).unwrap();
     database.end_all();
 }
 

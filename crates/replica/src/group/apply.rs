@@ -160,12 +160,21 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 }
 
+/// For how long a tablet with transactions keeps what has expired, seconds: more than passes from the evaluation of a
+/// program to the entry of the log that names its second.
+const RESERVED_S: u32 = 10;
+
 /// Advances the state to a mutation. What expired after `oldest_s` stays readable: a program that is prepared reads as of
-/// then, and has to find the same on every replica, whatever each has compacted.
+/// then, and has to find the same on every replica, whatever each has compacted. So does one whose rows are reserved, of
+/// which only the leader knows.
 fn advance(state: &mut AppliedState, mutation: &MutationRef<'_>, oldest_s: Option<u32>) {
     let before = state.horizon;
     state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
-    if let Some(oldest_s) = oldest_s {
+    if matches!(mutation.body(), Body::Step(_)) {
+        state.flags |= TRANSACTIONS;
+    }
+    let reserved_s = (state.flags & TRANSACTIONS != 0).then(|| state.horizon.now_s.saturating_sub(RESERVED_S));
+    if let Some(oldest_s) = oldest_s.into_iter().chain(reserved_s).min() {
         state.horizon = state.horizon.no_later_than(oldest_s).max(before);
     }
 }
@@ -357,7 +366,6 @@ impl<E: Engine> Applier<E> {
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
         let mut steps = decode_steps(steps).map_err(corrupt)?;
         steps.iter_mut().for_each(|step| read_no_earlier(step, state.horizon.now_s));
-        state.flags |= TRANSACTIONS;
         for step in &steps {
             let effects = replica.writes.transactions.records.apply(mutation.stamp_us, step);
             if let Step::Prepare(prepare) = step
@@ -398,7 +406,9 @@ impl<E: Engine> Applier<E> {
         stamp_us: i64,
         state: &mut AppliedState,
     ) -> Result<(), StorageError> {
-        let newest_explicit_us = state.newest_explicit_us;
+        let explicit_us = replica.evaluator.explicit_us(&operation.program);
+        let newest_explicit_us = state.newest_explicit_us.max(explicit_us.unwrap_or(i64::MIN));
+        state.newest_explicit_us = newest_explicit_us;
         let context =
             EvaluationContext { now_s: operation.now_s, ..EvaluationContext::new(stamp_us, newest_explicit_us) };
         let view = View {
@@ -408,7 +418,8 @@ impl<E: Engine> Applier<E> {
             progress: &self.progress,
         };
         let batch = IndexedBatch::new(&mut self.batch, &mut self.account, replica.indexes());
-        let mut changes = Changes { batch, state, bounds: Bounds(None) };
+        let bounds = Bounds(explicit_us.map(|_| (&*replica.evaluator, state.horizon)));
+        let mut changes = Changes { batch, state, bounds };
         let reply = replica
             .evaluator
             .evaluate(&operation.program, context, &view, &mut changes)

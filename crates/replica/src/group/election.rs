@@ -45,6 +45,9 @@ const CAMPAIGN_NS: u64 = 120_000_000;
 /// How long a node that has ended its lease waits for another to lead, nanoseconds.
 const RELEASE_TIMEOUT_NS: u64 = 1_000_000_000;
 
+/// How often that time is doubled, at most, while this node notifies the voters again and again.
+const MAX_DOUBLINGS: u32 = 6;
+
 /// How long a leader without a lease, nanoseconds, may keep its supporters from voting for another.
 const IN_VAIN_NS: u64 = 1_000_000_000;
 
@@ -110,7 +113,7 @@ impl<E: Engine> Replica<E> {
             // A late message: of another term, or not from the leader.
             return;
         }
-        self.leading.release = Release { term, notified_ns: None };
+        self.leading.release = Release { term, ..Release::default() };
         self.following.promise = None;
         turn.activate(self);
         if candidate == 0 || candidate == me.0 {
@@ -141,7 +144,7 @@ impl<E: Engine> Replica<E> {
         // In this order: reads that began under the lease fail before another can be elected.
         turn.context.counters.note_lease(self.handle.lease.publish(None));
         let term = self.group.term();
-        self.leading.release.term = term;
+        self.leading.release = Release { term, ..Release::default() };
         self.leading.releasing = None;
         turn.context.note(self.id(), TabletEventKind::LeadershipReleased { to: candidate });
         self.notify_of_release(turn, candidate);
@@ -149,33 +152,42 @@ impl<E: Engine> Replica<E> {
     }
 
     fn notify_of_release(&mut self, turn: &mut Turn<E>, candidate: Option<NodeId>) {
-        let Release { term, notified_ns } = &mut self.leading.release;
+        let Release { term, notified_ns, notices } = &mut self.leading.release;
         *notified_ns = Some(turn.now_ns());
+        *notices += 1;
         let released = Envelope::Released { term: *term, candidate: candidate.map_or(0, |node| node.0) };
         for voter in self.group.all_voters().filter(|voter| *voter != turn.context.node.0) {
             turn.outbox.post_envelope(NodeId(voter), self.group_id(), &released);
         }
     }
 
-    fn is_voter(&self, turn: &Turn<E>) -> bool {
-        self.group.all_voters().any(|voter| voter == turn.context.node.0)
+    /// Whether this node has released a term, and knows of no leader since.
+    fn awaits_successor(&self) -> bool {
+        self.leading.release.notified_ns.is_some() && (self.has_released() || self.group.leader() == 0)
     }
 
-    /// No voter was elected after this node's release. It campaigns itself, as those that are bound to it may vote for
-    /// it. If it must not campaign, it notifies the voters again: one that was restarted since has forgotten the release,
-    /// and is bound if it received an entry after that.
+    /// No voter was elected for a while after this node's release. If it may be elected itself, it campaigns, as those
+    /// that are bound to it may vote for it. Otherwise it notifies the voters again: one may have missed the release, or
+    /// was restarted since, has forgotten it, and is bound by an entry that it received afterwards.
     fn insist_on_release(&mut self, turn: &mut Turn<E>, now_ns: u64) {
-        if turn.fitness.is_leaving || turn.fitness.clock_is_off || !self.is_voter(turn) {
-            return self.notify_of_release(turn, None);
+        let Release { notified_ns, notices, .. } = self.leading.release;
+        let wait_ns = RELEASE_TIMEOUT_NS << notices.saturating_sub(1).min(MAX_DOUBLINGS);
+        if !self.awaits_successor() || notified_ns.is_none_or(|notified_ns| now_ns < notified_ns + wait_ns) {
+            return;
         }
-        self.group.step_down();
-        self.visits.campaign_ns = now_ns;
-        self.leading.vain_releases += 1;
+        if !self.may_campaign(turn, now_ns) {
+            self.notify_of_release(turn, None);
+        } else if self.group.is_leader() {
+            self.group.step_down();
+            self.visits.campaign_ns = now_ns;
+            self.leading.vain_releases += 1;
+        }
     }
 
     /// Carries out the due work of the group: campaigns, heartbeats, transfers, and stepping down without a quorum's support.
     pub(crate) fn look_after(&mut self, turn: &mut Turn<E>, now_ns: u64) {
-        if self.failure.is_some() {
+        self.insist_on_release(turn, now_ns);
+        if self.failure.is_some() || self.has_released() {
             return;
         }
         if !self.group.is_leader() {
@@ -187,10 +199,6 @@ impl<E: Engine> Replica<E> {
                 self.announce_reopened(turn, leader, now_ns);
             }
             self.campaign_if_due(turn, now_ns);
-        } else if self.has_released() {
-            if self.leading.release.notified_ns.is_none_or(|notified_ns| now_ns >= notified_ns + RELEASE_TIMEOUT_NS) {
-                self.insist_on_release(turn, now_ns);
-            }
         } else if self.has_led_in_vain(turn, now_ns) {
             tracing::info!(tablet = %self.id(), "a quorum no longer supports this leader: it steps down, so that another replica can lead");
             self.end_lease_for_good(turn, None);
@@ -241,15 +249,24 @@ impl<E: Engine> Replica<E> {
         has_most(&members.voters) && has_most(&members.voters_outgoing)
     }
 
+    fn is_voter(&self, turn: &Turn<E>) -> bool {
+        self.group.all_voters().any(|voter| voter == turn.context.node.0)
+    }
+
+    /// Whether this replica may be elected, as far as it knows itself.
+    fn may_campaign(&self, turn: &Turn<E>, now_ns: u64) -> bool {
+        let is_fit = turn.context.may_vote() && !turn.fitness.is_leaving && !turn.fitness.clock_is_off;
+        is_fit
+            && self.failure.is_none()
+            && self.is_voter(turn)
+            && !turn.context.is_stalled(self.handle.disk())
+            && !self.is_barred_itself(turn, now_ns)
+    }
+
     fn campaign_if_due(&mut self, turn: &mut Turn<E>, now_ns: u64) {
         let me = turn.context.node;
-        let may_campaign = turn.context.may_vote() && !turn.fitness.is_leaving && !turn.fitness.clock_is_off;
-        if turn.context.is_stalled(self.handle.disk()) {
-            return;
-        }
         let is_bound = self.following.promise.is_some_and(|promise| turn.is_in_force(promise));
-        let has_forgotten = self.is_barred_itself(turn, now_ns);
-        if is_bound || !self.is_voter(turn) || !may_campaign || has_forgotten || now_ns < self.visits.campaign_ns {
+        if is_bound || now_ns < self.visits.campaign_ns || !self.may_campaign(turn, now_ns) {
             return;
         }
         self.visits.campaign_ns = now_ns + CAMPAIGN_NS + spread(self.id(), me, now_ns, CAMPAIGN_NS);
@@ -282,7 +299,7 @@ impl<E: Engine> Replica<E> {
 
     /// Whether nothing is due in the group, so that it need not be visited until an event.
     pub(crate) fn is_at_rest(&self, turn: &Turn<E>) -> bool {
-        if self.leading.releasing.is_some() || transact::has_transactions(self) {
+        if self.leading.releasing.is_some() || transact::has_transactions(self) || self.awaits_successor() {
             return false;
         }
         if self.failure.is_some() {
@@ -379,7 +396,7 @@ impl<E: Engine> Replica<E> {
         let is_revoked =
             self.group.is_leader() && self.leading.release.term != term && self.handle.lease.is_revoked(term);
         if is_revoked {
-            self.leading.release = Release { term, notified_ns: Some(now_ns) };
+            self.leading.release = Release { term, notified_ns: Some(now_ns), notices: 0 };
         }
         is_revoked
     }

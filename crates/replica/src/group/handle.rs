@@ -384,7 +384,7 @@ impl<T: TabletData> TabletHandle<T> {
 
     /// The transactions that are prepared here.
     pub fn prepared_transactions(&self) -> Vec<PreparedTransaction> {
-        self.transacted.prepared.now().map_or_else(Vec::new, |now| now.at(self.clock.wall_us()))
+        self.transacted.prepared.at(self.clock.wall_us())
     }
 
     /// How many snapshots reads of several tablets keep.

@@ -11,6 +11,7 @@
 mod tests;
 
 use crate::group::samples::KeySamples;
+use crate::group::transact::program_of_call;
 use crate::group::view::View;
 use crate::progress::WorkProgress;
 use diorite_base::limits::{self, INDEX_BYTES, MAX_INDEX_BYTES};
@@ -142,7 +143,7 @@ impl<'a, B: TabletBatch> IndexedBatch<'a, B> {
 ///
 /// # Errors
 /// If they are more than [`MAX_INDEX_BYTES`].
-pub(super) fn admitted(
+pub(crate) fn admitted(
     mutation: &Mutation,
     others: usize,
     (indexes, evaluator): (Option<&dyn RowIndexes>, &dyn Evaluator),
@@ -164,7 +165,11 @@ pub(super) fn admitted(
             }
         }
         Body::Evaluated(program) => bytes = evaluator.index_bytes(program, indexes, MAX_INDEX_BYTES),
-        Body::Request(_) | Body::Step(_) => {}
+        Body::Request(call) => {
+            let program = program_of_call(call).unwrap_or_default();
+            bytes = evaluator.index_bytes(&program, indexes, MAX_INDEX_BYTES);
+        }
+        Body::Step(_) => {}
     }
     let what = || "what a write adds to the indexes of a tablet".to_owned();
     limits::check(&INDEX_BYTES, bytes, what).map_err(|exceeded| KvError::TooLarge(exceeded.to_string()))?;

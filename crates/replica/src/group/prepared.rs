@@ -3,6 +3,8 @@
 //! A reader looks here before it reads: a transaction that is prepared, committed and finished between the two would
 //! otherwise be missed by a read that began after its client was answered.
 //!
+//! Readers of tables without transactions do not ask what has become of what is prepared, and see the rows as they were.
+//!
 //! Always true: rows are added before the prepare can be known to anybody, and removed after what has become of them
 //! can be read. Left out: what has become of a transaction, which its home knows.
 
@@ -10,6 +12,7 @@ use arc_swap::ArcSwap;
 use diorite_transact::records::PreparedRecord;
 use diorite_transact::targets::{Target, Targets};
 use diorite_transact::{Home, TransactionId};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -57,40 +60,60 @@ pub struct PreparedTransaction {
 /// See the top of this module.
 #[derive(Default)]
 pub(crate) struct PreparedRows {
-    /// How many transactions there are, beside what every read looks at.
+    /// All, for operators.
+    all: Mutex<Rows>,
+    /// How many transactions there are that readers ask about, beside what every read looks at.
     count: AtomicUsize,
-    rows: ArcSwap<Rows>,
+    /// Those.
+    asked_about: ArcSwap<Rows>,
 }
 
 impl PreparedRows {
     /// A transaction is about to be prepared. Called by the tablet's store thread.
     pub(crate) fn add(&self, record: &PreparedRecord) {
-        let mut rows = Rows::clone(&self.rows.load());
-        rows.insert(record.prepare.id, Arc::new(StagedRows::new(record)));
-        self.publish(rows);
+        let (id, staged) = (record.prepare.id, Arc::new(StagedRows::new(record)));
+        if staged.home.tells_readers {
+            let mut rows = Rows::clone(&self.asked_about.load());
+            rows.insert(id, Arc::clone(&staged));
+            self.publish(rows);
+        }
+        self.all.lock().insert(id, staged);
     }
 
     /// What has become of a transaction can be read.
     pub(crate) fn remove(&self, id: &TransactionId) {
-        let mut rows = Rows::clone(&self.rows.load());
-        rows.remove(id);
-        self.publish(rows);
+        if self.all.lock().remove(id).is_some_and(|staged| staged.home.tells_readers) {
+            let mut rows = Rows::clone(&self.asked_about.load());
+            rows.remove(id);
+            self.publish(rows);
+        }
     }
 
     fn publish(&self, rows: Rows) {
         let count = rows.len();
-        self.rows.store(Arc::new(rows));
+        self.asked_about.store(Arc::new(rows));
         self.count.store(count, Ordering::Release);
     }
 
-    /// The prepares now; `None`: there are none.
+    /// The prepares that readers ask about now; `None`: there are none.
     #[inline]
     pub(crate) fn now(&self) -> Option<PreparedNow> {
-        if self.count.load(Ordering::Acquire) == 0 { None } else { Some(PreparedNow(self.rows.load_full())) }
+        if self.count.load(Ordering::Acquire) == 0 { None } else { Some(PreparedNow(self.asked_about.load_full())) }
+    }
+
+    /// All prepares at a time of the wall clock.
+    pub(crate) fn at(&self, now_us: i64) -> Vec<PreparedTransaction> {
+        let age_us = |staged: &StagedRows| u64::try_from(now_us.saturating_sub(staged.stamp_us)).unwrap_or(0);
+        let shown = |(id, staged): (&TransactionId, &Arc<StagedRows>)| PreparedTransaction {
+            id: *id,
+            age_us: age_us(staged),
+            staged: Arc::clone(staged),
+        };
+        self.all.lock().iter().map(shown).collect()
     }
 }
 
-/// The prepares at one moment.
+/// The prepares that readers ask about at one moment.
 pub(crate) struct PreparedNow(Arc<Rows>);
 
 impl PreparedNow {
@@ -104,17 +127,6 @@ impl PreparedNow {
         let range = Targets::new(vec![Target::Range { start: start.to_vec(), end: end.to_vec() }]);
         self.0.values().any(|staged| staged.targets.overlap(&range))
     }
-
-    /// All of them at a time of the wall clock.
-    pub(crate) fn at(&self, now_us: i64) -> Vec<PreparedTransaction> {
-        let age_us = |staged: &StagedRows| u64::try_from(now_us.saturating_sub(staged.stamp_us)).unwrap_or(0);
-        let shown = |(id, staged): (&TransactionId, &Arc<StagedRows>)| PreparedTransaction {
-            id: *id,
-            age_us: age_us(staged),
-            staged: Arc::clone(staged),
-        };
-        self.0.iter().map(shown).collect()
-    }
 }
 
 #[cfg(test)]
@@ -125,7 +137,7 @@ mod tests {
 
     fn record(number: u64, target: Target) -> PreparedRecord {
         let id = TransactionId { tablet: TabletId(7), term: 1, number };
-        let home = Home { table: TableId(3), key: b"h".to_vec() };
+        let home = Home { table: TableId(3), key: b"h".to_vec(), tells_readers: true };
         let operation = Operation { key: target.start().to_vec(), now_s: 0, program: vec![0; 10] };
         let targets = Targets::new(vec![target]);
         PreparedRecord {
@@ -153,11 +165,25 @@ mod tests {
     }
 
     #[test]
+    fn readers_of_tables_without_transactions_meet_nothing_and_operators_see_all() {
+        let prepared = PreparedRows::default();
+        let mut unasked = record(1, Target::Row(b"b".to_vec()));
+        unasked.prepare.home.tells_readers = false;
+        prepared.add(&unasked);
+        assert!(prepared.now().is_none());
+        prepared.add(&record(2, Target::Row(b"c".to_vec())));
+        let now = prepared.now().expect("one");
+        assert_eq!((now.contains(b"b"), now.contains(b"c"), prepared.at(150).len()), (false, true, 2));
+        prepared.remove(&unasked.prepare.id);
+        assert_eq!(prepared.at(150).len(), 1);
+    }
+
+    #[test]
     fn operators_see_what_is_staged_and_since_when() {
         let prepared = PreparedRows::default();
         prepared.add(&record(1, Target::Row(b"b".to_vec())));
         prepared.add(&record(2, Target::Row(b"c".to_vec())));
-        let shown = prepared.now().expect("two").at(150);
+        let shown = prepared.at(150);
         // The clock of the leader that has stamped the second one was ahead.
         assert_eq!(shown.iter().map(|one| (one.id.number, one.age_us)).collect::<Vec<_>>(), [(1, 50), (2, 0)]);
         let staged = &shown[0].staged;

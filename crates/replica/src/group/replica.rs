@@ -112,6 +112,8 @@ pub(crate) struct Release {
     pub(crate) term: Term,
     /// When this node last notified the voters that it has released the term; `None`: another node released it.
     pub(crate) notified_ns: Option<u64>,
+    /// How often it has notified them.
+    pub(crate) notices: u32,
 }
 
 /// A replica's state as a leader.

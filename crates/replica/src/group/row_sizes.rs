@@ -18,6 +18,7 @@
 //! Left out: measuring ([`crate::group::measuring`]), the effect of a write on a row ([`Evaluator::effect`]).
 
 use crate::group::measuring::{RowName, Wanted};
+use crate::group::transact::program_of_call;
 use ahash::{AHashMap, RandomState};
 use diorite_base::TabletId;
 use diorite_base::limits::{Exceeded, MAX_ROW_BYTES, ROW_BYTES};
@@ -25,8 +26,6 @@ use diorite_base::mutation::{Body, Effect, Evaluator, Growth, Mutation, Mutation
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::KvError;
 use diorite_raft::Term;
-use diorite_transact::message::Request;
-use diorite_transact::wire::Call;
 use std::collections::BTreeSet;
 
 /// The bytes that one sample represents. Larger writes are counted, not sampled.
@@ -229,10 +228,8 @@ impl RowSizes {
             }
             Body::Evaluated(program) => self.see_program(&mut looked, program),
             Body::Request(call) => {
-                if let Ok(Call::Request(Request::Reserve { program, .. } | Request::Prepare { program, .. })) =
-                    Call::decode(call)
-                {
-                    self.see_program(&mut looked, &program.0);
+                if let Some(program) = program_of_call(call) {
+                    self.see_program(&mut looked, &program);
                 }
             }
             Body::Step(_) => {}

@@ -16,6 +16,8 @@ pub struct State {
     pub applied: Vec<u64>,
     /// Whether a write that was submitted after the last fault was acknowledged.
     pub takes_writes: bool,
+    /// Whether a replica still holds rows for a transaction that has not ended there.
+    pub holds_rows: bool,
 }
 
 /// Whether the tablet has recovered.
@@ -23,6 +25,7 @@ pub fn has_recovered(state: &State) -> bool {
     state.has_leaseholder
         && state.takes_writes
         && state.is_placed
+        && !state.holds_rows
         && state.applied.windows(2).all(|pair| pair[0] == pair[1])
 }
 

@@ -105,7 +105,11 @@ impl RowClients {
                 (statements::increment(counter), Meaning::Increment(counter))
             }
             10..20 => (statements::append(partitions[0], value), Meaning::Append(value)),
-            20..32 => (statements::insert_into(&partitions, value), Meaning::Several(value)),
+            20..29 => {
+                let timestamp = statements::timestamp(&mut self.dice);
+                (statements::insert_into(&partitions, value, &timestamp), Meaning::Several(value))
+            }
+            29..32 => (statements::increment_all(&self.world.pair), Meaning::Pair),
             45..48 => (statements::open_accounts(&partitions), Meaning::Open),
             48..62 => self.move_amount(&partitions),
             62..72 => (statements::accounts(&partitions), Meaning::Total),
@@ -154,10 +158,10 @@ impl RowClients {
         self.said.iter().copied().chain(open)
     }
 
-    /// How often a counter was incremented.
-    pub fn counter(&self, counter: u64) -> Counter {
+    /// How often something was incremented.
+    pub fn count(&self, meaning: Meaning) -> Counter {
         let mut count = Counter::default();
-        for said in self.all().filter(|said| said.meaning == Meaning::Increment(counter)) {
+        for said in self.all().filter(|said| said.meaning == meaning) {
             match said.ended {
                 Ended::Done => count.acknowledged += 1,
                 Ended::Unknown => count.unknown += 1,

@@ -3,7 +3,7 @@
 use super::clients::{FIRST_NUMBER, RowClients};
 use super::kv::{Asked, Given, at_rest, read_stored};
 use super::schema::{poll, response};
-use super::statements::{COUNTERS, LIST_ROW, TRANSFER_ROW};
+use super::statements::{COUNTERS, LIST_ROW, Meaning, TRANSFER_ROW, is_logged};
 use crate::checkers::Finding;
 use crate::cluster::Cluster;
 use diorite_cql::protocol::client::ClientResponse;
@@ -22,13 +22,20 @@ impl Cluster {
         if self.losses.are_any() {
             return Ok(());
         }
-        for key in 0..COUNTERS {
-            let count = rows.counter(key);
+        let found = |key: u64| {
             let found = self.select(rows, &format!("SELECT n FROM n WHERE k = {key}"))?;
-            let found = found.first().and_then(|row| row[0].as_deref()).map_or(0, bigint);
+            Ok(found.first().and_then(|row| row[0].as_deref()).map_or(0, bigint))
+        };
+        let counters = (0..COUNTERS).map(|key| (key, Meaning::Increment(key)));
+        for (key, meaning) in counters.chain(rows.world.pair.map(|key| (key, Meaning::Pair))) {
+            let (count, found) = (rows.count(meaning), found(key)?);
             if let Err(violation) = check_counter(count.acknowledged, count.unknown, found) {
                 return finding(format!("counter {key}: {violation}"));
             }
+        }
+        let [one, other] = rows.world.pair;
+        if found(one)? != found(other)? {
+            return finding(format!("{} and {} of a batch that increments both", found(one)?, found(other)?));
         }
         let partitions = rows.partitions();
         let listed = format!("SELECT l FROM t WHERE k = {} AND c = {LIST_ROW}", partitions[0]);
@@ -51,6 +58,10 @@ impl Cluster {
             for number in selected.iter().filter_map(|row| row[0].as_deref()).map(int) {
                 *found.entry(number).or_insert(0) += 1;
             }
+        }
+        let is_torn = |(number, count): &(&u64, &usize)| is_logged(**number) && **count != partitions.len();
+        if let Some((number, count)) = found.iter().find(is_torn) {
+            return finding(format!("{count} of {} rows of the logged batch {number}", partitions.len()));
         }
         check_several(&rows.batches(), &found, partitions.len()).or_else(|violation| finding(violation.to_string()))
     }

@@ -4,7 +4,7 @@ use super::clients::{Call, Open, Said, ended};
 use super::event::RowEvent;
 use super::kv::{Answered, Asked, Given};
 use super::schema::{poll, response};
-use super::statements::Meaning;
+use super::statements::{Meaning, is_logged};
 use crate::cluster::{Cluster, Event, Phase};
 use crate::routing::{self, Question, Work};
 use diorite_base::write::{KvError, Waited};
@@ -110,7 +110,9 @@ impl Cluster {
     fn forget_coordinator(&mut self, client: u32, now_ns: u64) {
         let Some(rows) = &mut self.rows else { return };
         let meaning = rows.open.get(&client).map(|open| open.meaning);
-        if !matches!(meaning, Some(Meaning::Open | Meaning::Move)) || !rows.dice.chance(10) {
+        let is_transaction =
+            matches!(meaning, Some(Meaning::Open | Meaning::Move | Meaning::Several(_) | Meaning::Pair));
+        if !is_transaction || !rows.dice.chance(10) {
             return;
         }
         let Some(open) = rows.open.remove(&client) else { return };
@@ -149,6 +151,11 @@ impl Cluster {
             let judged = self.judge_total(open.sent_ns, &read.rows);
             self.found = self.found.take().or(judged.err());
         }
+        let is_logged = match open.meaning {
+            Meaning::Several(number) => is_logged(number),
+            meaning => meaning == Meaning::Pair,
+        };
+        self.reached.logged_batches += u64::from(is_logged && ended == Ended::Done);
         self.reached.transactions += u64::from(open.meaning == Meaning::Move && ended == Ended::Done);
         let tally = &mut self.clients.tally;
         *(match ended {

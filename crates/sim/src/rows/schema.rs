@@ -3,6 +3,7 @@
 use super::kv::SimKv;
 use super::same::Said;
 use super::seen::VisibleRows;
+use super::statements::COUNTERS;
 use crate::clock::TrueTime;
 use crate::dice::Dice;
 use diorite_base::account::Meter;
@@ -44,6 +45,8 @@ pub struct RowWorld {
     pub tablets: Vec<TabletId>,
     /// A partition of the first table for each of its tablets.
     partitions: BTreeMap<TabletId, u64>,
+    /// Two counters, in different tablets if there are several, that are incremented together.
+    pub pair: [u64; 2],
     said: Arc<Said>,
 }
 
@@ -59,6 +62,7 @@ impl RowWorld {
             session: Session::new(),
             tablets: Vec::new(),
             partitions: BTreeMap::new(),
+            pair: [COUNTERS, COUNTERS + 1],
             said: Arc::default(),
         };
         let grace_s = *dice.pick(&[0, 0, 1, 3]);
@@ -74,12 +78,17 @@ impl RowWorld {
             world.partitions.entry(tablet).or_insert(partition);
         }
         let mut all: Vec<TabletId> = world.partitions.keys().copied().collect();
+        let mut of_counters = Vec::new();
         for counter in 0..KNOWN_PARTITIONS {
             let tablet = world.tablet_of(&format!("UPDATE n SET n = n + 1 WHERE k = {counter}"));
             if !all.contains(&tablet) {
                 all.push(tablet);
             }
+            of_counters.push(tablet);
         }
+        let mut others = COUNTERS..KNOWN_PARTITIONS;
+        let first = of_counters[COUNTERS as usize];
+        world.pair[1] = others.find(|counter| of_counters[*counter as usize] != first).unwrap_or(world.pair[1]);
         all.sort_unstable();
         world.tablets = all;
         world

@@ -10,6 +10,8 @@ pub enum Meaning {
     Anything,
     /// Adds one to this counter.
     Increment(u64),
+    /// Adds one to two counters in different tablets, without transactions, in one batch.
+    Pair,
     /// Appends this value to the list.
     Append(u64),
     /// Moves one from a column of a row to another, if the row is there.
@@ -35,7 +37,7 @@ pub const TRANSFER_ROW: u64 = 2;
 /// The rows that are accounts, one in each tablet.
 pub const ACCOUNT_ROW: u64 = 3;
 
-/// Counters.
+/// Counters that are incremented by themselves.
 pub const COUNTERS: u64 = 3;
 
 /// A statement of any kind.
@@ -164,7 +166,7 @@ fn lifetime(dice: &mut Dice) -> String {
 }
 
 /// Now and then, and about now.
-fn timestamp(dice: &mut Dice) -> String {
+pub fn timestamp(dice: &mut Dice) -> String {
     if dice.chance(60) {
         format!(" USING TIMESTAMP {}", 1_700_000_000_000_000 + dice.range(0, 8_000_000))
     } else {
@@ -186,11 +188,23 @@ pub fn append(partition: u64, value: u64) -> String {
     format!("UPDATE t SET l = l + [{value}] WHERE k = {partition} AND c = {LIST_ROW}")
 }
 
+/// Adds one to each of these counters, or to none.
+pub fn increment_all(counters: &[u64]) -> String {
+    let increments: String = counters.iter().map(|key| format!("UPDATE n SET n = n + 1 WHERE k = {key}; ")).collect();
+    format!("BEGIN COUNTER BATCH {increments}APPLY BATCH")
+}
+
+/// Whether the inserts of this number are a logged batch: all of them are there or none.
+pub fn is_logged(number: u64) -> bool {
+    number.is_multiple_of(2)
+}
+
 /// Inserts a row of this number into each of these partitions.
-pub fn insert_into(partitions: &[u64], number: u64) -> String {
-    let insert = |partition: &u64| format!("INSERT INTO t (k, c, v) VALUES ({partition}, {number}, {number}); ");
+pub fn insert_into(partitions: &[u64], number: u64, timestamp: &str) -> String {
+    let insert =
+        |partition: &u64| format!("INSERT INTO t (k, c, v) VALUES ({partition}, {number}, {number}){timestamp}; ");
     let inserts: String = partitions.iter().map(insert).collect();
-    format!("BEGIN UNLOGGED BATCH {inserts}APPLY BATCH")
+    format!("BEGIN {}BATCH {inserts}APPLY BATCH", if is_logged(number) { "" } else { "UNLOGGED " })
 }
 
 /// Reads the inserts into each of these partitions: by their keys, or by a scan of the table.

@@ -90,7 +90,7 @@ fn participant(tablet: u64) -> Participant {
 #[test]
 fn a_prepare_that_is_repeated_after_the_end_is_covered_by_no_commit() {
     let id = TransactionId { tablet: TabletId(1), term: 1, number: 1 };
-    let home = Home { table: TableId(1), key: vec![9] };
+    let home = Home { table: TableId(1), key: vec![9], tells_readers: true };
     let prepare = Request::Prepare { id, home, targets: row(5), program: Program(vec![5]), wait_ns: None };
     let mut tablet = Tablet::new();
     tablet.request(CLIENT, prepare.clone());
@@ -165,7 +165,7 @@ fn records_are_forgotten_many_at_a_time_and_only_when_they_were_released_or_are_
 #[test]
 fn a_new_leader_holds_what_is_prepared_and_serves_when_its_first_entry_is_applied() {
     let id = TransactionId { tablet: TabletId(1), term: 1, number: 1 };
-    let home = Home { table: TableId(1), key: vec![9] };
+    let home = Home { table: TableId(1), key: vec![9], tells_readers: true };
     let mut records = Records::default();
     let operations = Vec::new();
     records.apply(5, &Step::Prepare(crate::step::Prepare { id, home, targets: row(5), operations }));

@@ -37,7 +37,12 @@ fn prepare() -> impl Strategy<Value = Prepare> {
         |(id, table, key, (start, end), operations)| {
             let mut targets = vec![Target::Range { start, end }];
             targets.extend(operations.iter().map(|operation| Target::Row(operation.key.clone())));
-            Prepare { id, home: Home { table: TableId(table), key }, targets: Targets::new(targets), operations }
+            Prepare {
+                id,
+                home: Home { table: TableId(table), key, tells_readers: true },
+                targets: Targets::new(targets),
+                operations,
+            }
         },
     )
 }

@@ -7,7 +7,8 @@
 //! 4. An outcome is forgotten only when every prepare that it names is finished.
 //! 5. Rows hold what the transactions and writes give that are committed, one after the other in the order of their
 //!    stamps: nothing is lost, applied twice, or evaluated on rows that change.
-//! 6. The client is told the truth, and at most one attempt of its transaction is committed.
+//! 6. The client is told the truth, and at most one attempt of its transaction is committed. Where readers
+//!    do not ask what has become of what is prepared, its rows are written when it is told so.
 //! 7. A read of several tablets shows all of a committed transaction or nothing, and nothing that is stamped later. A
 //!    read returns no less than what was acknowledged, or read, before it began; a transaction that was seen in one
 //!    row is seen in all.
@@ -241,6 +242,7 @@ impl World {
                 if decided != Some(stamp_us) {
                     return Err(format!("client {client} is told {outcome:?}, and committed is {decided:?}"));
                 }
+                self.check_visible(client)?;
                 self.see_all(client, stamp_us);
             }
             Outcome::Unknown => {}
@@ -252,6 +254,18 @@ impl World {
             }
         }
         Ok(())
+    }
+
+    /// Whether readers find the rows of an applied transaction who do not ask what has become of what is prepared.
+    fn check_visible(&self, client: usize) -> Result<(), String> {
+        let unasked = self.clients[client].plan.parts.iter().filter(|part| !part.readers_ask);
+        let is_of = |(id, _): &&(TransactionId, usize)| self.past.clients.get(id) == Some(&client);
+        let written: BTreeSet<usize> = self.past.written.iter().filter(is_of).map(|(_, at)| *at).collect();
+        let mut tablets = unasked.map(|part| self.index(part.participant.tablet));
+        match tablets.find(|at| !written.contains(at)) {
+            None => Ok(()),
+            Some(at) => Err(format!("client {client} is told of rows that {} does not show yet", self.tablets[at].id)),
+        }
     }
 
     fn see_all(&mut self, client: usize, stamp_us: i64) {

@@ -289,7 +289,7 @@ impl World {
             self.budget.faults -= 1;
         }
         if let Some(coordinator) = &mut waiting.coordinator {
-            coordinator.unanswered(&waits.request, now_ns);
+            coordinator.unanswered(waits.to, &waits.request, now_ns);
         }
         self.run_coordinator(client)
     }

@@ -38,6 +38,7 @@ struct Scenario {
     budget: Budget,
     attempts: u32,
     has_former_leaders: bool,
+    readers_ask: bool,
 }
 
 impl Scenario {
@@ -55,6 +56,7 @@ impl Scenario {
                 participant: Participant { table: TableId(1), tablet: TabletId(tablet as u64 + 1), key: vec![key] },
                 targets: targets(key),
                 program: program(key, by, least),
+                readers_ask: self.readers_ask,
             };
             let plan = Plan { parts: parts.iter().map(part).collect(), nearest: *nearest };
             Rc::new(Client::new(Arc::new(plan), timing, planted))
@@ -122,6 +124,7 @@ fn one(name: &'static str, budget: Budget) -> Scenario {
         budget,
         attempts: 2,
         has_former_leaders: false,
+        readers_ask: true,
     }
 }
 
@@ -184,6 +187,11 @@ fn misrouted(scenario: Scenario) -> Scenario {
     Scenario { has_former_leaders: true, ..scenario }
 }
 
+/// Readers of its tables do not ask what has become of what is prepared.
+fn logged(scenario: Scenario) -> Scenario {
+    Scenario { readers_ask: false, ..scenario }
+}
+
 /// Each bug, and a scenario in which it has to be found.
 fn bugs() -> Vec<(Planted, Scenario)> {
     let none = Planted::default();
@@ -210,6 +218,7 @@ fn bugs() -> Vec<(Planted, Scenario)> {
         (Planted { finish_below_commit: true, ..none }, pinned_behind("finish below", budget(0, 0, 0, 0))),
         (Planted { believe_aborted: true, ..none }, pinned_of_two("forgotten", budget(0, 0, 1, 0), &[1], 12, 1)),
         (Planted { miss_later_commits: true, ..none }, pinned("later commits", budget(0, 0, 0, 0), &[1], 15, 1)),
+        (Planted { answer_before_finished: true, ..none }, logged(one("answer early", budget(0, 0, 0, 0)))),
         (Planted { aborted_while_reserved: true, ..none }, one("aborted while reserved", budget(0, 0, 1, 0))),
     ]
 }
@@ -233,6 +242,10 @@ fn short() -> Vec<Scenario> {
         two("two transactions, a sweep", budget(0, 0, 1, 0)),
         circle("three transactions in order", budget(0, 0, 0, 0), None),
         crossing("two transactions in order over four tablets", budget(0, 0, 0, 0)),
+        logged(one("a batch, two faults, a sweep", budget(2, 0, 1, 0))),
+        logged(one("a batch, a fault, a change of leader", budget(1, 1, 0, 0))),
+        logged(over_three("a batch over three tablets, a fault", budget(1, 0, 0, 0))),
+        misrouted(logged(one("a batch, a former leader is asked", budget(1, 1, 0, 0)))),
         conditional("a condition, a fault", budget(1, 0, 0, 0)),
         conditional("a condition, a change of leader", budget(0, 1, 0, 0)),
         written("a write at home, a change of leader", budget(0, 1, 0, 0), 0),
@@ -250,6 +263,7 @@ fn long() -> Vec<Scenario> {
         one("a fault, a change of leader, a sweep, a jump", budget(1, 1, 1, 1)),
         one("a fault, two changes of leader", budget(1, 2, 0, 0)),
         over_three("three tablets, a change of leader", budget(0, 1, 0, 0)),
+        logged(one("a batch, a fault, a change of leader, a sweep, a jump", budget(1, 1, 1, 1))),
         two("two transactions, a fault", budget(1, 0, 0, 0)),
         two("two transactions, a change of leader", budget(0, 1, 0, 0)),
         circle("three transactions, first in parallel", budget(0, 0, 0, 0), Some(0)),

@@ -9,7 +9,7 @@ fn id() -> TransactionId {
 }
 
 fn home() -> Home {
-    Home { table: TableId(9), key: b"home".to_vec() }
+    Home { table: TableId(9), key: b"home".to_vec(), tells_readers: true }
 }
 
 pub(crate) fn calls() -> Vec<Call> {

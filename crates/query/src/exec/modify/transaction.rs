@@ -12,6 +12,7 @@ use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::Evaluator;
 use diorite_base::program::ProvenProgram;
 use diorite_cql::protocol::CqlError;
+use diorite_model::key::TOKEN_BYTES;
 use diorite_transact::step::{MAX_PARTICIPANTS, MAX_ROWS};
 use diorite_transact::targets::{Target, Targets};
 
@@ -25,7 +26,11 @@ pub struct TransactionPart {
     pub part: TablePart,
     /// The name of the table, without its keyspace.
     pub table: String,
-    /// A key that is locked there.
+    /// Whether the table has transactions, so that its readers ask what has become of what is prepared.
+    pub has_transactions: bool,
+    /// Whether all its statements delete.
+    pub deletes_only: bool,
+    /// The token of a key that is locked there, as keys begin.
     pub key: Vec<u8>,
     /// The program, encoded.
     pub program: Vec<u8>,
@@ -37,12 +42,7 @@ impl Writes {
         self.pending.iter().filter(|pending| !pending.is_empty()).count()
     }
 
-    /// Whether some statement has a timestamp of its own.
-    pub fn has_timestamps(&self) -> bool {
-        self.pending.iter().any(|pending| pending.explicit_us.is_some())
-    }
-
-    /// The parts of one transaction, which writes with one timestamp.
+    /// The parts of one transaction. What has no timestamp of its own is written with that of the commit.
     pub fn into_transaction(self) -> Result<Vec<TransactionPart>, CqlError> {
         let is_block = self.is_block;
         let written: Vec<Pending> = self.pending.into_iter().filter(|pending| !pending.is_empty()).collect();
@@ -64,8 +64,8 @@ impl Pending {
         self.program.operations.is_empty() && self.program.conditions.is_empty()
     }
 
-    /// A key that the program reads or writes.
-    fn first_key(&self) -> Vec<u8> {
+    /// The token of a key that the program reads or writes: by it a tablet is found after a split.
+    fn first_token(&self) -> Vec<u8> {
         let of_condition = self.program.conditions.first().map(|condition| &condition.partition);
         let of_operation = self.program.operations.first().map(|operation| match operation {
             ProgramOperation::Row { key, .. }
@@ -74,7 +74,8 @@ impl Pending {
             | ProgramOperation::Sum { key, .. } => key,
             ProgramOperation::Delete { partition, .. } => partition,
         });
-        of_operation.or(of_condition).cloned().unwrap_or_default()
+        let key = of_operation.or(of_condition).map(Vec::as_slice).unwrap_or_default();
+        key[..key.len().min(TOKEN_BYTES)].to_vec()
     }
 
     fn into_part(mut self, is_block: bool) -> Result<TransactionPart, CqlError> {
@@ -101,6 +102,8 @@ impl Pending {
             )));
         }
         let table = self.table.table().name.clone();
-        Ok(TransactionPart { part: self.part.clone(), table, key: self.first_key(), program })
+        let has_transactions = self.table.has_transactions();
+        let (part, deletes_only, key) = (self.part.clone(), self.deletes_only, self.first_token());
+        Ok(TransactionPart { part, table, has_transactions, deletes_only, key, program })
     }
 }

@@ -9,10 +9,10 @@ use diorite_base::TabletId;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
 use diorite_model::entry;
 use diorite_transact::leader::Leader;
-use diorite_transact::locks::{Hold, LockLimits};
+use diorite_transact::locks::LockLimits;
 use diorite_transact::message::Program;
 use diorite_transact::records::Records;
-use diorite_transact::step::Operation;
+use diorite_transact::step::{Operation, Prepare};
 use diorite_transact::targets::{Target, Targets};
 use diorite_transact::timing::Timing;
 use std::collections::BTreeMap;
@@ -129,13 +129,17 @@ impl Tablet {
     }
 
     pub fn is_locked(&self, key: &[u8]) -> bool {
-        let holder = self.leading.as_ref().and_then(|leading| leading.leader.locks().holder(key));
-        matches!(holder, Some((_, Hold::Prepared)))
+        self.asked_about().any(|prepare| prepare.targets.contains(key))
+    }
+
+    /// What is prepared, and whose readers ask what has become of it.
+    fn asked_about(&self) -> impl Iterator<Item = &Prepare> {
+        let prepared = self.leading.iter().flat_map(|leading| leading.records.all_prepared());
+        prepared.map(|(_, record)| &record.prepare).filter(|prepare| prepare.home.tells_readers)
     }
 
     /// Whether a read meets something that is prepared.
     pub fn meets_lock(&self, request: &Fetch) -> bool {
-        let Some(leading) = &self.leading else { return false };
         let keys = request.header.iter().map(|(_, key)| key).chain(&request.static_row);
         let mut read: Vec<Target> = keys.map(|key| Target::Row(key.clone())).collect();
         let range = |start: &Vec<u8>, end: &Vec<u8>| Target::Range { start: start.clone(), end: end.clone() };
@@ -153,7 +157,7 @@ impl Tablet {
             }
         }
         let read = Targets::new(read);
-        leading.records.all_prepared().any(|(_, record)| record.prepare.targets.overlap(&read))
+        self.asked_about().any(|prepare| prepare.targets.overlap(&read))
     }
 
     /// The tablet as a snapshot has it, with what was committed.

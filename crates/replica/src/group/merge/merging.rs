@@ -57,6 +57,10 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         self.0.merged(stored, written)
     }
 
+    fn explicit_us(&self, program: &[u8]) -> Option<i64> {
+        self.0.explicit_us(program)
+    }
+
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
         self.0.bounded(value, horizon)
     }

@@ -4,6 +4,7 @@ use super::ending::may_end;
 use super::leading::may_lead_transactions;
 use super::pinning::{begin_pin, has_lease};
 use super::run::run_transactions;
+use crate::group::indexed::admitted;
 use crate::group::merge::{ends_tablet, is_merge_step};
 use crate::group::proposal::{NO_DEADLINE, Proposal};
 use crate::group::replica::Replica;
@@ -45,11 +46,19 @@ const MAX_STAMP_US: i64 = i64::MAX / 4;
 pub(crate) fn adds_data(mutation: &Mutation) -> bool {
     match MutationRef::decode(mutation.as_bytes()).map(|read| read.body()) {
         Ok(Body::Request(call)) => match Call::decode(call) {
-            Ok(Call::Request(request)) => matches!(request, Request::Reserve { .. } | Request::Prepare { .. }),
-            Ok(Call::Pin(..) | Call::Unpin(_)) => false,
+            Ok(Call::Request(Request::Reserve { .. } | Request::Prepare { .. })) => !mutation.is_deletion(),
+            Ok(Call::Request(_) | Call::Pin(..) | Call::Unpin(_)) => false,
             Err(_) => true,
         },
         _ => !mutation.is_deletion(),
+    }
+}
+
+/// The program of a call, if it has one.
+pub(crate) fn program_of_call(call: &[u8]) -> Option<Vec<u8>> {
+    match Call::decode(call) {
+        Ok(Call::Request(Request::Reserve { program, .. } | Request::Prepare { program, .. })) => Some(program.0),
+        _ => None,
     }
 }
 
@@ -220,7 +229,9 @@ fn take_request<E: Engine>(
             return hold_back(turn, &mut replica.writes.transactions.held.calls, proposal);
         }
         let checked = checked_targets(replica, program).and_then(|found| {
-            sizes.admit(&replica.writing(turn.began_wall_us, now_ns), &proposal.mutation).map(|()| found)
+            sizes.admit(&replica.writing(turn.began_wall_us, now_ns), &proposal.mutation)?;
+            admitted(&proposal.mutation, 0, (replica.indexes(), &*replica.evaluator))?;
+            Ok(found)
         });
         match checked {
             Ok(found) => *targets = found,

@@ -55,7 +55,7 @@ fn reserve(n: u64) -> Request {
 }
 
 fn prepare(id: TransactionId, n: u64) -> Request {
-    let home = Home { table: TableId(7), key: key(99) };
+    let home = Home { table: TableId(7), key: key(99), tells_readers: true };
     Request::Prepare { id, home, targets: Targets::default(), program: Program(key(n)), wait_ns: None }
 }
 
