@@ -1,7 +1,10 @@
 """Accounts in many tablets of a cluster of three: transfers as blocks, reads of all accounts in one statement, unique keys inserted beside them, while
 nodes are killed and paused. The statements are those of YugabyteDB's Jepsen workloads bank, bank-inserts and multi-key-acid, as text and without retries.
 
-Always checked: each read of all accounts shows the same sum; what was acknowledged is there in the end; rows that are written together are seen together."""
+Beside them logged batches and counter batches of tables without transactions.
+
+Always checked: each read of all accounts shows the same sum; what was acknowledged is there in the end; rows that are written together are seen together;
+a batch is there as a whole or not at all, and as a whole once it is answered; counters of a batch are equal."""
 
 import json
 import os
@@ -28,6 +31,8 @@ if os.environ.get("DIORITE_TEST_ADDRESS"):
     pytest.skip("a cluster of its own is needed", allow_module_level=True)
 
 ACCOUNTS = 8
+# The rows of a batch, in several tablets.
+BATCHED = range(6)
 TOTAL = 100
 ENABLED = "WITH transactions = { 'enabled' : true }"
 FAILURES = (RequestExecutionException, DriverException, NoHostAvailable, ErrorMessage, ConnectionException)
@@ -56,6 +61,8 @@ def session(servers):
     session.execute("CREATE KEYSPACE jepsen WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}")
     session.execute(f"CREATE TABLE jepsen.accounts (id int, balance bigint, PRIMARY KEY (id)) {ENABLED}")
     session.execute(f"CREATE TABLE jepsen.pairs (id int, ik int, val int, PRIMARY KEY (id, ik)) {ENABLED}")
+    session.execute("CREATE TABLE jepsen.batched (id int, number int, PRIMARY KEY (id, number))")
+    session.execute("CREATE TABLE jepsen.counted (id int PRIMARY KEY, n counter)")
     session.execute(f"INSERT INTO jepsen.accounts (id, balance) VALUES (0, {TOTAL})")
     for account in range(1, ACCOUNTS):
         session.execute(f"INSERT INTO jepsen.accounts (id, balance) VALUES ({account}, 0)")
@@ -87,11 +94,14 @@ class Clients:
         self.stopped = threading.Event()
         self.threads = []
         self.wrong = []
-        self.done = {"transfers": 0, "reads": 0, "inserts": 0, "pairs": 0, "failed": 0}
+        self.done = {"transfers": 0, "reads": 0, "inserts": 0, "pairs": 0, "batches": 0, "counts": 0, "failed": 0}
         self.lock = threading.Lock()
         # Of each account that was inserted: what its transfer took from another one; and of each pair its value.
         self.inserted = {}
         self.pairs = {}
+        # The numbers of logged batches that were answered, and how many counter batches were sent.
+        self.batched = set()
+        self.sent_counts = 0
 
     def count(self, what):
         with self.lock:
@@ -161,6 +171,26 @@ class Clients:
             self.wrong.append(f"a pair is seen in part: {rows}")
         self.count("pairs")
 
+    def batch(self, session, dice):
+        number = dice.randrange(1 << 31)
+        inserts = "".join(f"INSERT INTO jepsen.batched (id, number) VALUES ({id}, {number}); " for id in BATCHED)
+        session.execute(f"BEGIN BATCH {inserts}APPLY BATCH")
+        self.batched.add(number)
+        ids = ", ".join(map(str, BATCHED))
+        rows = list(session.execute(f"SELECT id FROM jepsen.batched WHERE id IN ({ids}) AND number = {number}"))
+        if len(rows) != len(BATCHED):
+            self.wrong.append(f"of a batch that was answered {rows} is seen")
+        self.count("batches")
+
+    def add(self, session, _):
+        with self.lock:
+            self.sent_counts += 1
+        adds = "".join(f"UPDATE jepsen.counted SET n = n + 1 WHERE id = {id}; " for id in BATCHED)
+        session.execute(f"BEGIN COUNTER BATCH {adds}APPLY BATCH")
+        self.count("counts")
+        # Others have the same rows.
+        time.sleep(0.05)
+
     def stop(self):
         self.stopped.set()
         for thread in self.threads:
@@ -196,6 +226,8 @@ def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):
     for seed in range(3):
         clients.start(clients.read, seed)
         clients.start(clients.pair, seed)
+        clients.start(clients.batch, seed)
+        clients.start(clients.add, seed)
     clients.start(clients.insert, 1)
     dice = random.Random(7)
     try:
@@ -222,6 +254,15 @@ def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):
     rows = {row.id: row.balance for row in rows}
     assert sum(rows.values()) == TOTAL
     assert all(rows.get(account) == balance for account, balance in clients.inserted.items())
+    assert done["batches"] > 20 and done["counts"] > 20, done
+    until(lambda: all(metric(server, "diorite_transactions_prepared") == 0 for server in servers))
+    found = {}
+    for row in in_the_end(servers, "SELECT id, number FROM jepsen.batched"):
+        found.setdefault(row.number, set()).add(row.id)
+    assert all(ids == set(BATCHED) for ids in found.values()) and clients.batched <= found.keys()
+    counts = {row.id: row.n for row in in_the_end(servers, "SELECT id, n FROM jepsen.counted")}
+    assert counts.keys() == set(BATCHED) and len(set(counts.values())) == 1
+    assert done["counts"] <= counts[0] <= clients.sent_counts, (counts, done, clients.sent_counts)
 
 
 def admin(server, *arguments):

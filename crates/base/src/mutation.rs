@@ -25,7 +25,8 @@
 //! applied, because a whole-row write may replace the stored row only if it is newer than that. `DELETION` says that
 //! the mutation only deletes, so that it is accepted even when the disk is full. `TIME` marks a leader's own mutation
 //! ([`time_passes`]): it writes nothing, and puts the current time and the table's `gc_grace_seconds` into the log.
-//! `REQUEST` and `STEP` belong to transactions, whose encodings are those of the `transact` crate.
+//! `REQUEST`, beside which only `DELETION` stands, and `STEP`, which stands alone, belong to transactions, whose encodings
+//! are those of the `transact` crate.
 
 use crate::bytes::{Malformed, Reader, put_slice};
 use crate::limits;
@@ -289,7 +290,7 @@ impl<'a> MutationRef<'a> {
         if flags & !(EVALUATED | EXPLICIT | DELETION | TIME | REQUEST | STEP) != 0 {
             return Err(Malformed);
         }
-        if flags & (REQUEST | STEP) != 0 && flags.count_ones() != 1 {
+        if flags & STEP != 0 && flags != STEP || flags & REQUEST != 0 && flags & !DELETION != REQUEST {
             return Err(Malformed);
         }
         let stamp_us = reader.i64()?;

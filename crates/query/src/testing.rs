@@ -56,6 +56,7 @@ use crate::kv::{Completion, WriteSink};
 use crate::session::Session;
 use diorite_base::NodeId;
 use diorite_base::account::Meter;
+use diorite_base::level::{Level, Levels};
 use diorite_cql::protocol::client::{
     BoundValues, ClientPrepared, ClientRequest, ClientResponse, ClientRows, Parameters, RequestHead, decode_response,
     encode_request,
@@ -121,7 +122,12 @@ fn unlimited() -> Arc<Budget> {
 impl Database {
     /// An empty database.
     pub fn new() -> Self {
-        let kv = Arc::new(MemoryKv::new());
+        Self::at_level(Levels::OWN.greatest)
+    }
+
+    /// An empty database of a cluster at this level.
+    pub fn at_level(level: Level) -> Self {
+        let kv = Arc::new(MemoryKv::at_level(level));
         let config = EngineConfig { tablets_per_node: 3, ..EngineConfig::default() };
         let engine = QueryEngine::new(Arc::clone(&kv), config);
         Self { kv, engine, session: Session::new(), version: Version::V5, budget: unlimited() }

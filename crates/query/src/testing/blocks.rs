@@ -1,15 +1,13 @@
 //! Transaction blocks and arithmetic: a block does what its statements do one after the other, or nothing.
 
+use super::Database;
 use super::requests::refused;
-use super::{Database, MemoryKv};
-use crate::engine::{EngineConfig, QueryEngine};
 use crate::session::Session;
 use diorite_base::level::Level;
 use diorite_cql::protocol::client::{BoundValues, ClientRequest, Parameters};
 use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{NativeType, TypeOption, Value};
 use proptest::prelude::*;
-use std::sync::Arc;
 
 const TABLE: &str = "CREATE TABLE t (h int, r int, v int, w bigint, s int STATIC, l list<int>, m map<int, int>, \
                      PRIMARY KEY (h, r)) WITH transactions = {'enabled': true}";
@@ -159,9 +157,7 @@ fn the_statement_whose_key_is_bound_gives_the_routing_key() {
 fn blocks_and_arithmetic_wait_for_the_level_that_has_them() {
     let early = "this needs level 2, and the cluster is at level 1 (diorite admin upgrade status)";
     for (level, refusal) in [(Level::FIRST, Some(early)), (Level::RECORDED, None)] {
-        let kv = Arc::new(MemoryKv::at_level(level));
-        let engine = QueryEngine::new(Arc::clone(&kv), EngineConfig::default());
-        let database = Database { kv, engine, ..Database::new() };
+        let database = Database::at_level(level);
         for statement in ["CREATE KEYSPACE ks", "USE ks", TABLE, "UPDATE t SET l = l + [1] WHERE h = 1 AND r = 1"] {
             database.run(statement).unwrap();
         }

@@ -5,6 +5,7 @@ use super::{ClientResponse, Database};
 use crate::kv::{Kv, KvError};
 use crate::session::Session;
 use diorite_base::TabletId;
+use diorite_base::level::Level;
 use diorite_base::write::Waited;
 use diorite_cluster::catalog::Command;
 use diorite_cql::protocol::client::{BoundValues, ClientRequest, Parameters};
@@ -19,8 +20,11 @@ const COUNT_BOTH: &str =
     "BEGIN COUNTER BATCH UPDATE n SET v = v + 1 WHERE k = 1; UPDATE n SET v = v + 1 WHERE k = 3; APPLY BATCH";
 const COUNTS: &str = "SELECT k, v FROM n WHERE k IN (1, 3)";
 
+/// At its level all batches are atomic per tablet only, as unlogged ones always are.
 fn database() -> Database {
-    let database = Database::with_keyspace();
+    let database = Database::at_level(Level::FIRST);
+    database.run("CREATE KEYSPACE ks").unwrap();
+    database.run("USE ks").unwrap();
     database.run("CREATE TABLE t (k int PRIMARY KEY, v int, l list<int>) WITH tablets = 2").unwrap();
     database.run("CREATE TABLE n (k int PRIMARY KEY, v counter) WITH tablets = 2").unwrap();
     database

@@ -101,10 +101,6 @@ pub struct MemoryKv {
 }
 
 impl MemoryKv {
-    pub fn new() -> Self {
-        Self::at_level(Levels::OWN.greatest)
-    }
-
     /// Of a cluster at this level.
     pub fn at_level(level: Level) -> Self {
         let node = NodeDescription {

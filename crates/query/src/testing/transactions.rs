@@ -8,6 +8,7 @@ use crate::engine::Reply;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::{KvError, Waited};
+use diorite_cluster::catalog::Command;
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters, RequestHead, encode_request};
 use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{CqlError, Value, WriteType};
@@ -362,23 +363,55 @@ fn counter_batches_count_once_and_statements_with_a_status_are_carried_out_one_b
 
 #[test]
 fn a_batch_of_ordinary_tables_is_answered_when_all_of_it_is_visible() {
-    // Of the reserve, two prepares, the commit and two ends, the answers to the ends are lost twice.
     let timeout = || KvError::Timeout(Waited { after_ms: 5, received: 0, required: 0 });
-    let database = bank();
-    let batch = plain_batch(&database, "BATCH");
-    let fates = (0..4).map(|_| Fate::Applied);
-    let refused = (0..4).map(|_| Fate::Refused(KvError::Overloaded("too many requests")));
-    database.kv.fates.lock().extend(fates.chain(refused).chain([Fate::AppliedUnheard(0, timeout())]));
-    database.run(&batch).unwrap();
-    assert!(database.kv.fates.lock().is_empty(), "the ends were sent again");
-    let rows = database.rows("SELECT id FROM plain WHERE id IN (21, 22, 24)");
-    assert_eq!(rows.len(), 3, "nothing else has run since the answer: {rows:?}");
-    // A table that is dropped while its rows are prepared ends the wait for them.
-    let (plain, kept) = (plain_batch(&database, "BATCH"), "CREATE TABLE kept (id int PRIMARY KEY, balance bigint)");
-    database.run(kept).unwrap();
-    let mixed = plain.replace("APPLY BATCH", "INSERT INTO kept (id, balance) VALUES (24, 1); APPLY BATCH");
-    database.run(&mixed).unwrap();
-    database.end_all();
+    // From the commit, or an end, on nothing reaches its tablet for a while.
+    for at in 3..6 {
+        let database = bank();
+        let batch = plain_batch(&database, "BATCH");
+        let fates = (0..at).map(|_| Fate::Applied);
+        let refused = (0..4).map(|_| Fate::Refused(KvError::Overloaded("too many requests")));
+        database.kv.fates.lock().extend(fates.chain(refused).chain([Fate::AppliedUnheard(0, timeout())]));
+        database.run(&batch).unwrap();
+        assert!(at > 3 || database.kv.fates.lock().is_empty(), "requests were sent again");
+        let rows = database.rows("SELECT id FROM plain WHERE id IN (21, 22, 24)");
+        assert_eq!(rows.len(), 3, "nothing else has run since the answer: {rows:?}");
+        database.end_all();
+    }
+}
+
+#[test]
+fn a_batch_of_a_table_that_is_dropped_meanwhile_ends() {
+    for accesses in 0..12 {
+        let database = bank();
+        let batch = plain_batch(&database, "BATCH");
+        database.run("CREATE TABLE kept (id int PRIMARY KEY, balance bigint)").unwrap();
+        let mixed = batch.replace("APPLY BATCH", "INSERT INTO kept (id, balance) VALUES (24, 1); APPLY BATCH");
+        let drop = Command::DropTable { keyspace: "ks".to_owned(), name: "plain".to_owned(), if_exists: false };
+        *database.kv.interruption.lock() = Some((accesses, drop));
+        let outcome = database.run(&mixed);
+        let kept = database.rows("SELECT id FROM kept").len();
+        assert!(outcome.is_err() || kept == 1, "after {accesses} accesses: {outcome:?}, {kept} rows are kept");
+        *database.kv.interruption.lock() = None;
+    }
+}
+
+#[test]
+fn a_batch_whose_request_ends_at_any_moment_is_there_as_a_whole_or_not_at_all() {
+    let mut seen = [0; 2];
+    for polls in 0..40 {
+        let database = bank();
+        let mut batch = Box::pin(database.begin(&plain_batch(&database, "BATCH")));
+        let mut context = Context::from_waker(Waker::noop());
+        let is_answered = (0..polls).any(|_| batch.as_mut().poll(&mut context).is_ready());
+        drop(batch);
+        // A reservation ends after five seconds, a prepare once its tablet has asked the home.
+        (0..6_000).for_each(|_| database.kv.elapse_us(1_000));
+        database.end_all();
+        let count = database.rows("SELECT id FROM plain WHERE id IN (21, 22, 24)").len();
+        assert!(count == 3 || count == 0 && !is_answered, "after {polls} polls: {count}");
+        seen[count / 3] += 1;
+    }
+    assert!(seen[0] > 0 && seen[1] > 0, "{seen:?}");
 }
 
 #[test]

@@ -150,7 +150,10 @@ fn a_full_table_refuses() {
     assert_eq!(locks.request(Owner::Write(3), &range, Wait::Until(9)), Asked::Full, "one range waits already");
     assert_eq!(locks.request(Owner::Write(4), &row(2), Wait::Never), Asked::Held, "nobody overtakes");
     assert_eq!(locks.request(Owner::Write(5), &row(2), Wait::Until(9)), Asked::Waits);
-    assert_eq!(locks.request(Owner::Write(6), &row(99), Wait::Until(9)), Asked::Full);
+    let owner = Owner::Transaction(TransactionId { tablet: TabletId(1), term: 1, number: 9 });
+    assert_eq!(locks.request(owner, &row(99), Wait::Until(9)), Asked::Full);
+    assert_eq!(locks.request(Owner::Write(6), &row(99), Wait::Until(9)), Asked::Granted, "it ends at once");
+    assert_eq!(locks.release(&Owner::Write(6)), []);
     assert_eq!(locks.release(&Owner::Write(1)), [Owner::Write(2)]);
     assert_eq!(locks.release(&Owner::Write(2)), [Owner::Write(5)]);
 }
