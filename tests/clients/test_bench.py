@@ -142,6 +142,33 @@ def test_failover(tmp_path):
     assert sum(name.startswith("kill ") for name in figures) == 4
 
 
+def test_transactions(tmp_path):
+    """Every step runs in every round and is checked; what it costs is for machines that are otherwise idle."""
+    sizes = ("--records", "400", "--rounds", "2", "--phase-duration", "500ms", "--warm-up", "200ms", "--in-flight", "8", "--tablets", "4")
+    table, report = bench(tmp_path, scenario=("transactions", *sizes), nodes=1)
+    result = json.loads((report / "report.json").read_text())
+    phases = {phase["name"]: phase for phase in result["phases"]}
+    steps = [name for name, phase in phases.items() if phase["is_result"]]
+    assert steps == [
+        "insert", "insert-transactional", "insert-indexed", "block", "batch-logged", "batch-unlogged",
+        "read", "read-transactional", "read-in", "read-in-transactional", "hot-row",
+    ]
+    for name in steps:
+        rounds = [phases[f"{name}-{number}"] for number in (1, 2)]
+        operations = [phase["reads"]["operations"] + phase["writes"]["operations"] for phase in [phases[name], *rounds]]
+        assert operations[0] == sum(operations[1:]) > 0, name
+        assert errors_of(phases[name]) == 0 or name == "hot-row", name
+        assert phases[name]["server_cpu_seconds"] > 0, name
+    assert phases["load"]["writes"]["rows"] == phases["load-transactional"]["writes"]["rows"] == 400
+    assert result["unfinished"] == []
+    figures = {figure["name"]: figure["value"] for figure in result["figures"]}
+    assert figures["block: server CPU per operation, of that of insert"] > 0 and figures["block: p50, of that of insert"] > 0
+    assert figures["read-in-transactional: server CPU per operation, of that of read-in"] > 0
+    assert figures["hot-row: transactions of 8 clients"] > 0
+    assert figures["hot-row: transactions of the client with the fewest, of the mean"] > 0
+    assert "at most 3.5" in table and "about 3k transactions/s" in table and "durability: fsync before" in table
+
+
 def test_dense_in_small(tmp_path):
     table, report = bench(tmp_path, scenario=("dense", "--scale", "tiny", "--phase-duration", "1s"), nodes=1)
     result = json.loads((report / "report.json").read_text())

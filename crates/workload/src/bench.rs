@@ -31,6 +31,7 @@ pub mod published;
 pub mod servers;
 pub mod stopwatch;
 pub mod tablets;
+pub mod transactions;
 pub mod watch;
 
 pub use common::{CommonArguments, Target};
@@ -43,6 +44,7 @@ use large_dataset::LargeDatasetArguments;
 use point::PointArguments;
 use servers::{Servers, ServersOptions};
 use tablets::TabletsArguments;
+use transactions::TransactionsArguments;
 
 /// `diorite bench`.
 #[derive(Debug, Clone, clap::Args)]
@@ -68,6 +70,8 @@ pub enum Scenario {
     Dense(DenseArguments),
     /// The latency of other clients' point reads while one client sends harmful requests.
     Hostile(HostileArguments),
+    /// Transaction blocks, local indexes, batches and snapshots, compared with single rows; one hot row.
+    Transactions(TransactionsArguments),
 }
 
 impl Scenario {
@@ -80,13 +84,14 @@ impl Scenario {
             Self::Failover(scenario) => &scenario.common,
             Self::Hostile(scenario) => &scenario.common,
             Self::Dense(scenario) => &scenario.common,
+            Self::Transactions(scenario) => &scenario.common,
         }
     }
 
     /// How many servers are started if the command line does not say.
     fn default_nodes(&self) -> u32 {
         match self {
-            Self::Point(_) | Self::Hostile(_) | Self::Dense(_) => 1,
+            Self::Point(_) | Self::Hostile(_) | Self::Dense(_) | Self::Transactions(_) => 1,
             Self::LargeDataset(_) => 4,
             Self::Tablets(_) | Self::Idle(_) | Self::Failover(_) => 3,
         }
@@ -139,6 +144,7 @@ async fn carry_out(arguments: BenchArguments, executable: &Path) -> Result<ExitC
         Scenario::LargeDataset(scenario) => large_dataset::run(scenario, &target, servers.as_mut()).await,
         Scenario::Point(scenario) => point::run(scenario, &target).await,
         Scenario::Tablets(scenario) => tablets::run(scenario, &target).await,
+        Scenario::Transactions(scenario) => transactions::run(scenario, &target).await,
         Scenario::Idle(scenario) => interruptible(idle::run(scenario, &target)).await,
         Scenario::Dense(scenario) => interruptible(dense::run(scenario, &target, servers.as_mut())).await,
         Scenario::Hostile(scenario) => interruptible(hostile::run(scenario, &target)).await,

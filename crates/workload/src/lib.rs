@@ -24,6 +24,7 @@ pub mod session;
 pub mod status;
 pub(crate) mod timer;
 pub mod timeseries;
+pub mod transactions;
 pub mod workloads;
 
 pub use arguments::WorkloadArguments;

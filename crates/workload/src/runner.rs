@@ -184,7 +184,7 @@ struct Task {
 impl Task {
     async fn run(&self, workload: &Workload) {
         let shared = &self.shared;
-        let mut scratch = Scratch::new(self.seed);
+        let mut scratch = Scratch::new(self.number, self.seed);
         let mut backoff = Duration::from_millis(20);
         while !shared.is_stopped() && shared.claim(self.kind) {
             let Some(start_ns) = self.start().await else {

@@ -16,6 +16,7 @@ use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
 use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::policies::retry::{DefaultRetryPolicy, FallthroughRetryPolicy, RetryPolicy};
+use scylla::routing::partitioner::{Murmur3Partitioner, Partitioner};
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 
@@ -78,6 +79,14 @@ pub async fn prepare(
     // All that is prepared here writes or reads rows as a whole; it matters only where retries are asked for.
     prepared.set_is_idempotent(true);
     Ok(prepared)
+}
+
+/// The tablet, from 0, of the partition of one text, in a table whose tablets split the ring evenly.
+pub fn tablet_of(key: &str, tablets: u32) -> usize {
+    let token = Murmur3Partitioner.hash_one(key.as_bytes()).value();
+    // Tokens begin at the lowest number: flipping the sign bit makes that 0.
+    let place = u128::from(token as u64 ^ 1 << 63);
+    ((place * u128::from(tablets)) >> 64) as usize
 }
 
 /// The statements of one workload.

@@ -20,6 +20,8 @@ use crate::key_state::{KeyState, WriteTicket};
 use crate::latency::OperationKind;
 use crate::session::{Statements, execute_schema, prepare};
 use crate::timeseries::Timeseries;
+use crate::transactions::hot::HotRow;
+use crate::transactions::table::PairStep;
 
 pub mod scratch;
 
@@ -104,6 +106,8 @@ impl RowSet {
 pub enum Workload {
     Rows(RowWorkload),
     Timeseries(Timeseries),
+    Pairs(PairStep),
+    HotRow(Arc<HotRow>),
 }
 
 impl Workload {
@@ -115,6 +119,8 @@ impl Workload {
             (Self::Rows(rows), OperationKind::Write) => rows.write(scratch).await,
             (Self::Timeseries(series), OperationKind::Read) => series.read(scratch).await,
             (Self::Timeseries(series), OperationKind::Write) => series.write(scratch).await,
+            (Self::Pairs(step), _) => step.operate(scratch).await,
+            (Self::HotRow(hot), _) => hot.add(scratch.task).await,
         }
     }
 }

@@ -7,13 +7,12 @@ use std::time::Duration;
 use diorite_base::clock::{Clock, SystemClock};
 use futures::future::join_all;
 use scylla::client::session::Session;
-use scylla::routing::partitioner::{Murmur3Partitioner, Partitioner};
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 
 use crate::WorkloadError;
 use crate::arguments::{ConnectionArguments, WorkloadKind};
-use crate::session::{Statements, connect, prepare, use_keyspace};
+use crate::session::{Statements, connect, prepare, tablet_of, use_keyspace};
 use crate::timer::pause;
 
 /// A probe that is not answered by then is sent again.
@@ -72,10 +71,7 @@ fn key_per_tablet(tablets: u32) -> Vec<String> {
             break;
         }
         let key = format!("probe:{number}");
-        let token = Murmur3Partitioner.hash_one(key.as_bytes()).value();
-        // Tokens begin at the lowest number: flipping the sign bit makes that 0.
-        let place = u128::from(token as u64 ^ 1 << 63);
-        let slot = &mut keys[((place * u128::from(tablets)) >> 64) as usize];
+        let slot = &mut keys[tablet_of(&key, tablets)];
         if slot.is_none() {
             *slot = Some(key);
             missing -= 1;
@@ -87,6 +83,7 @@ fn key_per_tablet(tablets: u32) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use scylla::routing::partitioner::{Murmur3Partitioner, Partitioner};
 
     #[test]
     fn every_tablet_has_a_probe() {

@@ -6,6 +6,8 @@ use crate::key_state::WriteTicket;
 
 /// The buffers of one task.
 pub struct Scratch {
+    /// The number of the task in its run, from 0.
+    pub task: usize,
     pub random: SplitMix64,
     pub key: String,
     pub value: Vec<u8>,
@@ -15,8 +17,9 @@ pub struct Scratch {
 
 impl Scratch {
     /// Buffers of a task with its own sequence of random numbers.
-    pub fn new(seed: u64) -> Self {
+    pub fn new(task: usize, seed: u64) -> Self {
         Self {
+            task,
             random: SplitMix64::new(seed),
             key: String::new(),
             value: Vec::new(),
