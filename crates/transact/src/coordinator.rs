@@ -125,7 +125,7 @@ impl Coordinator {
     }
 
     /// The client has gone: what others finish by themselves is not repeated for its answer.
-    pub fn abandon(&mut self) {
+    pub fn client_left(&mut self) {
         self.is_awaited = false;
     }
 

@@ -104,6 +104,14 @@ fn attempt(reader: &mut Reader<'_>) -> Result<u32, Malformed> {
 }
 
 impl Call {
+    /// The program of an encoded call, if it has one.
+    pub fn program_of(call: &[u8]) -> Option<Program> {
+        match Self::decode(call) {
+            Ok(Self::Request(Request::Reserve { program, .. } | Request::Prepare { program, .. })) => Some(program),
+            _ => None,
+        }
+    }
+
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();

@@ -296,7 +296,7 @@ struct Handed<K: Kv>(Option<Transaction<K>>);
 impl<K: Kv> Drop for Handed<K> {
     fn drop(&mut self) {
         if let Some(mut transaction) = self.0.take() {
-            transaction.coordinator.abandon();
+            transaction.coordinator.client_left();
             let kv = Arc::clone(&transaction.kv);
             kv.spawn(transaction.rest());
         }

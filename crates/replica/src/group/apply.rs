@@ -378,6 +378,8 @@ impl<E: Engine> Applier<E> {
                     StepEffect::Put { key, value } => self.batch.put(&key, &value),
                     StepEffect::Remove { key } => self.batch.delete(&key),
                     StepEffect::Write { stamp_us, operations } => {
+                        // One of the tablet's writes, as any other is where the tablet is led.
+                        replica.handle.load.writes.fetch_add(u64::from(replica.group.is_leader()), Ordering::Relaxed);
                         for operation in &operations {
                             self.run_staged(replica, operation, stamp_us, state)?;
                         }

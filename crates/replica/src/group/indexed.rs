@@ -11,7 +11,6 @@
 mod tests;
 
 use crate::group::samples::KeySamples;
-use crate::group::transact::program_of_call;
 use crate::group::view::View;
 use crate::progress::WorkProgress;
 use diorite_base::limits::{self, INDEX_BYTES, MAX_INDEX_BYTES};
@@ -19,6 +18,8 @@ use diorite_base::mutation::{Body, EvaluationFailed, Evaluator, Mutation, Mutati
 use diorite_base::row_index::{RECORD_PREFIX, RowIndexes};
 use diorite_base::write::KvError;
 use diorite_storage::{StorageError, TabletBatch, TabletData};
+use diorite_transact::message::Program;
+use diorite_transact::wire::Call;
 use std::sync::Arc;
 
 /// A batch with more bytes of index entries is written before the next entry of the log is applied.
@@ -166,8 +167,9 @@ pub(crate) fn admitted(
         }
         Body::Evaluated(program) => bytes = evaluator.index_bytes(program, indexes, MAX_INDEX_BYTES),
         Body::Request(call) => {
-            let program = program_of_call(call).unwrap_or_default();
-            bytes = evaluator.index_bytes(&program, indexes, MAX_INDEX_BYTES);
+            if let Some(Program(program)) = Call::program_of(call) {
+                bytes = evaluator.index_bytes(&program, indexes, MAX_INDEX_BYTES);
+            }
         }
         Body::Step(_) => {}
     }

@@ -18,7 +18,6 @@
 //! Left out: measuring ([`crate::group::measuring`]), the effect of a write on a row ([`Evaluator::effect`]).
 
 use crate::group::measuring::{RowName, Wanted};
-use crate::group::transact::program_of_call;
 use ahash::{AHashMap, RandomState};
 use diorite_base::TabletId;
 use diorite_base::limits::{Exceeded, MAX_ROW_BYTES, ROW_BYTES};
@@ -26,6 +25,8 @@ use diorite_base::mutation::{Body, Effect, Evaluator, Growth, Mutation, Mutation
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::KvError;
 use diorite_raft::Term;
+use diorite_transact::message::Program;
+use diorite_transact::wire::Call;
 use std::collections::BTreeSet;
 
 /// The bytes that one sample represents. Larger writes are counted, not sampled.
@@ -228,7 +229,7 @@ impl RowSizes {
             }
             Body::Evaluated(program) => self.see_program(&mut looked, program),
             Body::Request(call) => {
-                if let Some(program) = program_of_call(call) {
+                if let Some(Program(program)) = Call::program_of(call) {
                     self.see_program(&mut looked, &program);
                 }
             }

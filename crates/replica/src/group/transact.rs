@@ -18,7 +18,7 @@ mod notices;
 mod pinning;
 mod run;
 
-pub(crate) use calls::{adds_data, admit, program_of_call};
+pub(crate) use calls::{adds_data, admit};
 pub(crate) use ending::{holds_promises, may_end, release_if_due};
 pub(crate) use leading::{has_steps, has_transactions, stop_leading_transactions};
 pub(crate) use notices::{after_apply, sweep_transactions, transaction_finished, transaction_learned};

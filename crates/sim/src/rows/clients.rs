@@ -1,8 +1,8 @@
 //! Clients that send statements, one at a time each, and their records of the writes that must not be lost.
 
 use super::kv::Spawned;
-use super::schema::{RowWorld, Running};
-use super::statements::{self, COUNTERS, Meaning};
+use super::schema::{COUNTERS, RowWorld, Running};
+use super::statements::{self, Meaning};
 use crate::checkers::acknowledged::Counter;
 use crate::dice::Dice;
 use diorite_base::{NodeId, TabletId};

@@ -2,8 +2,8 @@
 
 use super::clients::{FIRST_NUMBER, RowClients};
 use super::kv::{Asked, Given, at_rest, read_stored};
-use super::schema::{poll, response};
-use super::statements::{COUNTERS, LIST_ROW, Meaning, TRANSFER_ROW, is_logged};
+use super::schema::{COUNTERS, poll, response};
+use super::statements::{LIST_ROW, Meaning, TRANSFER_ROW, is_logged};
 use crate::checkers::Finding;
 use crate::cluster::Cluster;
 use diorite_cql::protocol::client::ClientResponse;

@@ -3,7 +3,6 @@
 use super::kv::SimKv;
 use super::same::Said;
 use super::seen::VisibleRows;
-use super::statements::COUNTERS;
 use crate::clock::TrueTime;
 use crate::dice::Dice;
 use diorite_base::account::Meter;
@@ -28,6 +27,9 @@ use std::task::{Context, Poll};
 
 /// Partitions that clients write to.
 pub const PARTITIONS: u64 = 6;
+
+/// Counters that are incremented by themselves.
+pub const COUNTERS: u64 = 3;
 
 /// Partitions that [`RowWorld::partition_of`] knows.
 const KNOWN_PARTITIONS: u64 = 200;

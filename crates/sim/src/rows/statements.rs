@@ -37,9 +37,6 @@ pub const TRANSFER_ROW: u64 = 2;
 /// The rows that are accounts, one in each tablet.
 pub const ACCOUNT_ROW: u64 = 3;
 
-/// Counters that are incremented by themselves.
-pub const COUNTERS: u64 = 3;
-
 /// A statement of any kind.
 pub fn anything(dice: &mut Dice, value: u64) -> String {
     let (k, c) = (dice.range(0, PARTITIONS), dice.range(0, 4));

@@ -54,14 +54,6 @@ pub(crate) fn adds_data(mutation: &Mutation) -> bool {
     }
 }
 
-/// The program of a call, if it has one.
-pub(crate) fn program_of_call(call: &[u8]) -> Option<Vec<u8>> {
-    match Call::decode(call) {
-        Ok(Call::Request(Request::Reserve { program, .. } | Request::Prepare { program, .. })) => Some(program.0),
-        _ => None,
-    }
-}
-
 /// What a program reads and writes.
 fn targets_of(evaluator: &dyn Evaluator, program: &[u8]) -> Result<Targets, Unprovable> {
     let mut targets = Vec::new();
