@@ -49,6 +49,13 @@ impl TransactionPeers for Peers {
     }
 }
 
+/// Whether nothing more is expected of the coordinator of a prepare whose home was dropped or truncated, and with it the
+/// record of a commit, if there was one. Before that, a coordinator may still report that it is committed. A prepare with
+/// a stamp far ahead of this node's clock counts as old: its rows must not stay locked until the clock gets there.
+fn is_old(prepared_us: i64, now_us: i64) -> bool {
+    prepared_us.abs_diff(now_us) >= Timing::default().keep_record_ns / 1_000
+}
+
 async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCall) {
     let (tablet, request) = match &call {
         PeerCall::Ask { home, id, prepared_us } => {
@@ -62,7 +69,9 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
     };
     let Some(tablet) = tablet else {
         match call {
-            PeerCall::Ask { id, prepared_us, .. } if router.is_dropped(id.tablet) && router.is_old(prepared_us) => {
+            PeerCall::Ask { id, prepared_us, .. }
+                if router.is_dropped(id.tablet) && is_old(prepared_us, router.clock.wall_us()) =>
+            {
                 store.transaction_learned(from, (id, prepared_us), Status::Aborted);
             }
             PeerCall::Finish { participant, id, .. } if router.is_dropped(participant.tablet) => {
@@ -78,7 +87,7 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
         (
             PeerCall::Ask { id, prepared_us, .. },
             Ok(Answer::Reply { reply: Reply::Status { status: Status::Aborted, .. }, .. }),
-        ) if tablet != id.tablet && !router.is_old(prepared_us) => {}
+        ) if tablet != id.tablet && !is_old(prepared_us, router.clock.wall_us()) => {}
         (PeerCall::Ask { id, prepared_us, .. }, Ok(Answer::Reply { reply: Reply::Status { status, .. }, .. })) => {
             store.transaction_learned(from, (id, prepared_us), status);
         }
@@ -90,13 +99,6 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
 }
 
 impl Router {
-    /// Whether nothing more is expected of the coordinator of a prepare whose home was dropped or truncated, and with it
-    /// the record of a commit, if there was one. Before that, a coordinator may still report that it is committed.
-    fn is_old(&self, prepared_us: i64) -> bool {
-        let age_us = self.clock.wall_us().saturating_sub(prepared_us);
-        u64::try_from(age_us).is_ok_and(|age_us| age_us >= Timing::default().keep_record_ns / 1_000)
-    }
-
     /// Whether the tablet once was, and is no more.
     fn is_dropped(&self, tablet: TabletId) -> bool {
         let catalog = self.catalogs.catalog();
@@ -113,5 +115,26 @@ impl Router {
             return Some(tablet);
         }
         Some(catalog.table_by_id(table)?.tablet_of(token_of(key).ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_coordinator_has_ten_seconds_whatever_the_clocks_say() {
+        let now_us = 1_700_000_000_000_000;
+        for (prepared_us, expected) in [
+            (now_us, false),
+            (now_us - 9_999_999, false),
+            (now_us - 10_000_000, true),
+            (now_us + 1_000_000, false),
+            (now_us + 86_400_000_000, true),
+            (i64::MIN, true),
+            (i64::MAX, true),
+        ] {
+            assert_eq!(is_old(prepared_us, now_us), expected, "{prepared_us}");
+        }
     }
 }

@@ -5,6 +5,9 @@
 //! - A follower that has acknowledged a leader under a support epoch neither votes for another nor campaigns while that epoch lasts, unless
 //!   the leader has ended its lease for the rest of its term.
 //! - After a start, while promises of the former life may be in force, the node neither votes nor campaigns.
+//! - A leader that has released its term, and cannot be elected again, repeats that until it knows of a leader, and sends no
+//!   heartbeat in that term: a follower that has missed the release, or forgotten it, would be bound for as long as the
+//!   leader's node lives.
 //! - A lease is published only after an entry of the leader's own term is applied, and never again in a term in which
 //!   it was ended.
 //! - A leader whose lease is in force ignores candidates.
