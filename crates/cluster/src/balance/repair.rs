@@ -3,7 +3,7 @@
 //! Always true: the tablets with the fewest live replicas come first. A lost replica is dropped in the same change in
 //! which it is replaced, or kept until there is a node for its successor, since it may yet come back. A live replica is
 //! never dropped while the tablet has a lost one, or is short of replicas anywhere. A group without a quorum is left
-//! alone. A replica on a suspect node is neither lost nor replaced.
+//! alone, and no repair leads to a group without one. A replica on a suspect node is neither lost nor replaced.
 //!
 //! A tablet whose members are changing waits, unless the node that it is copied to is lost, or half of those that are to
 //! stay: the change cannot end then. Other nodes take their places, preferably members that were about to leave and have
@@ -114,7 +114,9 @@ fn repair(ledger: &mut Ledger<'_>, tablet: u32) -> bool {
         drop_surplus(ledger, tablet, &mut plan.wanted);
     }
     let is_same = plan.wanted.len() == before.len() && plan.wanted.iter().all(|node| before.contains(node));
-    if is_same || plan.wanted.is_empty() {
+    // Without a majority that answers the group could not change again: it waits until suspect nodes answer or are lost.
+    let has_majority = 2 * answering(ledger, tablet, &plan.wanted) > plan.wanted.len();
+    if is_same || !has_majority {
         return false;
     }
     let reason = match (had_lost, has_new) {
@@ -171,12 +173,20 @@ fn fill_scopes(ledger: &Ledger<'_>, tablet: u32, before: &[u32], plan: &mut Repa
     }
 }
 
-/// Keeps lost replicas, as the last, as long as the tablet has too few without them.
+/// Keeps lost replicas, as the last, as long as the tablet has too few without them, and the others are a majority with
+/// them: a lost node that was to be a voter is none yet, and must not become one that a quorum needs.
 fn keep_lost(ledger: &Ledger<'_>, tablet: u32, before: &[u32], wanted: &mut Vec<u32>) {
     let total = ledger.tablets[tablet as usize].view.wanted.total() as usize;
-    let room = total.saturating_sub(wanted.len());
+    let most = total.min((2 * answering(ledger, tablet, wanted)).saturating_sub(1));
+    let room = most.saturating_sub(wanted.len());
     let lost = before.iter().copied().filter(|node| ledger.standing(tablet, *node) == Standing::Lost);
     wanted.extend(lost.take(room));
+}
+
+/// How many of these nodes answer.
+fn answering(ledger: &Ledger<'_>, tablet: u32, nodes: &[u32]) -> usize {
+    let answers = |node: &&u32| matches!(ledger.standing(tablet, **node), Standing::Live | Standing::Draining);
+    nodes.iter().filter(answers).count()
 }
 
 /// Drops surplus replicas: first outside the data centres of the replication, then on draining nodes, then from the
