@@ -12,6 +12,12 @@ use std::time::Duration;
 use crate::WorkloadError;
 use crate::data::MIN_VALUE_BYTES;
 
+mod kind;
+mod shape;
+
+pub use kind::WorkloadKind;
+pub use shape::{DataShape, ShapeArguments};
+
 /// Adds CQL's port to a contact point that names none.
 fn with_port(node: &str) -> String {
     let is_bare_ipv6 = node.matches(':').count() > 1 && !node.starts_with('[');
@@ -37,53 +43,6 @@ impl FromStr for Count {
                 .map(|count| Self(Some(count)))
                 .map_err(|_| format!("{digits:?} is neither -1 (endless) nor a count")),
         }
-    }
-}
-
-/// The workloads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkloadKind {
-    /// Single rows by key.
-    KeyValue,
-    /// Single rows by partition key and three clustering columns.
-    RangeKeyValue,
-    /// Logged batches of rows of different keys.
-    BatchKeyValue,
-    /// Points of many streams, written in batches and read by time range.
-    Timeseries,
-}
-
-impl WorkloadKind {
-    /// The name that `--workload` takes, whatever its case.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::KeyValue => "CassandraKeyValue",
-            Self::RangeKeyValue => "CassandraRangeKeyValue",
-            Self::BatchKeyValue => "CassandraBatchKeyValue",
-            Self::Timeseries => "CassandraTimeseries",
-        }
-    }
-
-    const ALL: [Self; 4] = [Self::KeyValue, Self::RangeKeyValue, Self::BatchKeyValue, Self::Timeseries];
-
-    /// Readers and writers when the command line names none.
-    fn default_threads(self) -> (usize, usize) {
-        match self {
-            Self::Timeseries => (1, 16),
-            _ => (24, 2),
-        }
-    }
-}
-
-impl FromStr for WorkloadKind {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let found = Self::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(text));
-        found.ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            format!("no workload is called {text:?}; there are {names}")
-        })
     }
 }
 
@@ -172,30 +131,35 @@ impl ConnectionArguments {
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct WorkloadArguments {
-    /// CassandraKeyValue, CassandraRangeKeyValue, CassandraBatchKeyValue or CassandraTimeseries, in any case.
+    /// CassandraKeyValue, CassandraRangeKeyValue, CassandraBatchKeyValue, CassandraTimeseries, CassandraBatchTimeseries,
+    /// CassandraTransactionalKeyValue, CassandraTransactionalRestartRead, CassandraPersonalization,
+    /// CassandraStockTicker or CassandraUserId, in any case.
     #[arg(long, default_value = "CassandraKeyValue")]
     pub workload: WorkloadKind,
     #[command(flatten)]
     pub connection: ConnectionArguments,
-    /// Size of a value in bytes, at least 16.
+    /// Size of a value in bytes, at least 16, where a row has one of free size.
     #[arg(long, alias = "value_size", default_value_t = 256)]
     pub value_size: usize,
     /// Pad keys to this many bytes.
     #[arg(long, alias = "key_size", default_value_t = 0)]
     pub key_size: usize,
-    /// Keys in all; writes beyond them overwrite existing ones.
-    #[arg(long, alias = "num_unique_keys", allow_negative_numbers = true, default_value = "2000000")]
-    pub num_unique_keys: Count,
+    /// Keys in all, -1 for endless; writes beyond them overwrite existing ones [default: 2000000;
+    /// CassandraTransactionalRestartRead 10].
+    #[arg(long, alias = "num_unique_keys", allow_negative_numbers = true)]
+    pub num_unique_keys: Option<Count>,
     /// Writes in all, -1 for endless [default: 2000000, or endless if only reads are counted].
     #[arg(long, alias = "num_writes", allow_negative_numbers = true)]
     pub num_writes: Option<Count>,
     /// Reads in all, -1 for endless [default: 1500000, or as many as there is time for if only writes are counted].
     #[arg(long, alias = "num_reads", allow_negative_numbers = true)]
     pub num_reads: Option<Count>,
-    /// Writers, each with one request in flight [default: 2; timeseries 16].
+    /// Writers, each with one request in flight [default: 2; CassandraStockTicker 4,
+    /// CassandraTransactionalRestartRead 12, CassandraTimeseries and CassandraBatchTimeseries 16].
     #[arg(long, alias = "num_threads_write")]
     pub num_threads_write: Option<usize>,
-    /// Readers, each with one request in flight [default: 24; timeseries 1].
+    /// Readers, each with one request in flight [default: 24; CassandraTimeseries 1, CassandraBatchTimeseries 2,
+    /// CassandraTransactionalRestartRead 6, CassandraStockTicker 32].
     #[arg(long, alias = "num_threads_read")]
     pub num_threads_read: Option<usize>,
     /// Readers and writers together are this many, in the proportion of the two flags above.
@@ -213,12 +177,11 @@ pub struct WorkloadArguments {
     /// Keys start with this instead of an identifier of this run.
     #[arg(long)]
     pub uuid: Option<String>,
-    /// Time to live of the table's rows, in seconds [default: none; timeseries 86400].
+    /// Time to live of the table's rows, in seconds [default: none; points of series 86400].
     #[arg(long, alias = "table_ttl_seconds", allow_negative_numbers = true)]
     pub table_ttl_seconds: Option<Count>,
-    /// Rows of one batch, in CassandraBatchKeyValue.
-    #[arg(long, alias = "batch_size", default_value_t = 10)]
-    pub batch_size: usize,
+    #[command(flatten)]
+    pub shape: ShapeArguments,
     /// Drop this table and exit.
     #[arg(long, alias = "drop_table_name")]
     pub drop_table_name: Option<String>,
@@ -277,6 +240,7 @@ pub struct Settings {
     pub preload: u64,
     /// Seconds; `None` for a table without one.
     pub ttl_s: Option<u64>,
+    pub shape: DataShape,
 }
 
 /// Operations by default, as in yb-sample-apps.
@@ -304,18 +268,17 @@ impl WorkloadArguments {
             return Err(WorkloadError::Arguments("there are neither readers nor writers".into()));
         }
         let (writes, reads) = self.budgets(writers, readers);
-        let unique = self.num_unique_keys.0.unwrap_or(u64::MAX / 2);
+        let unique = self.unique_keys().0.unwrap_or(u64::MAX / 2);
         let written = match self.max_written_key {
             Some(Count(Some(key))) => key + 1,
             Some(Count(None)) => 0,
             None if self.read_only => unique,
             None => 0,
         };
-        let pure_reads = writers == 0 && written == 0 && self.workload != WorkloadKind::Timeseries;
+        let pure_reads = writers == 0 && written == 0 && !self.workload.has_series();
         let ttl_s = match self.table_ttl_seconds {
             Some(Count(ttl)) => ttl.filter(|&seconds| seconds > 0),
-            None if self.workload == WorkloadKind::Timeseries => Some(86_400),
-            None => None,
+            None => self.workload.default_ttl_s(),
         };
         Ok(Settings {
             writers,
@@ -326,7 +289,12 @@ impl WorkloadArguments {
             end_new: unique.max(written),
             preload: if pure_reads { PRELOAD_KEYS.min(unique) } else { 0 },
             ttl_s,
+            shape: self.shape.shape(self.workload)?,
         })
+    }
+
+    fn unique_keys(&self) -> Count {
+        self.num_unique_keys.unwrap_or(Count(Some(self.workload.default_keys())))
     }
 
     /// The key prefix: "key", the given one, or an identifier of this run.
@@ -346,16 +314,16 @@ impl WorkloadArguments {
                 self.value_size
             ));
         }
-        if self.connection.connections == 0 || self.batch_size == 0 || self.in_flight == Some(0) {
-            return refuse("--connections, --batch_size and --in-flight must be at least 1".into());
+        if self.connection.connections == 0 || self.in_flight == Some(0) {
+            return refuse("--connections and --in-flight must be at least 1".into());
         }
         if self.rate.is_some_and(|rate| !rate.is_finite() || rate <= 0.0) {
             return refuse("--rate must be above 0 operations a second".into());
         }
-        if self.num_unique_keys == Count(Some(0)) {
+        if self.unique_keys() == Count(Some(0)) {
             return refuse("--num_unique_keys must be at least 1, or -1 for endless".into());
         }
-        if self.read_only && self.max_written_key.is_none() && self.num_unique_keys == Count(None) {
+        if self.read_only && self.max_written_key.is_none() && self.unique_keys() == Count(None) {
             return refuse("--read_only needs --max_written_key or a finite --num_unique_keys".into());
         }
         if self.client == ClientKind::Pipelined && (self.workload != WorkloadKind::KeyValue || self.rate.is_some()) {

@@ -13,7 +13,7 @@ use scylla::client::session::Session;
 use scylla::statement::Consistency;
 
 use crate::WorkloadError;
-use crate::arguments::{ClientKind, ConnectionArguments, Settings, WorkloadArguments, WorkloadKind};
+use crate::arguments::{ClientKind, ConnectionArguments, DataShape, Settings, WorkloadArguments, WorkloadKind};
 use crate::bench::measure::Measurement;
 use crate::bench::phase::PhaseSpec;
 use crate::data::KeyFormat;
@@ -21,11 +21,18 @@ use crate::key_state::KeyState;
 use crate::pipelined::{NodeAddress, Pipelined};
 use crate::process::Sampler;
 use crate::report::{Header, Report};
+use crate::row_set::RowSet;
 use crate::runner::{Executor, Outcome, Plan, drive};
-use crate::session::{Statements, connect, execute_schema, use_keyspace};
+use crate::session::{connect, execute_schema, use_keyspace};
+use crate::statements::Statements;
 use crate::status::{StatusLine, result_table, say};
 use crate::timeseries::Timeseries;
-use crate::workloads::{RowSet, RowWorkload, Workload};
+use crate::workloads::Workload;
+use crate::workloads::batch_timeseries::BatchTimeseries;
+use crate::workloads::personalization::Personalization;
+use crate::workloads::rows::RowWorkload;
+use crate::workloads::stock_ticker::StockTicker;
+use crate::workloads::transactional::TransactionalRows;
 
 /// Seconds since 1970, as far as versions keep them.
 pub fn epoch_s(clock: &impl Clock) -> u32 {
@@ -57,7 +64,8 @@ async fn carry_out(arguments: WorkloadArguments) -> Result<ExitCode, WorkloadErr
     let prefix = arguments.key_prefix(SplitMix64::from_entropy().next_u64());
     let keys = KeyState::new(epoch_s(&clock), settings.first_new, settings.end_new, arguments.tracked_keys);
     let format = KeyFormat::new(&prefix, arguments.key_size);
-    let rows = RowSet::new(Arc::new(keys), format, arguments.value_size, arguments.popularity);
+    let value_size = arguments.workload.value_size(arguments.value_size);
+    let rows = RowSet::new(Arc::new(keys), format, value_size, arguments.popularity);
     let setup = Setup {
         connection: &arguments.connection,
         kind: arguments.workload,
@@ -65,7 +73,7 @@ async fn carry_out(arguments: WorkloadArguments) -> Result<ExitCode, WorkloadErr
         table: arguments.create_table_name.as_deref(),
         ttl_s: settings.ttl_s,
         tablets: arguments.tablets,
-        batch_size: arguments.batch_size,
+        shape: settings.shape,
         key_prefix: &prefix,
         start_ms: clock.wall_us() / 1_000,
     };
@@ -202,7 +210,7 @@ pub struct Setup<'setup> {
     pub table: Option<&'setup str>,
     pub ttl_s: Option<u64>,
     pub tablets: Option<u32>,
-    pub batch_size: usize,
+    pub shape: DataShape,
     pub key_prefix: &'setup str,
     pub start_ms: i64,
 }
@@ -226,16 +234,53 @@ impl Setup<'_> {
             let pipelined = Pipelined::connect(&nodes, keyspace, connections, &statements, rows, tablet_aware).await?;
             return Ok(Executor::Pipelined(Arc::new(pipelined)));
         }
-        let session = Arc::new(session);
+        Ok(Executor::Driver(Arc::new(self.workload(Arc::new(session), rows.clone(), &statements).await?)))
+    }
+
+    /// The workload over the driver.
+    async fn workload(
+        &self,
+        session: Arc<Session>,
+        rows: RowSet,
+        statements: &Statements,
+    ) -> Result<Workload, WorkloadError> {
         let consistency = if self.connection.local_reads { Consistency::One } else { Consistency::Quorum };
-        let workload = if self.kind == WorkloadKind::Timeseries {
-            let series = Timeseries::new(session, self.key_prefix, &statements, consistency, self.start_ms).await?;
-            Workload::Timeseries(series)
-        } else {
-            let rows = RowWorkload::new(session, rows.clone(), self.kind, &statements, consistency, self.batch_size);
-            Workload::Rows(rows.await?)
-        };
-        Ok(Executor::Driver(Arc::new(workload)))
+        let (prefix, shape, start_ms) = (self.key_prefix, self.shape, self.start_ms);
+        Ok(match self.kind {
+            WorkloadKind::Timeseries => {
+                Workload::Timeseries(Timeseries::new(session, prefix, statements, consistency, start_ms).await?)
+            }
+            WorkloadKind::BatchTimeseries => Workload::BatchTimeseries(
+                BatchTimeseries::new(session, prefix, statements, consistency, shape, start_ms).await?,
+            ),
+            WorkloadKind::StockTicker => {
+                let tables = [statements, &self.minutely_statements()];
+                let tickers = shape.tickers;
+                let series = StockTicker::new(session, prefix, tables, consistency, tickers, start_ms);
+                Workload::StockTicker(series.await?)
+            }
+            WorkloadKind::TransactionalKeyValue | WorkloadKind::TransactionalRestartRead => {
+                let rows = TransactionalRows::new(session, rows, self.kind, statements, consistency);
+                Workload::Transactional(rows.await?)
+            }
+            WorkloadKind::Personalization => {
+                let coupons = Personalization::new(session, rows, statements, consistency, shape);
+                Workload::Personalization(coupons.await?)
+            }
+            WorkloadKind::KeyValue
+            | WorkloadKind::RangeKeyValue
+            | WorkloadKind::BatchKeyValue
+            | WorkloadKind::UserId => {
+                let rows = RowWorkload::new(session, rows, self.kind, statements, consistency, shape.batch_size);
+                Workload::Rows(rows.await?)
+            }
+        })
+    }
+
+    /// The statements of CassandraStockTicker's second table, whose rows live 60 times as long.
+    fn minutely_statements(&self) -> Statements {
+        let table = self.table.map_or_else(|| "stock_ticker_1min".to_owned(), |raw| format!("{raw}_1min"));
+        Statements::new(self.kind, &table, self.ttl_s.map(|seconds| seconds.saturating_mul(60)), self.tablets)
     }
 
     fn contact_nodes(&self) -> Vec<NodeAddress> {

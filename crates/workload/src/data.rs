@@ -29,11 +29,21 @@ impl Version {
     pub fn new(epoch_s: u32, count: u32) -> Self {
         Self(u64::from(epoch_s) << 32 | u64::from(count))
     }
+
+    /// When the process that wrote it began, in seconds since 1970.
+    pub fn epoch_s(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// Which of that process's writes of the key it is, from 1.
+    pub fn count(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 impl std::fmt::Display for Version {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "{}.{}", self.0 >> 32, self.0 & u64::from(u32::MAX))
+        write!(formatter, "{}.{}", self.epoch_s(), self.count())
     }
 }
 
@@ -132,6 +142,17 @@ pub fn check_value(number: u64, size_bytes: usize, value: &[u8]) -> Result<Versi
         return Err(Mismatch::Byte { offset: value.len() - tail.len() });
     }
     Ok(Version(first ^ mix(number)))
+}
+
+/// The text of a point of a series, `size_bytes` hexadecimal digits that differ by series and point.
+pub fn point_text(series: u64, point: u64, size_bytes: usize) -> String {
+    let mut random = SplitMix64::new(mix(series) ^ point);
+    let mut text = String::with_capacity(size_bytes + 16);
+    while text.len() < size_bytes {
+        write!(text, "{:016x}", random.next_u64()).expect("writing to a string does not fail");
+    }
+    text.truncate(size_bytes);
+    text
 }
 
 /// A bijection of 64 bits that spreads every input bit (the finalizer of SplitMix64).

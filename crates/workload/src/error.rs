@@ -17,6 +17,13 @@ pub enum Problem {
     Shape(String),
 }
 
+impl Problem {
+    /// An answer of another shape than that of the rows asked for.
+    pub fn shape(detail: impl std::fmt::Display) -> Self {
+        Self::Shape(detail.to_string())
+    }
+}
+
 /// A row that differs from what was acknowledged. Ends the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
@@ -51,6 +58,18 @@ pub enum Failure {
     Request(String),
     /// A row that was read is wrong.
     Violation(Violation),
+}
+
+impl Failure {
+    /// A request that the server or the connection failed.
+    pub fn request(error: impl std::fmt::Display) -> Self {
+        Self::Request(error.to_string())
+    }
+
+    /// What is wrong with a row that was read, with its key.
+    pub fn violation(key: impl Into<String>, problem: Problem) -> Self {
+        Self::Violation(Violation { key: key.into(), problem })
+    }
 }
 
 /// Why a run ended early or did not begin.

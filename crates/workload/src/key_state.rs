@@ -120,12 +120,20 @@ impl KeyState {
     /// The write failed, or its outcome is unknown. The key stays locked; if it is a new one, a reader may find it
     /// missing.
     pub fn give_up(&self, ticket: WriteTicket) {
-        let (epoch, count) = (u64::from(self.epoch_s) << 32, ticket.version.0 & u64::from(u32::MAX));
-        debug_assert_eq!(epoch | count, ticket.version.0, "the ticket is of this run");
-        if ticket.number >= self.first_new && count == 1 {
+        debug_assert_eq!(ticket.version.epoch_s(), self.epoch_s, "the ticket is of this run");
+        if ticket.number >= self.first_new && ticket.version.count() == 1 {
             self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert(ticket.number);
         }
         self.finish(ticket.number);
+    }
+
+    /// The server refused the write and has certainly done nothing: a key that exists can be overwritten again.
+    pub fn withdraw(&self, ticket: WriteTicket) {
+        let is_first = ticket.version.count() == 1;
+        match self.slot(ticket.number) {
+            Some(slot) if ticket.number < self.first_new || !is_first => _ = slot.fetch_and(!BUSY, Ordering::AcqRel),
+            _ => self.give_up(ticket),
+        }
     }
 
     /// The oldest version that a read of the readable key `number`, started now, may return.
@@ -138,6 +146,12 @@ impl KeyState {
             (0, false) => Version::new(self.epoch_s, 1),
             (count, _) => Version::new(self.epoch_s, count),
         }
+    }
+
+    /// The newest version that may have been written by now to the readable key `number`.
+    pub fn newest_possible(&self, number: u64) -> Version {
+        let count = self.slot(number).map_or(BUSY, |slot| slot.load(Ordering::Acquire));
+        Version::new(self.epoch_s, (count & !BUSY) + u32::from(count & BUSY != 0))
     }
 
     /// Whether a missing row would be right, because the only write of this new key failed.

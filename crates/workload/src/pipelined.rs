@@ -25,10 +25,10 @@ use crate::data::{Version, write_value};
 use crate::error::Violation;
 use crate::key_state::WriteTicket;
 use crate::latency::OperationKind;
+use crate::row_set::RowSet;
 use crate::runner::shared::Shared;
-use crate::session::Statements;
+use crate::statements::Statements;
 use crate::timer::pause;
-use crate::workloads::RowSet;
 
 mod connection;
 pub(crate) mod frames;

@@ -1,4 +1,4 @@
-//! The driver session and the schema of a run, with exactly the statements that yb-sample-apps sends.
+//! The driver session of a run: connecting, preparing, and what all workloads do with batches and answers.
 //!
 //! The driver is set up for little CPU on the client: one execution profile, no retries (a retry would hide an error
 //! and lengthen a latency), no speculative requests, cached result metadata, requests that are due together in one write.
@@ -14,14 +14,18 @@ use scylla::client::PoolSize;
 use scylla::client::execution_profile::ExecutionProfile;
 use scylla::client::session::Session;
 use scylla::client::session_builder::SessionBuilder;
+use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
 use scylla::policies::load_balancing::DefaultPolicy;
 use scylla::policies::retry::{DefaultRetryPolicy, FallthroughRetryPolicy, RetryPolicy};
+use scylla::response::query_result::{QueryResult, QueryRowsResult};
 use scylla::routing::partitioner::{Murmur3Partitioner, Partitioner};
 use scylla::statement::Consistency;
+use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 
 use crate::WorkloadError;
-use crate::arguments::{ConnectionArguments, WorkloadKind};
+use crate::arguments::ConnectionArguments;
+use crate::error::Problem;
 
 /// Connects to the cluster with `connections` per node.
 pub async fn connect(arguments: &ConnectionArguments, connections: usize) -> Result<Session, WorkloadError> {
@@ -81,81 +85,29 @@ pub async fn prepare(
     Ok(prepared)
 }
 
+/// A batch that sends one statement so many times.
+pub fn batch(kind: BatchType, statement: &PreparedStatement, rows: usize) -> Batch {
+    let mut batch = Batch::new(kind);
+    batch.set_consistency(Consistency::Quorum);
+    (0..rows).for_each(|_| batch.append_statement(statement.clone()));
+    batch
+}
+
+/// The rows of an answer.
+pub fn rows_of(answer: QueryResult) -> Result<QueryRowsResult, Problem> {
+    answer.into_rows_result().map_err(Problem::shape)
+}
+
+/// Whether the server has certainly done nothing.
+pub fn is_refused(error: &ExecutionError) -> bool {
+    let ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) = error else { return false };
+    matches!(error, DbError::Overloaded | DbError::Unavailable { .. })
+}
+
 /// The tablet, from 0, of the partition of one text, in a table whose tablets split the ring evenly.
 pub fn tablet_of(key: &str, tablets: u32) -> usize {
     let token = Murmur3Partitioner.hash_one(key.as_bytes()).value();
     // Tokens begin at the lowest number: flipping the sign bit makes that 0.
     let place = u128::from(token as u64 ^ 1 << 63);
     ((place * u128::from(tablets)) >> 64) as usize
-}
-
-/// The statements of one workload.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Statements {
-    pub create_table: String,
-    pub insert: String,
-    pub select: String,
-}
-
-impl Statements {
-    /// The table's name when the command line gives none.
-    pub fn default_table(kind: WorkloadKind) -> &'static str {
-        match kind {
-            WorkloadKind::KeyValue | WorkloadKind::BatchKeyValue => "CassandraKeyValue",
-            WorkloadKind::RangeKeyValue => "CassandraRangeKeyValue",
-            WorkloadKind::Timeseries => "ts_metrics_raw",
-        }
-    }
-
-    /// The statements for `table`.
-    pub fn new(kind: WorkloadKind, table: &str, ttl_s: Option<u64>, tablets: Option<u32>) -> Self {
-        let options: Vec<String> = ttl_s
-            .map(|seconds| format!("default_time_to_live = {seconds}"))
-            .into_iter()
-            .chain(tablets.map(|tablets| format!("tablets = {tablets}")))
-            .collect();
-        let options = if options.is_empty() { String::new() } else { format!(" WITH {}", options.join(" AND ")) };
-        let (columns, insert, select) = match kind {
-            WorkloadKind::KeyValue | WorkloadKind::BatchKeyValue => {
-                ("k varchar, v blob, primary key (k)", "(k, v) VALUES (?, ?)", ("k, v", "k = ?"))
-            }
-            WorkloadKind::RangeKeyValue => (
-                "k varchar, r1 varchar, r2 varchar, r3 varchar, v blob, primary key ((k), r1, r2, r3)",
-                "(k, r1, r2, r3, v) VALUES (?, ?, ?, ?, ?)",
-                ("k, r1, r2, r3, v", "k = ? AND r1 = ? AND r2 = ? AND r3 = ?"),
-            ),
-            WorkloadKind::Timeseries => (
-                "user_id varchar, metric_id varchar, node_id varchar, ts timestamp, value varchar, \
-                 primary key ((user_id, metric_id), node_id, ts)",
-                "(user_id, metric_id, node_id, ts, value) VALUES (:user_id, :metric_id, :node_id, :ts, :value)",
-                (
-                    "*",
-                    "user_id = :userId AND metric_id = :metricId AND node_id = :nodeId AND ts > :startTs AND ts < :endTs",
-                ),
-            ),
-        };
-        Self {
-            create_table: format!("CREATE TABLE IF NOT EXISTS {table} ({columns}){options};"),
-            insert: format!("INSERT INTO {table} {insert};"),
-            select: format!("SELECT {} FROM {table} WHERE {};", select.0, select.1),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn statements_are_those_of_the_published_client() {
-        let statements = Statements::new(WorkloadKind::KeyValue, "CassandraKeyValue", None, None);
-        assert_eq!(
-            statements.create_table,
-            "CREATE TABLE IF NOT EXISTS CassandraKeyValue (k varchar, v blob, primary key (k));"
-        );
-        assert_eq!(statements.insert, "INSERT INTO CassandraKeyValue (k, v) VALUES (?, ?);");
-        assert_eq!(statements.select, "SELECT k, v FROM CassandraKeyValue WHERE k = ?;");
-        let statements = Statements::new(WorkloadKind::Timeseries, "ts_metrics_raw", Some(86_400), Some(4));
-        assert!(statements.create_table.ends_with(") WITH default_time_to_live = 86400 AND tablets = 4;"));
-    }
 }

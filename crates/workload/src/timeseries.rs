@@ -5,11 +5,10 @@
 //! start of the run, so a read of acknowledged ticks must return exactly those, in order; a stream whose batch failed
 //! is not written again. Values are text of 32 characters computed from stream, metric and tick.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diorite_base::random::{Random, SplitMix64};
+use diorite_base::random::Random;
 use scylla::client::session::Session;
 use scylla::statement::Consistency;
 use scylla::statement::batch::{Batch, BatchType};
@@ -17,8 +16,10 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 
 use crate::WorkloadError;
-use crate::error::{Failure, Problem, Violation};
-use crate::session::{Statements, execute_schema, prepare};
+use crate::data::point_text;
+use crate::error::{Failure, Problem};
+use crate::session::{batch, execute_schema, prepare, rows_of};
+use crate::statements::Statements;
 use crate::workloads::scratch::Scratch;
 
 const USERS: usize = 100;
@@ -27,6 +28,8 @@ const MIN_PER_USER: usize = 5;
 const SPREAD_PER_USER: usize = 6;
 /// The most ticks one read asks for.
 const READ_TICKS: u64 = 10;
+/// The size of a value.
+const VALUE_BYTES: usize = 32;
 const BUSY: u64 = 1 << 63;
 
 /// One user's node.
@@ -60,12 +63,8 @@ impl Timeseries {
         execute_schema(&session, &statements.create_table).await?;
         let insert = prepare(&session, &statements.insert, Consistency::Quorum).await?;
         let select = prepare(&session, &statements.select, read_consistency).await?;
-        let batches = (MIN_PER_USER..MIN_PER_USER + SPREAD_PER_USER).map(|size| {
-            let mut batch = Batch::new(BatchType::Logged);
-            batch.set_consistency(Consistency::Quorum);
-            (0..size).for_each(|_| batch.append_statement(insert.clone()));
-            batch
-        });
+        let sizes = MIN_PER_USER..MIN_PER_USER + SPREAD_PER_USER;
+        let batches = sizes.map(|size| batch(BatchType::Logged, &insert, size));
         Ok(Self { batches: batches.collect(), session, select, streams: streams(prefix), start_ms })
     }
 
@@ -93,7 +92,7 @@ impl Timeseries {
                 stream.state.store(tick, Ordering::Release);
                 Ok(rows.len() as u64)
             }
-            Err(error) => Err(Failure::Request(error.to_string())),
+            Err(error) => Err(Failure::request(error)),
         }
     }
 
@@ -112,13 +111,13 @@ impl Timeseries {
         let metric_id = metric_name(metric);
         let bound = (&stream.user, &metric_id, &stream.node, CqlTimestamp(after), CqlTimestamp(before));
         let answer = self.session.execute_unpaged(&self.select, bound).await;
-        let answer = answer.map_err(|error| Failure::Request(error.to_string()))?;
+        let answer = answer.map_err(Failure::request)?;
         let violation = |problem| {
             let key = format!("({}, {metric_id}, {}, {after} < ts < {before})", stream.user, stream.node);
-            Failure::Violation(Violation { key, problem })
+            Failure::violation(key, problem)
         };
         let shape = |error: &dyn std::fmt::Display| violation(Problem::Shape(error.to_string()));
-        let rows = answer.into_rows_result().map_err(|error| shape(&error))?;
+        let rows = rows_of(answer).map_err(violation)?;
         let mut rows = rows.rows::<(&str, &str, &str, CqlTimestamp, &str)>().map_err(|error| shape(&error))?;
         for tick in first..=last {
             let row = rows.next().ok_or_else(|| violation(Problem::Missing))?.map_err(|error| shape(&error))?;
@@ -161,12 +160,7 @@ fn metric_name(metric: usize) -> String {
 }
 
 fn value_text(stream: u64, metric: usize, tick: u64) -> String {
-    let mut random = SplitMix64::new(stream << 48 ^ (metric as u64) << 40 ^ tick);
-    let mut text = String::with_capacity(32);
-    for _ in 0..2 {
-        write!(text, "{:016x}", random.next_u64()).expect("writing to a string does not fail");
-    }
-    text
+    point_text(stream << 8 | metric as u64, tick, VALUE_BYTES)
 }
 
 #[cfg(test)]

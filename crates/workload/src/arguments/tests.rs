@@ -46,6 +46,7 @@ fn the_published_read_command_line() {
 #[test]
 fn both_spellings_mean_the_same() {
     let snake = "--key_size 50 --num_reads -1 --read_only --max_written_key 9 --table_ttl_seconds -1 --batch_size 3 \
+                 --read_batch_size 5 --num_ticker_symbols 7 --num_stores 2 --num_new_coupons_per_customer 20 \
                  --create_table_name t --local_reads --cql_read_timeout_ms 120000 --concurrent_clients 2 \
                  --username u --password p --output_json_metrics --disable_yb_load_balancing_policy";
     let kebab: String = snake
@@ -67,6 +68,37 @@ fn workload_names_are_case_insensitive_and_wrong_ones_are_answered_with_the_list
     assert_eq!(parse("--workload CASSANDRABATCHKEYVALUE").workload, WorkloadKind::BatchKeyValue);
     let error = try_parse("--workload RedisKeyValue").unwrap_err().to_string();
     assert!(error.contains("CassandraRangeKeyValue"), "{error}");
+}
+
+#[test]
+fn workloads_that_need_global_indexes_are_refused_with_the_reason() {
+    for name in ["CassandraSecondaryIndex", "cassandrauniquesecondaryindex", "CassandraInserts", "CassandraEventData"] {
+        let error = try_parse(&format!("--workload {name}")).unwrap_err().to_string();
+        assert!(error.contains("needs global indexes, which Diorite does not have yet"), "{error}");
+    }
+}
+
+#[test]
+fn each_workload_has_the_defaults_of_the_published_client() {
+    let settings = |name: &str| parse(&format!("--workload {name}")).settings().unwrap();
+    for (name, readers, writers) in [
+        ("CassandraTransactionalKeyValue", 24, 2),
+        ("CassandraTransactionalRestartRead", 6, 12),
+        ("CassandraPersonalization", 24, 2),
+        ("CassandraStockTicker", 32, 4),
+        ("CassandraUserId", 24, 2),
+        ("CassandraBatchTimeseries", 2, 16),
+    ] {
+        let settings = settings(name);
+        assert_eq!((settings.readers, settings.writers), (readers, writers), "{name}");
+    }
+    assert_eq!(settings("CassandraTransactionalRestartRead").end_new, 10);
+    assert_eq!(settings("CassandraTransactionalKeyValue").end_new, 2_000_000);
+    assert_eq!(settings("CassandraBatchTimeseries").shape.batch_size, 500);
+    assert_eq!(settings("CassandraBatchKeyValue").shape.batch_size, 10);
+    assert_eq!((settings("CassandraStockTicker").ttl_s, settings("CassandraUserId").ttl_s), (Some(86_400), None));
+    let coupons = parse("--workload CassandraPersonalization --num_stores 4 --num_new_coupons_per_customer 150");
+    assert_eq!(coupons.settings().unwrap().shape.coupons_per_store, 37);
 }
 
 #[test]
@@ -98,6 +130,9 @@ fn what_cannot_work_is_refused_with_the_limit() {
         ("--read_only --num_unique_keys -1", "--max_written_key"),
         ("--client pipelined --workload CassandraTimeseries", "pipelined"),
         ("--batch_size 0", "at least 1"),
+        ("--num_stores 0", "at least 1"),
+        ("--num_stores 200", "--num_new_coupons_per_customer"),
+        ("--read_batch_size 3000000000", "2147483648"),
     ] {
         let error = parse(line).settings().unwrap_err().to_string();
         assert!(error.contains(part), "{line}: {error}");

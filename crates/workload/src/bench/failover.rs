@@ -24,16 +24,16 @@ use super::probes::Probes;
 use super::servers::Servers;
 use super::{CommonArguments, Target};
 use crate::WorkloadError;
-use crate::arguments::{ClientKind, ConnectionArguments, Popularity, WorkloadKind, parse_duration};
+use crate::arguments::{ClientKind, ConnectionArguments, DataShape, Popularity, WorkloadKind, parse_duration};
 use crate::command::{Setup, client_name, epoch_s};
 use crate::data::KeyFormat;
 use crate::key_state::KeyState;
 use crate::process::Sampler;
 use crate::report::{Figure, Header, Report};
+use crate::row_set::RowSet;
 use crate::runner::Plan;
 use crate::status::say;
 use crate::timer::pause;
-use crate::workloads::RowSet;
 
 const TABLE: &str = "failover";
 /// Tablets of the table for each node, unless `--tablets` says how many in all.
@@ -103,7 +103,7 @@ pub async fn run(
         table: Some(TABLE),
         ttl_s: None,
         tablets: Some(tablets),
-        batch_size: 1,
+        shape: DataShape::default(),
         key_prefix: "key",
         start_ms: clock.wall_us() / 1_000,
     };

@@ -30,13 +30,13 @@ use super::servers::Servers;
 use super::watch::Watcher;
 use super::{CommonArguments, Target};
 use crate::WorkloadError;
-use crate::arguments::{ClientKind, ConnectionArguments, Popularity, WorkloadKind, parse_duration};
+use crate::arguments::{ClientKind, ConnectionArguments, DataShape, Popularity, WorkloadKind, parse_duration};
 use crate::command::{Setup, client_name, epoch_s};
 use crate::data::KeyFormat;
 use crate::key_state::KeyState;
 use crate::report::{Header, Report};
+use crate::row_set::RowSet;
 use crate::runner::{Executor, Plan};
-use crate::workloads::RowSet;
 
 /// The table of this scenario.
 const TABLE: &str = "large_dataset";
@@ -278,7 +278,7 @@ impl<'run> Scenario<'run> {
             table: Some(TABLE),
             ttl_s: None,
             tablets: self.tablets,
-            batch_size: 1,
+            shape: DataShape::default(),
             key_prefix: "key",
             start_ms: SystemClock::new().wall_us() / 1_000,
         };

@@ -15,13 +15,13 @@ use super::phase::PhaseSpec;
 use super::published;
 use super::{CommonArguments, Target};
 use crate::WorkloadError;
-use crate::arguments::{ConnectionArguments, Popularity, WorkloadKind, parse_duration};
+use crate::arguments::{ConnectionArguments, DataShape, Popularity, WorkloadKind, parse_duration};
 use crate::command::{Setup, client_name, epoch_s};
 use crate::data::KeyFormat;
 use crate::key_state::KeyState;
 use crate::report::{Header, Report};
+use crate::row_set::RowSet;
 use crate::runner::{Executor, Plan};
-use crate::workloads::RowSet;
 
 const TABLE: &str = "point";
 const LOAD_WRITERS: usize = 256;
@@ -120,7 +120,7 @@ pub(super) async fn executor(
         table: Some(table),
         ttl_s: None,
         tablets,
-        batch_size: 1,
+        shape: DataShape::default(),
         key_prefix: "key",
         start_ms: SystemClock::new().wall_us() / 1_000,
     };

@@ -12,7 +12,8 @@ use scylla::statement::prepared::PreparedStatement;
 
 use crate::WorkloadError;
 use crate::arguments::{ConnectionArguments, WorkloadKind};
-use crate::session::{Statements, connect, prepare, tablet_of, use_keyspace};
+use crate::session::{connect, prepare, tablet_of, use_keyspace};
+use crate::statements::Statements;
 use crate::timer::pause;
 
 /// A probe that is not answered by then is sent again.

@@ -66,3 +66,11 @@ fn values_are_hardly_compressible() {
     let entropy: f64 = counts.iter().map(|&count| count as f64 / total as f64).map(|share| -share * share.log2()).sum();
     assert!(entropy > 7.99, "{entropy} bits per byte");
 }
+
+#[test]
+fn points_differ_by_series_and_number_and_have_the_size_asked_for() {
+    let texts = [point_text(0, 1, 100), point_text(1, 0, 100), point_text(0, 2, 100), point_text(2, 0, 100)];
+    assert_eq!(texts.iter().collect::<std::collections::BTreeSet<_>>().len(), 4);
+    assert!(texts.iter().all(|text| text.len() == 100));
+    assert_eq!(point_text(0, 1, 7), texts[0][..7]);
+}

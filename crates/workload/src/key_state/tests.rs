@@ -48,6 +48,36 @@ fn a_key_with_a_lost_write_is_left_alone() {
 }
 
 #[test]
+fn a_key_whose_write_was_refused_is_written_again() {
+    let keys = KeyState::new(EPOCH, 1, 10, 10);
+    let refused = keys.start_new().unwrap();
+    keys.withdraw(refused);
+    assert!(keys.may_be_missing(refused.number), "it was never written");
+    let written = keys.start_new().unwrap();
+    keys.acknowledge(written);
+    for (number, count) in [(written.number, 2), (0, 1)] {
+        let ticket = keys.start_overwrite(number).unwrap();
+        assert_eq!(keys.newest_possible(number), version(count));
+        keys.withdraw(ticket);
+        assert_eq!(keys.newest_possible(number), version(count - 1));
+        assert_eq!(keys.start_overwrite(number).unwrap().version, version(count));
+    }
+}
+
+#[test]
+fn the_newest_version_that_is_possible_is_the_one_being_written() {
+    let keys = KeyState::new(EPOCH, 0, 10, 10);
+    let ticket = keys.start_new().unwrap();
+    assert_eq!(keys.newest_possible(ticket.number), version(1));
+    keys.acknowledge(ticket);
+    assert_eq!(keys.newest_possible(ticket.number), version(1));
+    let lost = keys.start_overwrite(ticket.number).unwrap();
+    assert_eq!(keys.newest_possible(ticket.number), version(2));
+    keys.give_up(lost);
+    assert_eq!(keys.newest_possible(ticket.number), version(2), "it may take effect later");
+}
+
+#[test]
 fn keys_of_an_earlier_run_exist_at_an_unknown_version() {
     let keys = KeyState::new(EPOCH, 100, 200, 1_000);
     assert_eq!(keys.readable(), 100);

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 
 use super::frames::{self, FrameError};
 use crate::WorkloadError;
-use crate::session::Statements;
+use crate::statements::Statements;
 
 /// How long a lane waits for any answer before its requests have failed.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(12);

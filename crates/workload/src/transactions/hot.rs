@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use scylla::client::session::Session;
-use scylla::errors::{DbError, ExecutionError, RequestAttemptError};
 use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 
 use crate::WorkloadError;
 use crate::error::{Failure, Problem, Violation};
-use crate::session::{execute_schema, prepare, tablet_of};
+use crate::session::{execute_schema, is_refused, prepare, tablet_of};
 
 const SHARED: &str = "shared";
 
@@ -77,7 +76,7 @@ impl HotRow {
             }
             Err(error) => {
                 client.unknown.fetch_add(u64::from(!is_refused(&error)), Ordering::Relaxed);
-                Err(Failure::Request(error.to_string()))
+                Err(Failure::request(error))
             }
         }
     }
@@ -119,12 +118,6 @@ fn own_key(client: usize, tablets: u32) -> String {
     let keys = (0_u64..).map(|number| format!("client-{client}-{number}"));
     let mut apart = keys.filter(|key| tablet_of(key, tablets) != tablet_of(SHARED, tablets));
     apart.next().expect("there are infinitely many keys")
-}
-
-/// Whether the server has certainly done nothing.
-fn is_refused(error: &ExecutionError) -> bool {
-    let ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) = error else { return false };
-    matches!(error, DbError::Overloaded | DbError::Unavailable { .. })
 }
 
 /// Checks that each client's row says what was acknowledged to it, within the unknown outcomes, and the shared row

@@ -6,8 +6,6 @@ use std::sync::Arc;
 
 use diorite_base::random::SplitMix64;
 use scylla::client::session::Session;
-use scylla::errors::ExecutionError;
-use scylla::response::query_result::{QueryResult, QueryRowsResult};
 use scylla::statement::Consistency;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
@@ -16,7 +14,7 @@ use super::pairs::{Expectation, PairRow, PairShape, Written};
 use crate::WorkloadError;
 use crate::error::{Failure, Problem, Violation};
 use crate::latency::OperationKind;
-use crate::session::{execute_schema, prepare};
+use crate::session::{batch, execute_schema, prepare, rows_of};
 use crate::workloads::scratch::Scratch;
 
 /// How many pairs a check reads.
@@ -123,9 +121,9 @@ impl PairTable {
                 answer.map_err(|error| WorkloadError::Server(format!("{} of {}: {error}", keys[0], self.name)));
             let checked = rows_of(answer?).and_then(|rows| {
                 let mut times_us = [None; 2];
-                let rows = rows.rows::<(&str, i64, &[u8], i64)>().map_err(shape_problem)?;
+                let rows = rows.rows::<(&str, i64, &[u8], i64)>().map_err(Problem::shape)?;
                 for row in rows {
-                    let (key, number, value, time_us) = row.map_err(shape_problem)?;
+                    let (key, number, value, time_us) = row.map_err(Problem::shape)?;
                     times_us[self.shape.check_row(numbers, key, number, value)?] = Some(time_us);
                 }
                 Ok(times_us)
@@ -165,14 +163,6 @@ fn schema(name: &str, kind: TableKind, tablets: u32) -> Vec<String> {
     statements
 }
 
-fn shape_problem(error: impl std::fmt::Display) -> Problem {
-    Problem::Shape(error.to_string())
-}
-
-fn rows_of(answer: QueryResult) -> Result<QueryRowsResult, Problem> {
-    answer.into_rows_result().map_err(shape_problem)
-}
-
 /// A table and one kind of request.
 pub struct PairStep {
     table: Arc<PairTable>,
@@ -193,8 +183,8 @@ impl PairStep {
         let (session, name) = (&table.session, &table.name);
         let prepared = prepare(session, &statement(operation, name), Consistency::Quorum).await?;
         let statement = match operation {
-            Operation::LoggedBatch => Statement::Batch(batch(BatchType::Logged, &prepared)),
-            Operation::UnloggedBatch => Statement::Batch(batch(BatchType::Unlogged, &prepared)),
+            Operation::LoggedBatch => Statement::Batch(batch(BatchType::Logged, &prepared, 2)),
+            Operation::UnloggedBatch => Statement::Batch(batch(BatchType::Unlogged, &prepared, 2)),
             _ => Statement::Prepared(prepared),
         };
         Ok(Self { table: Arc::clone(table), operation, statement })
@@ -231,7 +221,7 @@ impl PairStep {
             Ok(_) => Ok(self.operation.rows() as u64),
             Err(error) => {
                 table.written.fail(pair);
-                Err(request_failed(&error))
+                Err(Failure::request(error))
             }
         }
     }
@@ -247,11 +237,11 @@ impl PairStep {
         } else {
             table.session.execute_unpaged(select, (first, second)).await
         };
-        let answer = answer.map_err(|error| request_failed(&error))?;
+        let answer = answer.map_err(Failure::request)?;
         let found = rows_of(answer).and_then(|found| {
             let mut times_us = [None; 2];
-            for row in found.rows::<(&str, i64, &[u8])>().map_err(shape_problem)? {
-                let (key, number, value) = row.map_err(shape_problem)?;
+            for row in found.rows::<(&str, i64, &[u8])>().map_err(Problem::shape)? {
+                let (key, number, value) = row.map_err(Problem::shape)?;
                 times_us[table.shape.check_row(numbers, key, number, value)?] = Some(0);
             }
             Ok(times_us)
@@ -259,17 +249,6 @@ impl PairStep {
         table.judge(pair, numbers, rows, found).map_err(Failure::Violation)?;
         Ok(rows as u64)
     }
-}
-
-fn request_failed(error: &ExecutionError) -> Failure {
-    Failure::Request(error.to_string())
-}
-
-fn batch(kind: BatchType, insert: &PreparedStatement) -> Batch {
-    let mut batch = Batch::new(kind);
-    batch.set_consistency(Consistency::Quorum);
-    (0..2).for_each(|_| batch.append_statement(insert.clone()));
-    batch
 }
 
 /// What is prepared for a kind of request; of a batch, one of its statements.

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use super::*;
-use crate::data::Mismatch;
+use crate::data::{Mismatch, write_value};
 
 const EPOCH: u32 = 1_700_000_000;
 
@@ -64,6 +64,33 @@ fn the_only_write_of_a_key_having_failed_it_may_be_missing() {
     let ticket = rows.next_write(&mut SplitMix64::new(1)).unwrap();
     rows.keys.give_up(ticket);
     assert_eq!(rows.check(ticket.number, rows.keys.oldest_allowed(ticket.number), None), Ok(()));
+}
+
+#[test]
+fn a_version_is_between_the_acknowledged_and_the_newest_one_that_was_sent() {
+    let rows = rows(Popularity::Uniform);
+    write_all(&rows);
+    let version = |count| Some(Version::new(EPOCH, count));
+    let oldest = rows.keys.oldest_allowed(7);
+    assert_eq!(rows.check_version(7, oldest, version(1)), Ok(()));
+    assert!(matches!(rows.check_version(7, oldest, version(2)), Err(Problem::Shape(_))), "never written");
+    let rewrite = rows.keys.start_overwrite(7).unwrap();
+    assert_eq!(rows.check_version(7, oldest, version(2)), Ok(()), "not acknowledged yet");
+    rows.keys.acknowledge(rewrite);
+    assert_eq!(rows.check_version(7, oldest, version(1)), Ok(()), "acknowledged after the read was sent");
+    let stale = rows.check_version(7, rows.keys.oldest_allowed(7), version(1));
+    assert!(matches!(stale, Err(Problem::Stale { .. })));
+    assert_eq!(rows.check_version(7, oldest, None), Err(Problem::Missing));
+}
+
+#[test]
+fn a_key_of_an_earlier_run_may_have_any_version_until_it_is_written() {
+    let keys = Arc::new(KeyState::new(EPOCH, 10, 10, 1_000));
+    let rows = RowSet::new(keys, KeyFormat::new("key", 0), 256, Popularity::Uniform);
+    let foreign = Some(Version::new(EPOCH + 60, 5));
+    assert_eq!(rows.check_version(3, rows.keys.oldest_allowed(3), foreign), Ok(()));
+    rows.keys.acknowledge(rows.keys.start_overwrite(3).unwrap());
+    assert!(rows.check_version(3, rows.keys.oldest_allowed(3), foreign).is_err());
 }
 
 #[test]
