@@ -31,7 +31,7 @@ pub struct KeyState {
     /// The number of the first new key; those below exist from an earlier run.
     first_new: u64,
     next_new: AtomicU64,
-    end_new: u64,
+    end_new: AtomicU64,
     /// All keys below are acknowledged.
     readable: AtomicU64,
     /// `window[n % WINDOW_KEYS] == n + 1` once new key `n` is acknowledged.
@@ -61,7 +61,7 @@ impl KeyState {
             epoch_s,
             first_new,
             next_new: AtomicU64::new(first_new),
-            end_new,
+            end_new: AtomicU64::new(end_new),
             readable: AtomicU64::new(first_new),
             window: (0..window_keys).map(|_| AtomicU64::new(0)).collect(),
             versions: (0..chunks).map(|_| OnceLock::new()).collect(),
@@ -82,11 +82,11 @@ impl KeyState {
     /// The next key that does not exist yet. `None` when all exist, or when the oldest write under way lags so far
     /// behind that the window is full; [`KeyState::exhausted`] tells which.
     pub fn start_new(&self) -> Option<WriteTicket> {
-        let readable = self.readable();
+        let (readable, end_new) = (self.readable(), self.end_new());
         let number = self
             .next_new
             .fetch_update(Ordering::AcqRel, Ordering::Relaxed, |next| {
-                (next < self.end_new && next - readable.min(next) < self.window.len() as u64).then_some(next + 1)
+                (next < end_new && next - readable.min(next) < self.window.len() as u64).then_some(next + 1)
             })
             .ok()?;
         if let Some(slot) = self.slot(number) {
@@ -97,7 +97,7 @@ impl KeyState {
 
     /// Whether every new key has been handed out.
     pub fn exhausted(&self) -> bool {
-        self.next_new.load(Ordering::Relaxed) >= self.end_new
+        self.next_new.load(Ordering::Relaxed) >= self.end_new()
     }
 
     /// The right to overwrite key `number`, unless another task is at it or an earlier write of it was lost.
@@ -127,13 +127,12 @@ impl KeyState {
         self.finish(ticket.number);
     }
 
-    /// The server refused the write and has certainly done nothing: a key that exists can be overwritten again.
-    pub fn withdraw(&self, ticket: WriteTicket) {
-        let is_first = ticket.version.count() == 1;
-        match self.slot(ticket.number) {
-            Some(slot) if ticket.number < self.first_new || !is_first => _ = slot.fetch_and(!BUSY, Ordering::AcqRel),
-            _ => self.give_up(ticket),
-        }
+    /// The server has certainly not done the write: the key can be overwritten again. Whether that is so: a new key that
+    /// is not there yet cannot, and its ticket goes to [`KeyState::give_up`].
+    pub fn withdraw(&self, ticket: WriteTicket) -> bool {
+        let is_new = ticket.number >= self.first_new && ticket.version.count() == 1;
+        let slot = self.slot(ticket.number).filter(|_| !is_new);
+        slot.map(|slot| slot.fetch_and(!BUSY, Ordering::AcqRel)).is_some()
     }
 
     /// The oldest version that a read of the readable key `number`, started now, may return.
@@ -159,6 +158,15 @@ impl KeyState {
         self.lost.lock().unwrap_or_else(PoisonError::into_inner).contains(&number)
     }
 
+    /// Adds a new key at the end, instead of one that is not written again: a run of few keys goes on.
+    pub fn extend(&self) {
+        self.end_new.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn end_new(&self) -> u64 {
+        self.end_new.load(Ordering::Relaxed)
+    }
+
     /// Marks a new key as done and moves the readable end past every done key.
     fn finish(&self, number: u64) {
         if number < self.first_new {
@@ -168,7 +176,7 @@ impl KeyState {
         self.window[(number & mask) as usize].store(number + 1, Ordering::SeqCst);
         loop {
             let end = self.readable.load(Ordering::SeqCst);
-            if end >= self.end_new || self.window[(end & mask) as usize].load(Ordering::SeqCst) != end + 1 {
+            if end >= self.end_new() || self.window[(end & mask) as usize].load(Ordering::SeqCst) != end + 1 {
                 return;
             }
             // If another task has advanced it meanwhile, that task continues from there; this one reads it again.

@@ -98,10 +98,15 @@ pub fn rows_of(answer: QueryResult) -> Result<QueryRowsResult, Problem> {
     answer.into_rows_result().map_err(Problem::shape)
 }
 
-/// Whether the server has certainly done nothing.
+/// Whether the server has certainly done nothing: it said so, or the request was not sent.
 pub fn is_refused(error: &ExecutionError) -> bool {
-    let ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) = error else { return false };
-    matches!(error, DbError::Overloaded | DbError::Unavailable { .. })
+    match error {
+        ExecutionError::ConnectionPoolError(_) | ExecutionError::EmptyPlan => true,
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) => {
+            matches!(error, DbError::Overloaded | DbError::Unavailable { .. })
+        }
+        _ => false,
+    }
 }
 
 /// The tablet, from 0, of the partition of one text, in a table whose tablets split the ring evenly.

@@ -51,17 +51,31 @@ fn a_key_with_a_lost_write_is_left_alone() {
 fn a_key_whose_write_was_refused_is_written_again() {
     let keys = KeyState::new(EPOCH, 1, 10, 10);
     let refused = keys.start_new().unwrap();
-    keys.withdraw(refused);
-    assert!(keys.may_be_missing(refused.number), "it was never written");
+    assert!(!keys.withdraw(refused), "it was never written");
+    keys.give_up(refused);
     let written = keys.start_new().unwrap();
     keys.acknowledge(written);
     for (number, count) in [(written.number, 2), (0, 1)] {
         let ticket = keys.start_overwrite(number).unwrap();
         assert_eq!(keys.newest_possible(number), version(count));
-        keys.withdraw(ticket);
+        assert!(keys.withdraw(ticket));
         assert_eq!(keys.newest_possible(number), version(count - 1));
         assert_eq!(keys.start_overwrite(number).unwrap().version, version(count));
     }
+}
+
+#[test]
+fn a_new_key_takes_the_place_of_one_with_a_lost_write() {
+    let keys = KeyState::new(EPOCH, 0, 2, 10);
+    let (first, second) = (keys.start_new().unwrap(), keys.start_new().unwrap());
+    keys.acknowledge(first);
+    keys.give_up(second);
+    keys.extend();
+    assert!(!keys.exhausted());
+    let third = keys.start_new().unwrap();
+    assert_eq!((third.number, keys.start_new()), (2, None));
+    keys.acknowledge(third);
+    assert_eq!(keys.readable(), 3);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //!  - a row of CassandraTransactionalRestartRead has the version as its value, which must not be newer than the newest
 //!    one that was sent either;
 //!  - a block that the server refused did nothing, so its key is written again; one whose outcome is unknown may take
-//!    effect later, so its key is not.
+//!    effect later, so its key is not, and a new key takes its place.
 
 use std::sync::Arc;
 
@@ -74,10 +74,10 @@ impl TransactionalRows {
                 Ok(if self.has_pairs { 2 } else { 1 })
             }
             Err(error) => {
-                if is_refused(&error) {
-                    self.rows.keys.withdraw(ticket);
-                } else {
+                let can_be_overwritten = is_refused(&error) && self.rows.keys.withdraw(ticket);
+                if !can_be_overwritten {
                     self.rows.keys.give_up(ticket);
+                    self.rows.keys.extend();
                 }
                 Err(Failure::request(error))
             }
