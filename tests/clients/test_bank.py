@@ -24,6 +24,7 @@ from cassandra.connection import ConnectionException
 from cassandra.metadata import Murmur3Token
 from cassandra.policies import FallthroughRetryPolicy, WhiteListRoundRobinPolicy
 from cassandra.protocol import ErrorMessage
+from cassandra.query import SimpleStatement
 
 from conftest import READY_WITHIN_S, binary, cluster_of
 
@@ -217,6 +218,47 @@ def test_rows_of_several_tablets_have_one_writetime_and_aggregates_are_of_one_mo
         assert [row.val for row in rows] == [key, key] and len({row.time for row in rows}) == 1
     assert session.execute("SELECT count(*) FROM jepsen.pairs WHERE id IN (1100, 2100)").one()[0] == 2
     assert session.execute("SELECT sum(balance) FROM jepsen.accounts").one()[0] == TOTAL
+
+
+def test_pages_of_one_select_are_of_one_moment(servers, session):
+    stopped, moved = threading.Event(), []
+
+    def move():
+        while not stopped.is_set():
+            one, other = random.sample(range(ACCOUNTS), 2)
+            try:
+                session.execute(
+                    f"BEGIN TRANSACTION UPDATE jepsen.accounts SET balance = balance - 1 WHERE id = {one};"
+                    f"UPDATE jepsen.accounts SET balance = balance + 1 WHERE id = {other};END TRANSACTION;"
+                )
+                moved.append(one)
+            except FAILURES:
+                pass
+
+    thread, reads, torn = threading.Thread(target=move), 0, 0
+    thread.start()
+    try:
+        for text in ("SELECT * FROM jepsen.accounts", f"SELECT * FROM jepsen.accounts WHERE id IN ({', '.join(map(str, range(ACCOUNTS)))})"):
+            for _ in range(30):
+                before, balances = len(moved), []
+                pages = session.execute(SimpleStatement(text, fetch_size=3))
+                while True:
+                    balances += [row.balance for row in pages.current_rows]
+                    if not pages.has_more_pages:
+                        break
+                    # Something changes between the pages.
+                    until = time.monotonic() + READY_WITHIN_S
+                    while len(moved) == before and time.monotonic() < until:
+                        time.sleep(0.001)
+                    pages.fetch_next_page()
+                assert len(balances) == ACCOUNTS
+                reads, torn = reads + 1, torn + (sum(balances) != TOTAL)
+    finally:
+        stopped.set()
+        thread.join()
+    assert moved
+    # A snapshot goes if the next page takes ten seconds, or its tablet gets another leader. Without snapshots most sums are wrong.
+    assert torn <= reads / 5, f"{torn} of {reads} sums are wrong"
 
 
 def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):

@@ -13,6 +13,7 @@ use diorite_query::kv::{Fetch, Fetched, Kv, NodeInfo, Now, Replicas};
 use diorite_query::peers;
 use diorite_replica::Store;
 use diorite_storage::PinnedValue;
+use diorite_transact::version::DataVersion;
 use std::sync::Arc;
 use std::time::Duration;
 use uuid::Uuid;
@@ -62,6 +63,10 @@ impl Kv for NodeKv {
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
         let tablets = self.store.tablets();
         Ok(tablets.get(&tablet).ok_or(KvError::NoSuchTablet(tablet))?.flags())
+    }
+
+    fn version(&self, tablet: TabletId) -> Option<DataVersion> {
+        self.store.tablets().get(&tablet)?.version()
     }
 
     fn submit(&self, tablet: TabletId, mutation: Mutation, sink: &Arc<dyn WriteSink>, tag: u64) -> Result<(), KvError> {

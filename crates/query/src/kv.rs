@@ -11,11 +11,13 @@ pub mod several;
 pub use chunk::ScanChunk;
 
 use diorite_base::account::Charge;
+use diorite_base::bytes::{Malformed, Reader};
 use diorite_base::mutation::Mutation;
 pub use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command};
 use diorite_transact::TransactionId;
+use diorite_transact::version::DataVersion;
 use diorite_transact::wire::PinId;
 use several::Several;
 use std::future::Future;
@@ -88,6 +90,20 @@ pub struct CommittedIn {
     pub prepared_us: i64,
     /// The stamp of the commit, microseconds.
     pub committed_us: i64,
+}
+
+impl CommittedIn {
+    /// Appends the encoded form.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        self.id.encode(out);
+        out.extend_from_slice(&self.prepared_us.to_le_bytes());
+        out.extend_from_slice(&self.committed_us.to_le_bytes());
+    }
+
+    /// Decodes what [`Self::encode`] wrote.
+    pub fn decode(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(Self { id: TransactionId::decode(reader)?, prepared_us: reader.i64()?, committed_us: reader.i64()? })
+    }
 }
 
 /// The rows of a [`Fetch`].
@@ -233,6 +249,11 @@ pub trait Kv: Send + Sync + 'static {
 
     /// The flags of a tablet that [`Kv::get_now`] just answered for (see `TabletChanges::raise_flags`).
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError>;
+
+    /// The version of a tablet's data, if this node leads it and no change is being made at this moment.
+    fn version(&self, _tablet: TabletId) -> Option<DataVersion> {
+        None
+    }
 
     /// Submits a write and returns at once; the outcome goes to `sink` with `token`. A full queue is an error. The write may wait for others until
     /// [`Kv::kick`].

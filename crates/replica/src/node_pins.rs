@@ -33,6 +33,11 @@ impl NodePins {
         (self.kept.fetch_add(1, Ordering::Relaxed) < MAX_NODE_PINS).then_some(counted)
     }
 
+    /// How many quarters of the most are kept.
+    pub(crate) fn quarters(&self) -> usize {
+        4 * self.kept.load(Ordering::Relaxed) / MAX_NODE_PINS
+    }
+
     /// Whether none is kept.
     pub(crate) fn is_empty(&self) -> bool {
         self.kept.load(Ordering::Relaxed) == 0
@@ -60,7 +65,8 @@ mod tests {
         assert_ne!(pins.name(), pins.name());
         let kept: Vec<_> = (0..MAX_NODE_PINS).map_while(|_| pins.count()).collect();
         assert_eq!((kept.len(), pins.count().is_none()), (MAX_NODE_PINS, true));
+        assert_eq!(pins.quarters(), 4);
         drop(kept);
-        assert!(pins.is_empty() && pins.count().is_some());
+        assert!(pins.is_empty() && pins.quarters() == 0 && pins.count().is_some());
     }
 }

@@ -24,6 +24,8 @@ pub struct Planted {
     pub keep_own_in_memory: bool,
     /// If a log makes no progress, the followers are freed and the lease is not revoked.
     pub free_without_revoking: bool,
+    /// A change of the data does not change its version.
+    pub keep_version: bool,
 }
 
 impl Planted {

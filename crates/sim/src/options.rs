@@ -52,6 +52,8 @@ pub enum Planting {
     ForgetWithDisk,
     /// A router sends a write with an unknown outcome again.
     ResendUnknown,
+    /// A change of a tablet's data does not change its version.
+    KeepVersion,
     /// The level is raised although a member is down.
     RaiseOverDown,
     /// The level is raised by itself although an operator holds it.
@@ -60,7 +62,7 @@ pub enum Planting {
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 24] = [
+    pub const ALL: [(&'static str, Planting); 25] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -83,6 +85,7 @@ impl Planting {
         ("free-without-revoking", Planting::FreeWithoutRevoking),
         ("forget-with-disk", Planting::ForgetWithDisk),
         ("resend-unknown", Planting::ResendUnknown),
+        ("keep-version", Planting::KeepVersion),
         ("raise-over-down", Planting::RaiseOverDown),
         ("raise-although-held", Planting::RaiseAlthoughHeld),
     ];
@@ -113,6 +116,7 @@ impl Planting {
             forget_parents_log: self == Planting::ForgetParentsLog,
             keep_own_in_memory: self == Planting::KeepOwnInMemory,
             free_without_revoking: self == Planting::FreeWithoutRevoking,
+            keep_version: self == Planting::KeepVersion,
         }
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! [`coordinator`] drives a transaction; [`leader`] is what the leader of a tablet does, with [`locks`] in its memory;
 //! [`records`] is what every replica keeps, a function of the applied [`step`]s; [`snapshot`] reads several tablets as
-//! of one stamp; [`wire`] has the bytes between them. `query` drives coordinators and reads, `replica` holds records and
+//! of one stamp, [`version`] without one if they do not change; [`wire`] has the bytes between them. `query` drives coordinators and reads, `replica` holds records and
 //! leaders.
 //!
 //! Always true: nothing here reads a clock, waits, spawns or does I/O. Time is an input; the same inputs give the same
@@ -37,6 +37,7 @@ pub mod targets;
 #[cfg(test)]
 mod tests;
 pub mod timing;
+pub mod version;
 pub mod wire;
 
 pub use ids::{Home, Participant, Prepared, TransactionId};

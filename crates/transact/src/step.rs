@@ -100,6 +100,16 @@ pub enum Step {
     Forget(Vec<TransactionId>),
 }
 
+impl Step {
+    /// Whether applying it runs programs, which see all that was applied before.
+    pub fn runs_programs(&self) -> bool {
+        match self {
+            Self::Commit(_) | Self::Finish { ending: Ending::Committed { .. }, .. } => true,
+            Self::Prepare(_) | Self::Finish { ending: Ending::Aborted, .. } | Self::Forget(_) => false,
+        }
+    }
+}
+
 fn put_operations(out: &mut Vec<u8>, operations: &[Operation]) {
     put_varint(out, operations.len() as u64);
     for operation in operations {
@@ -223,7 +233,8 @@ impl Ending {
 
 /// Encodes the steps of one entry.
 pub fn encode_steps(steps: &[Step]) -> Vec<u8> {
-    let mut out = vec![VERSION];
+    let mut out = Vec::with_capacity(256);
+    out.push(VERSION);
     steps.iter().for_each(|step| step.encode(&mut out));
     out
 }

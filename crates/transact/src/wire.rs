@@ -114,7 +114,7 @@ impl Call {
 
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(256);
         match self {
             Self::Request(request) => put_request(&mut out, request),
             Self::Pin(at_us, targets) => {
@@ -230,7 +230,7 @@ impl Answer {
 
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = Vec::new();
+        let mut out = Vec::with_capacity(64);
         match self {
             Self::Done => out.push(0),
             Self::Reply { reply, of_program } => put_reply(&mut out, reply, of_program),

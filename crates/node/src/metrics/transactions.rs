@@ -62,6 +62,9 @@ pub(super) fn write(shared: &Shared, out: &mut Writer<'_, '_>) -> fmt::Result {
     let snapshots = [("taken", read(&counters.snapshots_taken)), ("too_late", read(&counters.snapshots_too_late))];
     let help = "Snapshots of tablets led here for reads of several tablets, by what became of the request";
     out.counters("transaction_snapshots", help, None, "outcome", &snapshots)?;
+    let reads = shared.engine.transaction_outcomes().reads_by_name();
+    let help = "Reads without snapshots of several rows of tables with transactions, by whether they were repeated with snapshots because a tablet changed or more pages follow";
+    out.counters("transaction_reads", help, None, "outcome", &reads)?;
     let now = Now::of(&shared.kv.store);
     let help = "Transactions that are prepared in tablets led here, each once for every tablet";
     out.gauge("transactions_prepared", help, None, now.prepared)?;

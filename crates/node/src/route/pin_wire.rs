@@ -2,7 +2,6 @@
 
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_query::kv::{CommittedIn, PinnedRead};
-use diorite_transact::TransactionId;
 use diorite_transact::wire::PinId;
 
 /// The most transactions that a read in a snapshot names.
@@ -29,25 +28,16 @@ impl Committed<'_> {
             Self::Given(committed) => Ok(committed.to_vec()),
             Self::Encoded(count, bytes) => {
                 let mut reader = Reader::new(bytes);
-                (0..count).map(|_| read_committed(&mut reader)).collect()
+                (0..count).map(|_| CommittedIn::decode(&mut reader)).collect()
             }
         }
     }
 }
 
-fn read_committed(reader: &mut Reader<'_>) -> Result<CommittedIn, Malformed> {
-    let id = TransactionId::decode(reader)?;
-    Ok(CommittedIn { id, prepared_us: reader.i64()?, committed_us: reader.i64()? })
-}
-
 pub(super) fn put_pinned(out: &mut Vec<u8>, pinned: &PinnedRead) {
     out.extend_from_slice(&pinned.pin.0.to_le_bytes());
     let mut committed = Vec::new();
-    for it in pinned.committed.iter() {
-        it.id.encode(&mut committed);
-        committed.extend_from_slice(&it.prepared_us.to_le_bytes());
-        committed.extend_from_slice(&it.committed_us.to_le_bytes());
-    }
+    pinned.committed.iter().for_each(|it| it.encode(&mut committed));
     put_varint(out, pinned.committed.len() as u64);
     put_slice(out, &committed);
 }

@@ -1,4 +1,5 @@
-//! Counters of how transactions over several tablets have ended, at the node that coordinates them.
+//! Counters of how transactions over several tablets have ended, at the node that coordinates them, and of reads of their
+//! tables without snapshots.
 //!
 //! Always true: a transaction is counted once, when its client is answered. Left out: those whose request was ended
 //! before that.
@@ -24,18 +25,32 @@ pub(super) enum TransactionEnd {
 
 /// See the top of this module.
 #[derive(Debug, Default)]
-pub struct TransactionOutcomes([AtomicU64; 6]);
+pub struct TransactionOutcomes {
+    ends: [AtomicU64; 6],
+    /// Reads without a snapshot: those of one moment, and those that were in vain.
+    reads: [AtomicU64; 2],
+}
 
 impl TransactionOutcomes {
     /// The names of the outcomes, as metrics have them, with the number of transactions.
     pub fn by_name(&self) -> [(&'static str, u64); 6] {
         let names = ["applied", "condition_failed", "conflict", "unavailable", "unknown", "impossible"];
-        let mut counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        let mut counts = self.ends.iter().map(|count| count.load(Ordering::Relaxed));
         names.map(|name| (name, counts.next().unwrap_or(0)))
     }
 
     pub(super) fn note(&self, end: TransactionEnd) {
-        self.0[end as usize].fetch_add(1, Ordering::Relaxed);
+        self.ends[end as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The names of what has become of reads without a snapshot, as metrics have them, with the number of reads.
+    pub fn reads_by_name(&self) -> [(&'static str, u64); 2] {
+        let [unchanged, changed] = &self.reads;
+        [("unchanged", unchanged), ("changed", changed)].map(|(name, count)| (name, count.load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn note_read(&self, is_unchanged: bool) {
+        self.reads[usize::from(!is_unchanged)].fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -59,5 +74,8 @@ mod tests {
             let counted: Vec<_> = outcomes.by_name().into_iter().filter(|(_, count)| *count > 0).collect();
             assert_eq!(counted, [(name, 1)]);
         }
+        let outcomes = TransactionOutcomes::default();
+        [true, false, true].into_iter().for_each(|is_unchanged| outcomes.note_read(is_unchanged));
+        assert_eq!(outcomes.reads_by_name(), [("unchanged", 2), ("changed", 1)]);
     }
 }

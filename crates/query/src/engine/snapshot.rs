@@ -4,17 +4,45 @@
 //! snapshots ([`crate::exec::snapshot`]).
 
 use super::state::{QueryEngine, REPLANS};
-use crate::exec::read::{PageRequest, Read};
+use crate::exec::paging::{self, PagingState, Pins};
+use crate::exec::read::{PageRequest, Read, tablet_of};
 use crate::exec::snapshot::{Need, Snapshot};
 use crate::exec::source::Source;
 use crate::kv::Kv;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
+use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{CqlError, Rows};
+use diorite_model::key::token_of;
+use diorite_model::schema::TabletRange;
 
-/// How often a read begins again because what it met was prepared, or its snapshot was lost.
+/// How often a read begins again because what it met was prepared, or has changed, or its snapshot was lost.
 const ROUNDS: usize = 8;
 const PAUSE_NS: u64 = 1_000_000;
+
+/// Whether a read that has failed with this error might succeed if it found other rows.
+fn depends_on_rows(error: &CqlError) -> bool {
+    !matches!(
+        error.code(),
+        ErrorCode::Overloaded | ErrorCode::Unavailable | ErrorCode::ReadTimeout | ErrorCode::ReadFailure
+    )
+}
+
+/// The rows with a paging state that names the snapshot in which the next page is to be read, if it has its first tablet.
+fn naming<K: Kv>(mut rows: Rows, snapshot: &Snapshot<K>, tablets: &[TabletRange]) -> Rows {
+    let has_next = |pins: &&Pins, state: &[u8]| {
+        let token = PagingState::decode(state).ok().and_then(|state| token_of(&state.key).ok());
+        token.is_some_and(|token| pins.contains_key(&tablet_of(tablets, token)))
+    };
+    if let Some(state) = &mut rows.paging_state
+        && let Some(pins) = snapshot.pins().filter(|pins| has_next(pins, state))
+        && let Some(with_pins) = paging::with_pins(state, pins)
+    {
+        snapshot.leave();
+        *state = with_pins;
+    }
+    rows
+}
 
 /// A `SELECT`.
 pub(super) struct Selecting<'a> {
@@ -29,30 +57,57 @@ impl Selecting<'_> {
     /// The rows of a page.
     pub(super) async fn rows<K: Kv>(self, engine: &QueryEngine<K>) -> Result<Rows, CqlError> {
         let Selecting { plan, bound, page, needs_disk, mut staleness_ms } = self;
-        let (mut replans, mut locks) = (0, 0);
+        let (mut replans, mut restarts) = (0, 0);
+        let mut whole = None;
+        let mut resumed = page.state.map(paging::pins_of).transpose()?.filter(|pins| !pins.is_empty());
         loop {
             let budget = bound.environment.budget;
             let entry = engine.entry(&plan.table)?;
             // Whoever accepts old data accepts rows of several moments.
-            let need = match (staleness_ms, locks) {
+            let need = match (staleness_ms, restarts) {
                 (Some(_), _) => Need::Nothing,
                 (None, 0) => Need::Several,
                 (None, _) => Need::All,
             };
-            let snapshot = Snapshot::new(&engine.kv, need);
+            let snapshot = match resumed.take().filter(|_| need == Need::Several) {
+                Some(pins) => Snapshot::resuming(&engine.kv, pins),
+                None => Snapshot::new(&engine.kv, need),
+            };
             let source = Source::tablets(&*engine.kv, needs_disk, staleness_ms, budget).in_snapshot(&snapshot);
+            let before_bytes = budget.meter().used_bytes();
             let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
-            if snapshot.has_met_lock() && locks < ROUNDS {
-                if locks > 0 {
-                    engine.kv.pause(PAUSE_NS << locks).await;
+            let is_unchanged = snapshot.is_unchanged();
+            let has_more = matches!(&outcome, Ok(Rows { paging_state: Some(_), .. }));
+            // The next page needs a snapshot in which it can go on.
+            let wants_snapshot = has_more && page.state.is_none();
+            let begins_again = match is_unchanged {
+                None => snapshot.has_met_lock(),
+                Some(true) => snapshot.has_met_lock() || wants_snapshot,
+                Some(false) => snapshot.has_met_lock() || outcome.as_ref().err().is_none_or(depends_on_rows),
+            };
+            if is_unchanged.is_some() {
+                engine.transaction_outcomes().note_read(!begins_again);
+            }
+            if begins_again && restarts < ROUNDS {
+                if restarts > 0 {
+                    engine.kv.pause(PAUSE_NS << restarts).await;
                 }
-                locks += 1;
+                restarts += 1;
                 staleness_ms = None;
+                if is_unchanged == Some(true) {
+                    whole = outcome.ok();
+                    continue;
+                }
             } else if source.met_missing_tablet() && replans < REPLANS {
                 replans += 1;
             } else {
-                return outcome;
+                // If there is no snapshot for the pages that follow, the page that was read without one stands.
+                let named = outcome.map(|rows| naming(rows, &snapshot, &entry.tablets));
+                return named.or_else(|error| whole.ok_or(error));
             }
+            // What was read in vain is charged no longer.
+            drop(outcome);
+            budget.give(budget.meter().used_bytes().saturating_sub(before_bytes));
         }
     }
 }

@@ -5,8 +5,8 @@
 //! groups are computed where the rows are ([`super::pushdown`]).
 //!
 //! Always true: rows of a partition come from one tablet, so a page never mixes two states of a partition's header; memory is bounded by the
-//! page and one chunk per tablet or partition being read; a page of a table with transactions is of one moment ([`super::snapshot`]). Left out:
-//! snapshots across pages (a page shows what is there when it is read).
+//! page and one chunk per tablet or partition being read; a page of a table with transactions is of one moment ([`super::snapshot`]), and
+//! pages of other tables show what is there when each is read.
 
 use super::by_index::{index_scan, partition_scans};
 use super::collect::{Collector, Step};
@@ -57,9 +57,11 @@ impl<K: Kv> Read<'_, K> {
             None if prepared.named.is_some() => Vec::new(),
             None => self.tablet_scans(state.as_ref(), by.as_ref())?,
         };
+        let folds = self.plan.is_one_row() || self.plan.grouping.is_some();
         if let Some((partitions, ranges)) = prepared.named.filter(|_| by.is_none()) {
             if self.source.wants_snapshot(touched::is_one_row(&partitions, &ranges)) {
-                self.source.take_snapshot(touched::by_partitions(self, &partitions)?, self.budget()).await?;
+                let touched = touched::by_partitions(self, &partitions, &ranges, !folds && page.page_size.is_some())?;
+                self.source.take_snapshot(touched, self.budget()).await?;
             }
             if let Some(units) = named_units(self, &partitions, &ranges, state.as_ref())? {
                 return Asking { read: self, filters: &filters }.rows(&units, limits, &page).await;
@@ -67,12 +69,13 @@ impl<K: Kv> Read<'_, K> {
             let page = Page { filters: &filters, limits, request: &page, state };
             return self.named_partitions(&partitions, &ranges, page).await;
         }
-        let folds = self.plan.is_one_row() || self.plan.grouping.is_some();
         let mut is_cut = false;
         if self.source.wants_snapshot(false) {
             if !folds && page.page_size.is_some() {
-                is_cut = scans.len() > MAX_PAGE_TABLETS;
-                scans.truncate(MAX_PAGE_TABLETS);
+                let resumable = self.source.resumable(scans.iter().map(|scan| scan.tablet));
+                let most = resumable.unwrap_or(MAX_PAGE_TABLETS);
+                is_cut = scans.len() > most;
+                scans.truncate(most);
             }
             self.source.take_snapshot(touched::by_scans(&scans)?, self.budget()).await?;
         }

@@ -1,23 +1,28 @@
 //! A read of a transactional table in a snapshot of all tablets that it touches, as of one stamp.
 //!
 //! [`SnapshotRead`] decides what is asked; the leaders of the tablets keep the snapshots until they are unpinned, or have
-//! not been used for some seconds. A read of one row needs none, unless a transaction has prepared that row.
+//! not been used for some seconds. A read of one row needs none, unless a transaction has prepared that row; nor does a
+//! read of few partitions that this node leads, if nothing has changed in their tablets meanwhile ([`Versions`]).
 //!
 //! Always true: of a transaction that is committed, a page shows all rows or none; what is kept for a page is given up when
-//! the page is done, whatever becomes of it. Left out: one moment for several pages, as the paging state names no snapshot.
+//! the page is done, whatever becomes of it, unless the next page is to go on in it. That is kept for some seconds by those
+//! who keep it, and nobody gives it up: clients name it. Left out: where it is named ([`super::paging`]).
 
 use super::homes::tablet_of_home;
+use super::paging::Pins;
 use crate::budget::Budget;
-use crate::kv::{CommittedIn, Kv, KvError, PinnedRead};
+use crate::kv::{CommittedIn, Fetch, Kv, KvError, PinnedRead};
 use diorite_base::TabletId;
 use diorite_base::mutation::Mutation;
 use diorite_cql::protocol::CqlError;
 use diorite_transact::message::{Reply, Request, Status};
 use diorite_transact::snapshot::{Action, SnapshotRead, StagedIn};
 use diorite_transact::targets::Targets;
+use diorite_transact::version::Versions;
 use diorite_transact::wire::{Answer, Call, PinId};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -41,7 +46,14 @@ const MAX_AHEAD_US: i64 = 50_000;
 const TABLET_BYTES: usize = 512;
 const STAGED_BYTES: usize = 256;
 
-type Pins = BTreeMap<TabletId, PinnedRead>;
+/// What a read touches.
+#[derive(Debug)]
+pub struct Touched {
+    /// The keys in each tablet.
+    pub targets: BTreeMap<TabletId, Targets>,
+    /// It is so little that it may be read in vain.
+    pub is_little: bool,
+}
 
 /// What is read in a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +71,12 @@ pub struct Snapshot<K: Kv> {
     kv: Arc<K>,
     need: Need,
     pins: OnceLock<Pins>,
+    /// In place of pins.
+    versions: OnceLock<Versions>,
+    /// Those of the page before.
+    resumed: Mutex<Option<Pins>>,
+    /// The pins are for the next page, too.
+    is_left: AtomicBool,
     has_met_lock: AtomicBool,
 }
 
@@ -79,7 +97,32 @@ type Asking = FuturesUnordered<BoxFuture<'static, (Asked, Result<Answer, KvError
 impl<K: Kv> Snapshot<K> {
     /// One that has not been taken.
     pub fn new(kv: &Arc<K>, need: Need) -> Self {
-        Self { kv: Arc::clone(kv), need, pins: OnceLock::new(), has_met_lock: AtomicBool::new(false) }
+        Self {
+            kv: Arc::clone(kv),
+            need,
+            pins: OnceLock::new(),
+            versions: OnceLock::new(),
+            resumed: Mutex::default(),
+            is_left: AtomicBool::new(false),
+            has_met_lock: AtomicBool::new(false),
+        }
+    }
+
+    /// That of the page before, if it has all that is read.
+    pub fn resuming(kv: &Arc<K>, pins: Pins) -> Self {
+        let resuming = Self::new(kv, Need::All);
+        *resuming.resumed.lock() = Some(pins);
+        resuming
+    }
+
+    /// The pinned tablets, if a snapshot was taken.
+    pub fn pins(&self) -> Option<&Pins> {
+        self.pins.get()
+    }
+
+    /// Leaves the snapshot for the next page.
+    pub fn leave(&self) {
+        self.is_left.store(true, Ordering::Relaxed);
     }
 
     /// Whether a read needs it.
@@ -97,24 +140,68 @@ impl<K: Kv> Snapshot<K> {
         self.has_met_lock.load(Ordering::Relaxed)
     }
 
+    /// For a read without a snapshot, once everything is read: whether all of it is of one moment.
+    pub fn is_unchanged(&self) -> Option<bool> {
+        self.versions.get().map(|versions| versions.are_current(|tablet| self.kv.version(tablet)))
+    }
+
+    /// Prepares a read without a snapshot of these tablets; returns whether that is possible.
+    fn begin_without(&self, touched: &Touched) -> bool {
+        if self.need != Need::Several || !touched.is_little {
+            return false;
+        }
+        let versions = Versions::now(touched.targets.keys().copied(), |tablet| self.kv.version(tablet));
+        versions.is_some_and(|versions| self.versions.set(versions).is_ok())
+    }
+
+    /// Goes on in the snapshot of the page before, if it has all that is read.
+    fn resume(&self, touched: &Touched) -> bool {
+        let has_all = |pins: &Pins| touched.targets.keys().all(|tablet| pins.contains_key(tablet));
+        let Some(pins) = self.resumed.lock().take().filter(has_all) else { return false };
+        self.leave();
+        self.touch(&pins);
+        self.pins.set(pins).is_ok()
+    }
+
+    /// Reads nothing in each, beside this page: those of tablets that later pages read are not to go meanwhile.
+    fn touch(&self, pins: &Pins) {
+        if pins.len() <= 1 {
+            return;
+        }
+        let pins: Vec<(TabletId, PinId)> = pins.iter().map(|(tablet, pinned)| (*tablet, pinned.pin)).collect();
+        let touching = Arc::clone(&self.kv);
+        self.kv.spawn(async move {
+            let kv = &*touching;
+            let touch = |(tablet, pin)| {
+                let pinned = Some(PinnedRead { pin, committed: Arc::default() });
+                kv.fetch(tablet, Fetch { pinned, ..Fetch::default() })
+            };
+            join_all(pins.into_iter().map(touch)).await;
+        });
+    }
+
+    /// How many of these tablets, from the first on, the snapshot of the page before has; `None`: not the first.
+    pub fn resumable(&self, mut tablets: impl Iterator<Item = TabletId>) -> Option<usize> {
+        let resumed = self.resumed.lock();
+        let pins = resumed.as_ref()?;
+        let count = tablets.position(|tablet| !pins.contains_key(&tablet)).unwrap_or(pins.len());
+        Some(count).filter(|count| *count > 0)
+    }
+
     /// How a tablet is to be read.
     pub fn pin_of(&self, tablet: TabletId) -> Option<PinnedRead> {
         self.pins.get()?.get(&tablet).cloned()
     }
 
-    /// Takes a snapshot of these tablets, of which the read touches these keys.
+    /// Takes a snapshot of the tablets that a read touches, or does without.
     ///
     /// # Errors
     /// Of the tablet that has failed.
-    pub async fn take(
-        &self,
-        touched: BTreeMap<TabletId, Targets>,
-        deadline_ns: Option<u64>,
-        budget: &Budget,
-    ) -> Result<(), Failure> {
-        if touched.is_empty() {
+    pub async fn take(&self, touched: Touched, deadline_ns: Option<u64>, budget: &Budget) -> Result<(), Failure> {
+        if touched.targets.is_empty() || self.begin_without(&touched) || self.resume(&touched) {
             return Ok(());
         }
+        let touched = touched.targets;
         budget.take(touched.len() * TABLET_BYTES)?;
         let read = SnapshotRead::new(touched.keys().copied(), self.kv.now_us(), ROUNDS, self.kv.monotonic_ns());
         let kept = Kept { kv: Arc::clone(&self.kv), pins: BTreeMap::new() };
@@ -129,7 +216,7 @@ impl<K: Kv> Snapshot<K> {
 
 impl<K: Kv> Drop for Snapshot<K> {
     fn drop(&mut self) {
-        let pins = self.pins.take().unwrap_or_default();
+        let pins = self.pins.take().filter(|_| !*self.is_left.get_mut()).unwrap_or_default();
         unpin(&self.kv, pins.into_iter().map(|(tablet, pinned)| (tablet, pinned.pin)).collect());
     }
 }

@@ -3,15 +3,13 @@
 //!
 //! Always true: entries come in key order, in chunks of bounded size. Left out: what entries mean.
 
-use super::snapshot::{self, Snapshot};
+use super::snapshot::{self, Snapshot, Touched};
 use crate::budget::Budget;
 use crate::error::{kv_error, not_begun};
 use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, ScanChunk, ScanRequest};
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
-use diorite_transact::targets::Targets;
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Up to so many entries in memory are read on the calling thread.
@@ -68,8 +66,16 @@ impl<'k, K: Kv> Source<'k, K> {
         matches!(self, Source::Tablets { snapshot: Some(snapshot), .. } if snapshot.is_needed(reads_one_row))
     }
 
+    /// How many of these tablets, from the first on, can be read in the snapshot of the page before, if the first can.
+    pub fn resumable(&self, tablets: impl Iterator<Item = TabletId>) -> Option<usize> {
+        match self {
+            Source::Tablets { snapshot: Some(snapshot), .. } => snapshot.resumable(tablets),
+            Source::Tablets { .. } | Source::Memory { .. } => None,
+        }
+    }
+
     /// Takes the snapshot of all that is going to be read.
-    pub async fn take_snapshot(&self, touched: BTreeMap<TabletId, Targets>, budget: &Budget) -> Result<(), CqlError> {
+    pub async fn take_snapshot(&self, touched: Touched, budget: &Budget) -> Result<(), CqlError> {
         let Source::Tablets { kv, deadline_ns, met_missing_tablet, snapshot: Some(snapshot), .. } = self else {
             return Ok(());
         };

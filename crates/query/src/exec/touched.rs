@@ -5,7 +5,7 @@
 use super::keys::{KeyRange, PartitionKey};
 use super::read::{Read, tablet_of};
 use super::scan::TabletScan;
-use super::snapshot::MAX_TABLETS;
+use super::snapshot::{MAX_TABLETS, Touched};
 use crate::error::invalid;
 use crate::kv::Kv;
 use diorite_base::TabletId;
@@ -16,6 +16,8 @@ use std::collections::BTreeMap;
 
 /// Of more partitions in one tablet only the first and the last are named, and all that is between them.
 const MAX_NAMED: usize = 1_000;
+/// So many partitions are little.
+const FEW_PARTITIONS: usize = 64;
 
 /// Whether a read of named partitions is of one row, which one fetch reads, with all that belongs to its partition.
 pub(super) fn is_one_row(partitions: &[PartitionKey], ranges: &[KeyRange]) -> bool {
@@ -38,10 +40,14 @@ fn check_count(tablets: usize) -> Result<(), CqlError> {
     )))
 }
 
+/// Of partitions that a statement names, and these rows in each. They are little if there are few, and either single rows
+/// or a page.
 pub(super) fn by_partitions<K: Kv>(
     read: &Read<'_, K>,
     partitions: &[PartitionKey],
-) -> Result<BTreeMap<TabletId, Targets>, CqlError> {
+    ranges: &[KeyRange],
+    is_page: bool,
+) -> Result<Touched, CqlError> {
     let mut named: BTreeMap<TabletId, Vec<&PartitionKey>> = BTreeMap::new();
     for partition in partitions {
         named.entry(tablet_of(read.tablets, partition.token)).or_default().push(partition);
@@ -61,15 +67,18 @@ pub(super) fn by_partitions<K: Kv>(
         };
         (tablet, Targets::new(targets))
     });
-    Ok(targets.collect())
+    let rows = partitions.len().saturating_mul(ranges.len());
+    let are_single = rows <= FEW_PARTITIONS && ranges.iter().all(|range| range.end.is_none());
+    let is_little = are_single || (is_page && partitions.len() <= FEW_PARTITIONS);
+    Ok(Touched { targets: targets.collect(), is_little })
 }
 
-pub(super) fn by_scans(scans: &[TabletScan]) -> Result<BTreeMap<TabletId, Targets>, CqlError> {
+pub(super) fn by_scans(scans: &[TabletScan]) -> Result<Touched, CqlError> {
     check_count(scans.len())?;
     let targets = scans.iter().map(|scan| {
         // A page that goes on in a partition also reads its beginning.
         let start = scan.start[..scan.start.len().min(size_of::<i64>())].to_vec();
         (scan.tablet, Targets::new(vec![Target::Range { start, end: scan.end.clone() }]))
     });
-    Ok(targets.collect())
+    Ok(Touched { targets: targets.collect(), is_little: false })
 }

@@ -49,7 +49,8 @@ impl Program {
             (false, false) => VERSION_WITH_DROPPED,
             (false, true) => VERSION,
         };
-        let mut out = vec![version];
+        let mut out = Vec::with_capacity(128);
+        out.push(version);
         if version != VERSION {
             self.put_dropped(&mut out);
         }

@@ -4,10 +4,10 @@
 //! out: failures, except that a change of the catalog may remove tablets, and those that a test asks for.
 
 mod leaders;
-mod shared;
+pub mod shared;
 mod tablet;
 
-use self::shared::Transactions;
+use self::shared::{Transactions, Versions};
 use self::tablet::{Changes, Tablet};
 use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
@@ -22,6 +22,7 @@ use arc_swap::ArcSwap;
 use diorite_base::mutation::{Body, EvaluationContext, Evaluator, Mutation, MutationRef, OperationKind};
 use diorite_base::{Level, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
+use diorite_transact::version::DataVersion;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -242,7 +243,7 @@ impl MemoryKv {
 }
 
 /// Lets others go on.
-async fn yield_once() {
+pub async fn yield_once() {
     let mut has_yielded = false;
     std::future::poll_fn(|context| {
         if std::mem::replace(&mut has_yielded, true) {
@@ -309,7 +310,10 @@ impl Kv for MemoryKv {
         if self.is_cold.load(Ordering::Relaxed) && matches!(request.rows, FetchRows::One(_) | FetchRows::Several(_)) {
             let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
             self.most_waiting.fetch_max(waiting, Ordering::Relaxed);
-            yield_once().await;
+            let further = self.transactions.cold_polls.load(Ordering::Relaxed) * (tablet.0 as usize % 2);
+            for _ in 0..=further {
+                yield_once().await;
+            }
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
         let tablets = self.tablets.lock();
@@ -373,6 +377,15 @@ impl Kv for MemoryKv {
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
         self.check(tablet)?;
         Ok(self.tablets.lock().get(&tablet).map_or(0, |tablet| tablet.flags))
+    }
+
+    fn version(&self, id: TabletId) -> Option<DataVersion> {
+        let changes = match *self.transactions.versions.lock() {
+            Versions::Unknown => return None,
+            Versions::Known => self.tablets.lock().get(&id).map_or(0, |tablet| tablet.newest_us.unsigned_abs()),
+            Versions::Kept => 0,
+        };
+        Some(DataVersion { node: NodeId(1), term: 1, changes })
     }
 
     fn submit(

@@ -1,7 +1,8 @@
 //! Transactions over several tablets, and reads of them in snapshots: many clients at once, whose futures are polled in
 //! turn, against leaders in memory that carry out the protocol.
 
-use super::memory::Fate;
+use super::memory::shared::Versions;
+use super::memory::{Fate, yield_once};
 use super::requests::refused;
 use super::{Database, OwnedRequest, block_on, envelope, rendered_rows};
 use crate::engine::Reply;
@@ -127,6 +128,104 @@ fn transfers_and_reads_at_once_and_every_read_sees_the_total() {
     database.end_all();
     assert_eq!(database.sum(), TOTAL);
     assert!(applied > 150 && conflicts < 50, "{applied} transfers, {conflicts} conflicts");
+}
+
+/// Transfers between two accounts, and reads of both, at once. Returns how many reads there were, and how many of them
+/// found another sum than that of both.
+fn read_two_accounts(database: &Database) -> (usize, usize) {
+    let (mut reads, mut torn) = (0, 0);
+    database.kv.is_cold.store(true, Ordering::Relaxed);
+    for round in 0..200 {
+        database.kv.set_cold_polls(round as usize % 10);
+        let clients: Vec<_> = (0..6)
+            .map(|client| {
+                let text = match client {
+                    0 => transfer(1, 7, 1 + round % 3),
+                    _ => "SELECT balance FROM accounts WHERE id IN (1, 7)".to_owned(),
+                };
+                let begun = database.begin(&text);
+                async move {
+                    for _ in 0..(client * (round + 1)) % 17 {
+                        yield_once().await;
+                    }
+                    begun.await
+                }
+            })
+            .collect();
+        for reply in block_on(join_all(clients)).into_iter().skip(1) {
+            let rows = database.rows_of(reply.unwrap());
+            let balance = |row: &String| row.strip_prefix("balance=").unwrap().parse::<i64>().unwrap();
+            reads += 1;
+            torn += usize::from(rows.iter().map(balance).sum::<i64>() != 2 * TOTAL / ACCOUNTS);
+        }
+    }
+    database.end_all();
+    (reads, torn)
+}
+
+#[test]
+fn few_rows_are_read_without_a_snapshot_unless_a_tablet_changes_meanwhile() {
+    let database = bank();
+    database.kv.set_versions(Versions::Known);
+    for _ in 0..10 {
+        assert_eq!(database.rows("SELECT balance FROM accounts WHERE id IN (1, 7)").len(), 2);
+    }
+    assert_eq!(database.kv.pin_count(), 0);
+    let (reads, torn) = read_two_accounts(&database);
+    let pins = database.kv.pin_count();
+    let most = 2 * reads as u64;
+    assert!(torn == 0 && pins > 0 && pins < most, "{torn} of {reads} reads, {pins} snapshots of a tablet");
+    assert_eq!(database.sum(), TOTAL);
+    assert!(database.kv.pin_count() > pins, "whole tables are read in snapshots");
+}
+
+#[test]
+fn rows_of_different_moments_are_read_if_changes_are_not_noticed() {
+    let database = bank();
+    database.kv.set_versions(Versions::Kept);
+    let (reads, torn) = read_two_accounts(&database);
+    assert!(torn > 0, "none of {reads} reads");
+}
+
+/// The balances of all pages of this statement, with a transfer after each page; and the number of pages.
+fn pages_beside_transfers(database: &Database, statement: &str, after: impl Fn(u64)) -> (i64, u64) {
+    let (mut sum, mut count, mut state) = (0, 0, None);
+    loop {
+        let parameters = Parameters { page_size: Some(2), paging_state: state.as_deref(), ..Parameters::default() };
+        let response = database.send(&ClientRequest::Query { statement, parameters }).unwrap();
+        let ClientResponse::Rows(rows) = response else { panic!("{response:?}") };
+        let balance = |row: &String| row.strip_prefix("balance=").unwrap().parse::<i64>().unwrap();
+        sum += rendered_rows(&rows).iter().map(balance).sum::<i64>();
+        count += 1;
+        state = rows.metadata.paging_state;
+        if state.is_none() {
+            return (sum, count);
+        }
+        database.run(&transfer(count % 6, 11 - count % 6, 7)).unwrap();
+        after(count);
+    }
+}
+
+#[test]
+fn pages_of_a_select_are_of_one_moment_while_their_snapshot_is_kept() {
+    let database = bank();
+    database.kv.set_versions(Versions::Known);
+    let all: Vec<_> = (0..ACCOUNTS).map(|id| id.to_string()).collect();
+    let by_keys = format!("SELECT balance FROM accounts WHERE id IN ({})", all.join(", "));
+    for statement in ["SELECT balance FROM accounts", by_keys.as_str()] {
+        for _ in 0..5 {
+            let (sum, pages) = pages_beside_transfers(&database, statement, |_| {});
+            assert!(sum == TOTAL && pages >= 6, "{statement}: {sum} in {pages} pages");
+        }
+        let sums: Vec<i64> =
+            (0..5).map(|_| pages_beside_transfers(&database, statement, |_| database.kv.drop_pins()).0).collect();
+        assert!(
+            sums.iter().any(|sum| *sum != TOTAL),
+            "{statement}: pages of several moments without snapshots: {sums:?}"
+        );
+    }
+    database.end_all();
+    assert_eq!(database.sum(), TOTAL);
 }
 
 #[test]

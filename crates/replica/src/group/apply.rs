@@ -314,8 +314,6 @@ impl<E: Engine> Applier<E> {
                     self.evaluate(replica, entry, &mutation, program, state, outcomes)?;
                 }
                 Body::Step(steps) => {
-                    // Earlier entries must be visible to its programs, under their own applied index.
-                    self.write(replica, state, outcomes)?;
                     self.apply_step(replica, entry, (&mutation, steps), state, outcomes)?;
                 }
                 Body::Request(_) => return Err(corrupt(Malformed)),
@@ -366,6 +364,11 @@ impl<E: Engine> Applier<E> {
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
         let mut steps = decode_steps(steps).map_err(corrupt)?;
         steps.iter_mut().for_each(|step| read_no_earlier(step, state.horizon.now_s));
+        let runs_programs = steps.iter().any(Step::runs_programs);
+        if runs_programs {
+            // Earlier entries must be visible to them, under their own applied index.
+            self.write(replica, state, outcomes)?;
+        }
         for step in &steps {
             let effects = replica.writes.transactions.records.apply(mutation.stamp_us, step);
             if let Step::Prepare(prepare) = step
@@ -387,8 +390,10 @@ impl<E: Engine> Applier<E> {
                 }
             }
         }
-        let after = AppliedState { index: entry.index, term: entry.term, ..*state };
-        self.write(replica, &after, outcomes)?;
+        if runs_programs {
+            let after = AppliedState { index: entry.index, term: entry.term, ..*state };
+            self.write(replica, &after, outcomes)?;
+        }
         for step in steps {
             if let Step::Finish { id, .. } = &step
                 && replica.writes.transactions.records.prepared(id).is_none()
@@ -548,7 +553,10 @@ impl<E: Engine> Applier<E> {
         // Raised before the data can be read: see `TabletHandle::flags`.
         replica.handle.flags.fetch_or(state.flags, Ordering::AcqRel);
         self.progress.step();
-        let written = self.close_batch(replica).and_then(|()| replica.handle.data.apply(&mut self.batch, state));
+        let data = &replica.handle.data;
+        let written = self
+            .close_batch(replica)
+            .and_then(|()| replica.handle.transacted.change(|| data.apply(&mut self.batch, state)));
         self.progress.step();
         self.batch.clear();
         self.account.begin_batch();

@@ -1,11 +1,12 @@
 //! The handle of a tablet replica, for other threads: they read its data while it holds the lease, and read its state.
 
 use crate::group::lease::LeaseSlot;
-use crate::group::pins::{PinnedTablet, Pins};
-use crate::group::prepared::{PreparedNow, PreparedRows, PreparedTransaction};
+use crate::group::pins::PinnedTablet;
+use crate::group::prepared::{PreparedNow, PreparedTransaction};
 use crate::group::samples::KeySamples;
 use crate::group::split::SplitMark;
 use crate::group::stale::StaleEntries;
+use crate::group::transacted::Transacted;
 use crate::planted::Planted;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use diorite_base::account::Account;
@@ -13,6 +14,7 @@ use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_raft::Term;
 use diorite_storage::{Moment, PinnedValue, ScanRange, StorageError, Tablet, TabletData, UNKNOWN_GRACE_S};
+use diorite_transact::version::DataVersion;
 use diorite_transact::wire::PinId;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -96,20 +98,6 @@ pub(crate) struct Health {
     pub(crate) read_failed: AtomicBool,
     /// The damage that a read has found, if any.
     pub(crate) damage: OnceLock<String>,
-}
-
-/// What readers see of transactions over several tablets.
-pub(crate) struct Transacted<S> {
-    /// The rows that are prepared.
-    pub(crate) prepared: PreparedRows,
-    /// The snapshots that reads keep.
-    pub(crate) pins: Pins<S>,
-}
-
-impl<S> Default for Transacted<S> {
-    fn default() -> Self {
-        Self { prepared: PreparedRows::default(), pins: Pins::default() }
-    }
 }
 
 /// The load of a tablet.
@@ -355,7 +343,7 @@ impl<T: TabletData> TabletHandle<T> {
         }
     }
 
-    /// Fails if a transaction has prepared the row. Before the row is read: see [`PreparedRows`].
+    /// Fails if a transaction has prepared the row. Before the row is read: see [`crate::group::prepared`].
     ///
     /// # Errors
     /// [`KvError::Locked`]
@@ -375,6 +363,17 @@ impl<T: TabletData> TabletHandle<T> {
 
     fn unless(&self, is_locked: bool) -> Result<(), KvError> {
         if is_locked { Err(KvError::Locked(self.tablet)) } else { Ok(()) }
+    }
+
+    /// The version of the data, if this replica may answer for it, no change is being made, and readers meet all that is
+    /// prepared. Several reads between two
+    /// equal versions have found the tablet as it was at each moment between them.
+    pub fn version(&self) -> Option<DataVersion> {
+        let changes = self.transacted.changes().filter(|_| self.transacted.prepared.are_met())?;
+        let term = self.begin_read().ok()?;
+        self.finish_read(term).ok()?;
+        let changes = if self.planted.keep_version { 0 } else { changes };
+        Some(DataVersion { node: self.node, term: term.0, changes })
     }
 
     /// A snapshot that a read of several tablets keeps, if it still does.

@@ -36,6 +36,7 @@ pub(crate) mod standings;
 pub(crate) mod suspects;
 pub(crate) mod timing;
 pub(crate) mod transact;
+pub(crate) mod transacted;
 pub(crate) mod transactions;
 pub(crate) mod turn;
 pub(crate) mod view;

@@ -1,11 +1,11 @@
-//! Outcomes of one turn.
+//! Outcomes of a round of a turn.
 
 use crate::group::proposal::Waiter;
 use ahash::AHashMap;
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use std::sync::Arc;
 
-/// Outcomes of one turn, grouped by sink so that each sink is woken once, in the order of their first outcomes.
+/// Outcomes of a round of a turn, grouped by sink so that each sink is woken once, in the order of their first outcomes.
 #[derive(Default)]
 pub(crate) struct Outcomes {
     places: AHashMap<usize, usize>,

@@ -24,6 +24,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How long a snapshot is kept that nobody reads, nanoseconds.
 const UNUSED_NS: u64 = 10_000_000_000;
+/// The same while there are many, and very many. Clients that go on to no further page leave theirs behind.
+const CROWDED_UNUSED_NS: u64 = 1_000_000_000;
+const FULL_UNUSED_NS: u64 = 100_000_000;
 /// How long a snapshot is kept in all, nanoseconds.
 const KEPT_NS: u64 = 60_000_000_000;
 /// The most snapshots of one tablet.
@@ -84,13 +87,21 @@ impl<S> Pins<S> {
         drop(removed);
     }
 
-    /// Drops the snapshots whose time is over.
-    pub(crate) fn expire(&self, now_ns: u64) {
+    /// Drops the snapshots whose time is over; `node_quarters` says how many quarters of what the node may keep are kept.
+    pub(crate) fn expire(&self, now_ns: u64, node_quarters: usize) {
+        let mut pins = self.0.lock();
+        let unused_ns = match node_quarters.max(4 * pins.len() / MAX_PINS) {
+            0 | 1 => UNUSED_NS,
+            2 => CROWDED_UNUSED_NS,
+            _ => FULL_UNUSED_NS,
+        };
         let is_over = |pinned: &PinnedTablet<S>| {
             let used_ns = pinned.used_ns.load(Ordering::Relaxed);
-            now_ns >= used_ns + UNUSED_NS || now_ns >= pinned.taken_ns + KEPT_NS
+            now_ns >= used_ns + unused_ns || now_ns >= pinned.taken_ns + KEPT_NS
         };
-        let over: Vec<_> = self.0.lock().extract_if(|_, pinned| is_over(pinned)).collect();
+        let over: Vec<_> = pins.extract_if(|_, pinned| is_over(pinned)).collect();
+        drop(pins);
+        // After the lock: that may release much.
         drop(over);
     }
 
@@ -129,7 +140,8 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
         for it in in_order {
             let record = self.prepared.get(&it.id).filter(|record| record.stamp_us == it.prepared_us);
             let Some(record) = record else {
-                return Err(KvError::Storage(format!("{} is not in this snapshot", it.id)));
+                // A client has made it up, or has it from another snapshot.
+                return Err(KvError::Locked(it.id.tablet));
             };
             for operation in &record.prepare.operations {
                 let context = EvaluationContext {

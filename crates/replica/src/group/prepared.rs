@@ -8,7 +8,6 @@
 //! Always true: rows are added before the prepare can be known to anybody, and removed after what has become of them
 //! can be read. Left out: what has become of a transaction, which its home knows.
 
-use arc_swap::ArcSwap;
 use diorite_transact::records::PreparedRecord;
 use diorite_transact::targets::{Target, Targets};
 use diorite_transact::{Home, TransactionId};
@@ -64,8 +63,10 @@ pub(crate) struct PreparedRows {
     all: Mutex<Rows>,
     /// How many transactions there are that readers ask about, beside what every read looks at.
     count: AtomicUsize,
-    /// Those.
-    asked_about: ArcSwap<Rows>,
+    /// Those. Changed in place while no reader has them.
+    asked_about: Mutex<Arc<Rows>>,
+    /// How many transactions there are that readers do not ask about. Changed before and after the data, as the others.
+    not_asked_about: AtomicUsize,
 }
 
 impl PreparedRows {
@@ -73,32 +74,47 @@ impl PreparedRows {
     pub(crate) fn add(&self, record: &PreparedRecord) {
         let (id, staged) = (record.prepare.id, Arc::new(StagedRows::new(record)));
         if staged.home.tells_readers {
-            let mut rows = Rows::clone(&self.asked_about.load());
-            rows.insert(id, Arc::clone(&staged));
-            self.publish(rows);
+            self.change_asked_about(|rows| drop(rows.insert(id, Arc::clone(&staged))));
         }
-        self.all.lock().insert(id, staged);
+        let mut all = self.all.lock();
+        all.insert(id, staged);
+        self.count_others(&all);
     }
 
     /// What has become of a transaction can be read.
     pub(crate) fn remove(&self, id: &TransactionId) {
-        if self.all.lock().remove(id).is_some_and(|staged| staged.home.tells_readers) {
-            let mut rows = Rows::clone(&self.asked_about.load());
-            rows.remove(id);
-            self.publish(rows);
+        let mut all = self.all.lock();
+        if all.remove(id).is_some_and(|staged| staged.home.tells_readers) {
+            self.change_asked_about(|rows| drop(rows.remove(id)));
         }
+        self.count_others(&all);
     }
 
-    fn publish(&self, rows: Rows) {
-        let count = rows.len();
-        self.asked_about.store(Arc::new(rows));
-        self.count.store(count, Ordering::Release);
+    fn count_others(&self, all: &Rows) {
+        let asked_about = self.count.load(Ordering::Acquire);
+        self.not_asked_about.store(all.len().saturating_sub(asked_about), Ordering::Release);
+    }
+
+    /// Whether readers meet all that is prepared. A batch of an ordinary table may be on its way when its table gets
+    /// transactions.
+    pub(crate) fn are_met(&self) -> bool {
+        self.not_asked_about.load(Ordering::Acquire) == 0
+    }
+
+    fn change_asked_about(&self, change: impl FnOnce(&mut Rows)) {
+        let mut asked_about = self.asked_about.lock();
+        change(Arc::make_mut(&mut asked_about));
+        self.count.store(asked_about.len(), Ordering::Release);
     }
 
     /// The prepares that readers ask about now; `None`: there are none.
     #[inline]
     pub(crate) fn now(&self) -> Option<PreparedNow> {
-        if self.count.load(Ordering::Acquire) == 0 { None } else { Some(PreparedNow(self.asked_about.load_full())) }
+        if self.count.load(Ordering::Acquire) == 0 {
+            None
+        } else {
+            Some(PreparedNow(Arc::clone(&self.asked_about.lock())))
+        }
     }
 
     /// All prepares at a time of the wall clock.
@@ -170,12 +186,12 @@ mod tests {
         let mut unasked = record(1, Target::Row(b"b".to_vec()));
         unasked.prepare.home.tells_readers = false;
         prepared.add(&unasked);
-        assert!(prepared.now().is_none());
+        assert!(prepared.now().is_none() && !prepared.are_met());
         prepared.add(&record(2, Target::Row(b"c".to_vec())));
         let now = prepared.now().expect("one");
         assert_eq!((now.contains(b"b"), now.contains(b"c"), prepared.at(150).len()), (false, true, 2));
         prepared.remove(&unasked.prepare.id);
-        assert_eq!(prepared.at(150).len(), 1);
+        assert!(prepared.at(150).len() == 1 && prepared.are_met());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //!       send the messages that promise nothing durable
 //!       one log write per disk, one fsync for all tablets
 //!       apply committed entries, send the other messages, answer
+//!       begin again with the log write while there is more to write
 //! ```
 //!
 //! Always true: a message that promises durability, a vote or support is sent after the log write that it depends on;
@@ -318,6 +319,8 @@ impl<E: Engine> Core<E> {
             let must_sync = self.gather(&due, &mut steps);
             due.clear();
             self.send();
+            // What is known by now does not wait for the log: a transaction takes several calls one after the other.
+            self.turn.outcomes.deliver();
             for (disk, error) in self.write_logs(must_sync) {
                 self.fail_disk(disk, &error);
             }

@@ -81,8 +81,9 @@ pub(crate) fn run(replicas: &NodeReplicas, memory: &MemoryGate, copies: &Copies)
 
 /// Drops snapshots whose time is over, whoever leads their tablets now.
 fn expire_pins(replicas: &NodeReplicas, now_ns: u64) {
-    if !replicas.context.pins().is_empty() {
-        replicas.tablets.load().values().for_each(|handle| handle.transacted.pins.expire(now_ns));
+    let node = replicas.context.pins();
+    if !node.is_empty() {
+        replicas.tablets.load().values().for_each(|handle| handle.transacted.pins.expire(now_ns, node.quarters()));
     }
 }
 

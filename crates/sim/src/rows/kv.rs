@@ -14,6 +14,7 @@ use diorite_query::kv::{
 };
 use diorite_replica::{Committed, TabletHandle};
 use diorite_storage::{MemoryTablet, ScanRange, StorageError, TabletData};
+use diorite_transact::version::DataVersion;
 use diorite_transact::wire::{Answer, Call, PinId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -67,6 +68,8 @@ pub struct SimKv {
     definitions: Mutex<Vec<Command>>,
     /// Work that outlives its statement.
     spawned: Mutex<Vec<Spawned>>,
+    /// The versions of tablets at this moment, as if statements were carried out where each is led.
+    versions: Mutex<BTreeMap<TabletId, DataVersion>>,
 }
 
 /// Work that outlives its statement.
@@ -101,7 +104,13 @@ impl SimKv {
             calls: Mutex::default(),
             definitions: Mutex::default(),
             spawned: Mutex::default(),
+            versions: Mutex::default(),
         }
+    }
+
+    /// Sets the versions of tablets.
+    pub fn set_versions(&self, versions: BTreeMap<TabletId, DataVersion>) {
+        *self.versions.lock() = versions;
     }
 
     /// The changes of the catalog that were asked for: with these the cluster itself has the same tables, and tablets of the same numbers.
@@ -165,6 +174,10 @@ impl Kv for SimKv {
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
         // Asked only after a read that did not wait; none does that.
         Err(KvError::Unavailable(tablet))
+    }
+
+    fn version(&self, tablet: TabletId) -> Option<DataVersion> {
+        self.versions.lock().get(&tablet).copied()
     }
 
     fn submit(&self, tablet: TabletId, _: Mutation, _: &Arc<dyn WriteSink>, _: u64) -> Result<(), KvError> {

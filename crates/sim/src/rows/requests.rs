@@ -11,6 +11,8 @@ use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_history::Ended;
+use diorite_transact::version::DataVersion;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::Poll;
 
@@ -67,8 +69,9 @@ impl Cluster {
 
     /// A statement goes on as far as it can.
     fn go_on_with(&mut self, client: u32) {
-        let now_ns = self.now_ns();
+        let (now_ns, versions) = (self.now_ns(), self.versions());
         let Some(rows) = &mut self.rows else { return };
+        rows.world.kv.set_versions(versions);
         let Some(open) = rows.open.get_mut(&client) else { return };
         let (polled, node) = (poll(&mut open.running), open.node);
         self.send_calls(client, node);
@@ -76,6 +79,13 @@ impl Cluster {
             Poll::Ready(answered) => self.said(client, answered),
             Poll::Pending => self.forget_coordinator(client, now_ns),
         }
+    }
+
+    /// The versions of the tablets that are led now.
+    fn versions(&self) -> BTreeMap<TabletId, DataVersion> {
+        let lives = self.nodes.values().filter_map(|node| node.life.as_ref());
+        let handles = lives.flat_map(|life| life.handles.iter());
+        handles.filter_map(|(tablet, handle)| Some((*tablet, handle.version()?))).collect()
     }
 
     /// Sends the requests of a statement and of what has outlived it.

@@ -3,7 +3,7 @@
 //! Always true: what is proposed is applied at once; a request that waits lets a little time pass each time it is polled, so that
 //! waits end. Left out: changes of leaders, and leases that end.
 
-use super::shared::{Shared, To, Waiting};
+use super::shared::{Shared, To, Versions, Waiting};
 use super::tablet::{Leading, Pinned, Tablet, targets_of};
 use super::{MemoryKv, START_US, yield_once};
 use crate::exec::homes::tablet_of_home;
@@ -81,9 +81,24 @@ impl MemoryKv {
         self.transactions.drops_spawned.store(true, Ordering::Relaxed);
     }
 
+    /// From now on so much is known of the versions of tablets.
+    pub fn set_versions(&self, versions: Versions) {
+        *self.transactions.versions.lock() = versions;
+    }
+
+    /// From now on a cold read of every other tablet is polled so often in vain, beside once.
+    pub fn set_cold_polls(&self, polls: usize) {
+        self.transactions.cold_polls.store(polls, Ordering::Relaxed);
+    }
+
     /// How many snapshots were taken.
     pub fn pin_count(&self) -> u64 {
         self.transactions.pins.load(Ordering::Relaxed)
+    }
+
+    /// Drops all snapshots, as if they had not been used for long.
+    pub fn drop_pins(&self) {
+        self.tablets.lock().values_mut().filter_map(|tablet| tablet.leading.as_mut()).for_each(|it| it.pins.clear());
     }
 
     /// How many locks and records of transactions there are.

@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 
 /// Who receives a reply.
 pub enum To {
@@ -25,6 +25,16 @@ pub enum To {
 pub struct Waiting {
     pub mutation: Mutation,
     pub sink: Option<(Arc<dyn WriteSink>, u64)>,
+}
+
+/// What is known of the versions of tablets. If they are, reads of several need no snapshots.
+#[derive(Default)]
+pub enum Versions {
+    #[default]
+    Unknown,
+    Known,
+    /// They stay the same when tablets change: a bug.
+    Kept,
 }
 
 #[derive(Default)]
@@ -45,4 +55,7 @@ pub struct Transactions {
     pub drops_spawned: AtomicBool,
     /// How many snapshots were taken.
     pub pins: AtomicU64,
+    pub versions: Mutex<Versions>,
+    /// How often a cold read of every other tablet is polled in vain, beside once.
+    pub cold_polls: AtomicUsize,
 }

@@ -52,7 +52,7 @@ pub(crate) fn sweep_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut
     if !is_concerned || !may_lead_transactions(replica, turn, false) {
         return;
     }
-    replica.handle.transacted.pins.expire(now_ns);
+    replica.handle.transacted.pins.expire(now_ns, turn.context.pins().quarters());
     if release_held(replica, now_ns) {
         turn.touch(replica);
     }

@@ -109,7 +109,7 @@ const READS: [Definition; 4] = [
     ),
     Definition::new(
         "read-in-transactional",
-        "two keys by IN, in two tablets of a table with transactions: a snapshot",
+        "two keys by IN, in two tablets of a table with transactions: of one moment",
         (TableKind::Transactional, Operation::ReadPair),
         with("read-in", Some(1.5), None),
     ),
