@@ -12,8 +12,8 @@
 //!
 //! [`coordinator`] drives a transaction; [`leader`] is what the leader of a tablet does, with [`locks`] in its memory;
 //! [`records`] is what every replica keeps, a function of the applied [`step`]s; [`snapshot`] reads several tablets as
-//! of one stamp, [`version`] without one if they do not change; [`wire`] has the bytes between them. `query` drives coordinators and reads, `replica` holds records and
-//! leaders.
+//! of one stamp, [`version`] without one if they do not change; [`wire`] has the bytes between them. `query` drives
+//! coordinators and reads, `replica` holds records and leaders.
 //!
 //! Always true: nothing here reads a clock, waits, spawns or does I/O. Time is an input; the same inputs give the same
 //! actions. The invariants of the protocol are in `tests::invariants`, which an exhaustive search over small clusters

@@ -27,7 +27,7 @@ pub(super) enum TransactionEnd {
 #[derive(Debug, Default)]
 pub struct TransactionOutcomes {
     ends: [AtomicU64; 6],
-    /// Reads without a snapshot: those of one moment, and those that were in vain.
+    /// Reads without a snapshot: those of one moment, and those that were repeated.
     reads: [AtomicU64; 2],
 }
 

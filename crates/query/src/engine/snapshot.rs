@@ -29,7 +29,7 @@ fn depends_on_rows(error: &CqlError) -> bool {
 }
 
 /// The rows with a paging state that names the snapshot in which the next page is to be read, if it has its first tablet.
-fn naming<K: Kv>(mut rows: Rows, snapshot: &Snapshot<K>, tablets: &[TabletRange]) -> Rows {
+fn with_snapshot_named<K: Kv>(mut rows: Rows, snapshot: &Snapshot<K>, tablets: &[TabletRange]) -> Rows {
     let has_next = |pins: &&Pins, state: &[u8]| {
         let token = PagingState::decode(state).ok().and_then(|state| token_of(&state.key).ok());
         token.is_some_and(|token| pins.contains_key(&tablet_of(tablets, token)))
@@ -38,7 +38,7 @@ fn naming<K: Kv>(mut rows: Rows, snapshot: &Snapshot<K>, tablets: &[TabletRange]
         && let Some(pins) = snapshot.pins().filter(|pins| has_next(pins, state))
         && let Some(with_pins) = paging::with_pins(state, pins)
     {
-        snapshot.leave();
+        snapshot.keep();
         *state = with_pins;
     }
     rows
@@ -58,7 +58,7 @@ impl Selecting<'_> {
     pub(super) async fn rows<K: Kv>(self, engine: &QueryEngine<K>) -> Result<Rows, CqlError> {
         let Selecting { plan, bound, page, needs_disk, mut staleness_ms } = self;
         let (mut replans, mut restarts) = (0, 0);
-        let mut whole = None;
+        let mut unpinned = None;
         let mut resumed = page.state.map(paging::pins_of).transpose()?.filter(|pins| !pins.is_empty());
         loop {
             let budget = bound.environment.budget;
@@ -95,17 +95,17 @@ impl Selecting<'_> {
                 restarts += 1;
                 staleness_ms = None;
                 if is_unchanged == Some(true) {
-                    whole = outcome.ok();
+                    unpinned = outcome.ok();
                     continue;
                 }
             } else if source.met_missing_tablet() && replans < REPLANS {
                 replans += 1;
             } else {
                 // If there is no snapshot for the pages that follow, the page that was read without one stands.
-                let named = outcome.map(|rows| naming(rows, &snapshot, &entry.tablets));
-                return named.or_else(|error| whole.ok_or(error));
+                let named = outcome.map(|rows| with_snapshot_named(rows, &snapshot, &entry.tablets));
+                return named.or_else(|error| unpinned.ok_or(error));
             }
-            // What was read in vain is charged no longer.
+            // The rows that were read are dropped: their memory is given back.
             drop(outcome);
             budget.give(budget.meter().used_bytes().saturating_sub(before_bytes));
         }

@@ -5,8 +5,11 @@
 //! a client may read it, as it may read the rows.
 //!
 //! Layout, lengths LEB128: `version u8 · table varint · limit varint · partition limit varint · partition length varint · key · check u32`.
-//! Version 2 has `offset varint` after the version. Version 3 is `version · count varint · pins · length varint · state of version 1 or 2 ·
-//! check`, with a pin `tablet varint · name u64 · count varint · transactions` in the order of tablets, and transactions in that of ids. Limits are the rows still wanted plus one, 0 for no limit. `key` is the last key that was processed, `check` the low half of FNV-1a.
+//! Version 2 has `offset varint` after the version. Limits are the rows still wanted plus one, 0 for no limit. `key` is the last key that was
+//! processed, `check` the low half of FNV-1a.
+//!
+//! Version 3 is `version · count varint · pins · length varint · state of version 1 or 2 · check`. A pin is `tablet varint · name u64 · count
+//! varint · transactions`. Pins are in the order of tablets, and transactions in that of ids.
 
 use crate::kv::{CommittedIn, PinnedRead};
 use diorite_base::TabletId;

@@ -51,8 +51,8 @@ const STAGED_BYTES: usize = 256;
 pub struct Touched {
     /// The keys in each tablet.
     pub targets: BTreeMap<TabletId, Targets>,
-    /// It is so little that it may be read in vain.
-    pub is_little: bool,
+    /// It is so little that reading it twice costs less than pins.
+    pub is_small: bool,
 }
 
 /// What is read in a snapshot.
@@ -73,10 +73,10 @@ pub struct Snapshot<K: Kv> {
     pins: OnceLock<Pins>,
     /// In place of pins.
     versions: OnceLock<Versions>,
-    /// Those of the page before.
+    /// The pins of the page before.
     resumed: Mutex<Option<Pins>>,
-    /// The pins are for the next page, too.
-    is_left: AtomicBool,
+    /// The pins stay for the next page.
+    is_kept: AtomicBool,
     has_met_lock: AtomicBool,
 }
 
@@ -103,12 +103,12 @@ impl<K: Kv> Snapshot<K> {
             pins: OnceLock::new(),
             versions: OnceLock::new(),
             resumed: Mutex::default(),
-            is_left: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
             has_met_lock: AtomicBool::new(false),
         }
     }
 
-    /// That of the page before, if it has all that is read.
+    /// The snapshot of the page before, which is used if it has every tablet that this page reads.
     pub fn resuming(kv: &Arc<K>, pins: Pins) -> Self {
         let resuming = Self::new(kv, Need::All);
         *resuming.resumed.lock() = Some(pins);
@@ -120,9 +120,9 @@ impl<K: Kv> Snapshot<K> {
         self.pins.get()
     }
 
-    /// Leaves the snapshot for the next page.
-    pub fn leave(&self) {
-        self.is_left.store(true, Ordering::Relaxed);
+    /// Keeps the snapshot for the next page.
+    pub fn keep(&self) {
+        self.is_kept.store(true, Ordering::Relaxed);
     }
 
     /// Whether a read needs it.
@@ -147,7 +147,7 @@ impl<K: Kv> Snapshot<K> {
 
     /// Prepares a read without a snapshot of these tablets; returns whether that is possible.
     fn begin_without(&self, touched: &Touched) -> bool {
-        if self.need != Need::Several || !touched.is_little {
+        if self.need != Need::Several || !touched.is_small {
             return false;
         }
         let versions = Versions::now(touched.targets.keys().copied(), |tablet| self.kv.version(tablet));
@@ -158,12 +158,13 @@ impl<K: Kv> Snapshot<K> {
     fn resume(&self, touched: &Touched) -> bool {
         let has_all = |pins: &Pins| touched.targets.keys().all(|tablet| pins.contains_key(tablet));
         let Some(pins) = self.resumed.lock().take().filter(has_all) else { return false };
-        self.leave();
+        self.keep();
         self.touch(&pins);
         self.pins.set(pins).is_ok()
     }
 
-    /// Reads nothing in each, beside this page: those of tablets that later pages read are not to go meanwhile.
+    /// Fetches nothing from each pinned tablet, beside this page: a pin expires that is not used for some seconds, and later
+    /// pages need those of later tablets.
     fn touch(&self, pins: &Pins) {
         if pins.len() <= 1 {
             return;
@@ -216,7 +217,7 @@ impl<K: Kv> Snapshot<K> {
 
 impl<K: Kv> Drop for Snapshot<K> {
     fn drop(&mut self) {
-        let pins = self.pins.take().filter(|_| !*self.is_left.get_mut()).unwrap_or_default();
+        let pins = self.pins.take().filter(|_| !*self.is_kept.get_mut()).unwrap_or_default();
         unpin(&self.kv, pins.into_iter().map(|(tablet, pinned)| (tablet, pinned.pin)).collect());
     }
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 /// Of more partitions in one tablet only the first and the last are named, and all that is between them.
 const MAX_NAMED: usize = 1_000;
-/// So many partitions are little.
+/// So many partitions are a small read.
 const FEW_PARTITIONS: usize = 64;
 
 /// Whether a read of named partitions is of one row, which one fetch reads, with all that belongs to its partition.
@@ -40,8 +40,8 @@ fn check_count(tablets: usize) -> Result<(), CqlError> {
     )))
 }
 
-/// Of partitions that a statement names, and these rows in each. They are little if there are few, and either single rows
-/// or a page.
+/// Of partitions that a statement names, and these rows in each. The read is small if they are few, and it is of single rows
+/// or of one page.
 pub(super) fn by_partitions<K: Kv>(
     read: &Read<'_, K>,
     partitions: &[PartitionKey],
@@ -69,8 +69,8 @@ pub(super) fn by_partitions<K: Kv>(
     });
     let rows = partitions.len().saturating_mul(ranges.len());
     let are_single = rows <= FEW_PARTITIONS && ranges.iter().all(|range| range.end.is_none());
-    let is_little = are_single || (is_page && partitions.len() <= FEW_PARTITIONS);
-    Ok(Touched { targets: targets.collect(), is_little })
+    let is_small = are_single || (is_page && partitions.len() <= FEW_PARTITIONS);
+    Ok(Touched { targets: targets.collect(), is_small })
 }
 
 pub(super) fn by_scans(scans: &[TabletScan]) -> Result<Touched, CqlError> {
@@ -80,5 +80,5 @@ pub(super) fn by_scans(scans: &[TabletScan]) -> Result<Touched, CqlError> {
         let start = scan.start[..scan.start.len().min(size_of::<i64>())].to_vec();
         (scan.tablet, Targets::new(vec![Target::Range { start, end: scan.end.clone() }]))
     });
-    Ok(Touched { targets: targets.collect(), is_little: false })
+    Ok(Touched { targets: targets.collect(), is_small: false })
 }

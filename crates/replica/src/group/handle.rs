@@ -366,8 +366,7 @@ impl<T: TabletData> TabletHandle<T> {
     }
 
     /// The version of the data, if this replica may answer for it, no change is being made, and readers meet all that is
-    /// prepared. Several reads between two
-    /// equal versions have found the tablet as it was at each moment between them.
+    /// prepared. Several reads between two equal versions have found the tablet as it was at each moment between them.
     pub fn version(&self) -> Option<DataVersion> {
         let changes = self.transacted.changes().filter(|_| self.transacted.prepared.are_met())?;
         let term = self.begin_read().ok()?;
