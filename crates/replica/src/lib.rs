@@ -47,7 +47,7 @@ pub use group::handle::{Leadership, Permit, TabletHandle, Visit};
 pub use group::measuring::{SizeAnswer, SizeRead};
 pub use group::memory::Memory;
 pub use group::merge::{Closing, KeyRange, MergeReply, MergeStep, Merging, has_given_up};
-pub use group::peer_calls::{PeerCall, TransactionPeers};
+pub use group::peer_calls::TransactionPeers;
 pub use group::pins::{Committed, PinnedTablet, PinnedView};
 pub use group::prepared::{PreparedTransaction, StagedRows};
 pub use group::proposal::{NO_DEADLINE, Proposal, Refused, Reroute};

@@ -2,8 +2,8 @@
 //!
 //! Always true: a step is counted when its leader has applied it, so that it is counted on one node, once.
 
-use crate::group::peer_calls::PeerCall;
 use diorite_transact::message::{Refusal, Reply};
+use diorite_transact::peer::PeerCall;
 use diorite_transact::step::{Ending, Step};
 use std::sync::atomic::{AtomicU64, Ordering};
 

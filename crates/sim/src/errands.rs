@@ -10,7 +10,7 @@ use diorite_base::write::{KvError, WriteReply};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Outcome;
 use diorite_control::merging::Asked;
-use diorite_replica::PeerCall;
+use diorite_transact::peer::PeerCall;
 use std::collections::BTreeMap;
 
 /// The first token of nodes' own writes.
@@ -40,8 +40,8 @@ pub enum Purpose {
     Merge(u64),
     /// Copies made for a cancelled merge are removed.
     UndoMerge(Asked),
-    /// The leader of this tablet calls that of another for a transaction.
-    Transaction(TabletId, PeerCall),
+    /// The leader of a tablet calls that of another one for a transaction.
+    Transaction(TabletId, TabletId, PeerCall),
 }
 
 /// A write on its way.

@@ -26,10 +26,11 @@ use diorite_control::steering::Steering;
 use diorite_raft::SupportChange;
 use diorite_replica::{
     CLOSED, Context, CopyRequests, Core, Incoming, Input, LEAVING, Leadership, Liveness, LogRead, Members, Merging,
-    Opening, PeerCall, PeerListener, Replica, SplitListener, SplitMark, TabletHandle, TransactionPeers,
+    Opening, PeerListener, Replica, SplitListener, SplitMark, TabletHandle, TransactionPeers,
 };
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::{MemoryReader, MemoryTablet};
+use diorite_transact::peer::PeerCall;
 use parking_lot::Mutex;
 use std::cell::RefMut;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

@@ -28,6 +28,7 @@ pub mod in_flight;
 pub mod leader;
 pub mod locks;
 pub mod message;
+pub mod peer;
 #[doc(hidden)]
 pub mod planted;
 pub mod records;

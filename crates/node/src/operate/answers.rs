@@ -87,7 +87,7 @@ impl Operations {
 
     /// The transactions that are prepared in tablets led here.
     pub(super) fn transactions_here(&self) -> Answer {
-        in_json(&transactions::led_here(self.node, &self.store, &self.router, &self.catalog.served()))
+        in_json(&transactions::led_here(self.node, &self.store, &self.catalog.served()))
     }
 
     /// Those in all tablets, as the nodes that lead them list them now.

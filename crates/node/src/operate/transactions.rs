@@ -5,10 +5,10 @@
 //! not answer is named. Nodes that are down are not asked: they lead nothing.
 
 use super::sight::Sight;
-use crate::route::Router;
 use diorite_admin::api::{MOST_PREPARED, PreparedTransaction, PreparedTransactions, TransactionHome, TransactionName};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
+use diorite_query::exec::homes::tablet_of_home;
 use diorite_replica::{Leadership, Store};
 
 /// The keyspace and the name of a tablet's table.
@@ -18,7 +18,7 @@ fn table_of(catalog: &Catalog, tablet: TabletId) -> Option<(String, String)> {
 }
 
 /// The transactions that are prepared in tablets led by this node.
-pub(super) fn led_here(node: NodeId, store: &Store, router: &Router, catalog: &Catalog) -> PreparedTransactions {
+pub(super) fn led_here(node: NodeId, store: &Store, catalog: &Catalog) -> PreparedTransactions {
     let tablets = store.tablets();
     let led = tablets.values().filter(|handle| handle.leadership() == Leadership::Here);
     let prepared = led.flat_map(|handle| {
@@ -32,7 +32,7 @@ pub(super) fn led_here(node: NodeId, store: &Store, router: &Router, catalog: &C
     let listed = prepared.into_iter().map(|(tablet, one)| {
         let (keyspace, table) = table_of(catalog, tablet).unwrap_or_default();
         let home = &one.staged.home;
-        let home_tablet = router.tablet_now(one.id.tablet, home.table, &home.key);
+        let home_tablet = tablet_of_home(catalog, one.id.tablet, home);
         PreparedTransaction {
             tablet,
             keyspace,

@@ -233,12 +233,12 @@ impl<E: Engine> Core<E> {
         self.act(tablet, |replica, turn| replica.pass_time(turn.context.clock.wall_us()));
     }
 
-    /// The home of a transaction that a tablet has prepared has answered [`crate::PeerCall::Ask`].
+    /// The home of a transaction that a tablet has prepared has answered [`diorite_transact::peer::PeerCall::Ask`].
     pub fn transaction_learned(&mut self, tablet: TabletId, (id, prepared_us): (TransactionId, i64), status: Status) {
         self.act(tablet, |replica, turn| transact::transaction_learned(replica, turn, id, prepared_us, status));
     }
 
-    /// A participant of a transaction whose home a tablet is has answered [`crate::PeerCall::Finish`].
+    /// A participant of a transaction whose home a tablet is has answered [`diorite_transact::peer::PeerCall::Finish`].
     pub fn transaction_finished(&mut self, tablet: TabletId, id: TransactionId, participant: TabletId) {
         self.act(tablet, |replica, turn| transact::transaction_finished(replica, turn, id, participant));
     }

@@ -188,14 +188,14 @@ impl Store {
         self.replicas.context.set_transactions(peers);
     }
 
-    /// Takes the answer to [`crate::PeerCall::Ask`].
+    /// Takes the answer to [`diorite_transact::peer::PeerCall::Ask`].
     pub fn transaction_learned(&self, tablet: TabletId, of: (TransactionId, i64), status: Status) {
         if let Some(handle) = self.handle(tablet) {
             self.replicas.command(&handle, Command::TransactionLearned(tablet, of, status));
         }
     }
 
-    /// Takes the answer to [`crate::PeerCall::Finish`].
+    /// Takes the answer to [`diorite_transact::peer::PeerCall::Finish`].
     pub fn transaction_finished(&self, tablet: TabletId, id: TransactionId, participant: TabletId) {
         if let Some(handle) = self.handle(tablet) {
             self.replicas.command(&handle, Command::TransactionFinished(tablet, id, participant));

@@ -9,14 +9,15 @@ use crate::schema::DdlEvent;
 use crate::step::Command as CoreCommand;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, Waited};
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::{Command, Outcome, Rejection};
 use diorite_control::replicas::CATALOG_TABLET;
+use diorite_query::exec::homes::{self, Sending};
 use diorite_replica::Leadership;
-use diorite_replica::PeerCall;
 use diorite_rpc::{Lane, Transport};
-use diorite_transact::message::{Reply, Request};
+use diorite_transact::peer::{PeerCall, PeerNews};
 use diorite_transact::wire::{Answer as CallAnswer, Call};
+use std::sync::Arc;
 
 const MS: u64 = 1_000_000;
 
@@ -196,7 +197,7 @@ impl Cluster {
                 }
                 let version = outcome(&ended).map(|outcome| outcome.version());
                 let Some(life) = self.life(node) else { return };
-                let local_ns = diorite_base::Clock::monotonic_ns(&*life.clock);
+                let local_ns = Clock::monotonic_ns(&*life.clock);
                 if let Some(readiness) = &mut life.control.readiness {
                     readiness.answered(version, local_ns);
                 }
@@ -204,7 +205,7 @@ impl Cluster {
             Purpose::Ddl(client) => self.ddl_decided(client, node, outcome(&ended)),
             Purpose::Join(number) => self.joined(number, node, outcome(&ended)),
             Purpose::Merge(drive) => self.step_ended(drive, ended),
-            Purpose::Transaction(tablet, call) => self.peer_answered(node, tablet, call, ended),
+            Purpose::Transaction(from, to, call) => self.peer_answered(node, (from, to), &call, ended),
             Purpose::UndoMerge(merge) => {
                 if ended.is_ok() {
                     self.propose(node, &diorite_control::merging::end_cancelled(merge), Purpose::Nothing);
@@ -215,33 +216,43 @@ impl Cluster {
 
     /// Sends what the tablets of a node ask others.
     pub(crate) fn call_peers(&mut self, node: NodeId) {
-        let calls = self.life(node).map(|life| life.take_peer_calls()).unwrap_or_default();
+        let Some(life) = self.life(node) else { return };
+        let (served, now_us) = (Arc::clone(life.served()), Clock::wall_us(&*life.clock));
+        let calls = life.take_peer_calls();
         for (from, call) in calls {
-            let (tablet, request) = match &call {
-                PeerCall::Ask { id, prepared_us, .. } => {
-                    (id.tablet, Request::Status { id: *id, of: Some((from, *prepared_us)), at_us: None })
+            match homes::sending(&served, from, &call, now_us) {
+                Sending::To(tablet, request) => {
+                    let mutation = Mutation::request(&Call::Request(request).encode());
+                    self.reached.peer_calls += 1;
+                    self.begin_errand(node, tablet, mutation, Purpose::Transaction(from, tablet, call));
                 }
-                PeerCall::Finish { participant, id, ending } => {
-                    (participant.tablet, Request::Finish { id: *id, ending: *ending })
-                }
-            };
-            let mutation = Mutation::request(&Call::Request(request).encode());
-            self.reached.peer_calls += 1;
-            self.begin_errand(node, tablet, mutation, Purpose::Transaction(from, call));
+                Sending::News(news) => self.tell_leader(node, from, news),
+                Sending::Nothing => {}
+            }
         }
     }
 
     /// A tablet has answered such a call, or not.
-    pub(crate) fn peer_answered(&mut self, node: NodeId, from: TabletId, call: PeerCall, ended: Ended) {
+    pub(crate) fn peer_answered(
+        &mut self,
+        node: NodeId,
+        (from, to): (TabletId, TabletId),
+        call: &PeerCall,
+        ended: Ended,
+    ) {
         let Ok(Ok(CallAnswer::Reply { reply, .. })) = ended.map(|answer| CallAnswer::decode(&answer)) else { return };
-        match (call, reply) {
-            (PeerCall::Ask { id, prepared_us, .. }, Reply::Status { status, .. }) => {
+        let now_us = self.life(node).map(|life| Clock::wall_us(&*life.clock));
+        if let Some(news) = now_us.and_then(|now_us| homes::news(to, call, &reply, now_us)) {
+            self.tell_leader(node, from, news);
+        }
+    }
+
+    fn tell_leader(&mut self, node: NodeId, from: TabletId, news: PeerNews) {
+        match news {
+            PeerNews::Learned(id, prepared_us, status) => {
                 self.command(node, CoreCommand::Learned(from, (id, prepared_us), status));
             }
-            (PeerCall::Finish { id, participant, .. }, Reply::Finished(_)) => {
-                self.command(node, CoreCommand::Finished(from, id, participant.tablet));
-            }
-            _ => {}
+            PeerNews::Finished(id, participant) => self.command(node, CoreCommand::Finished(from, id, participant)),
         }
     }
 

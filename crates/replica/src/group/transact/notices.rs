@@ -15,7 +15,7 @@ use diorite_transact::TransactionId;
 use diorite_transact::message::Status;
 use std::collections::VecDeque;
 
-/// The home of a transaction has answered [`crate::PeerCall::Ask`].
+/// The home of a transaction has answered [`diorite_transact::peer::PeerCall::Ask`].
 pub(crate) fn transaction_learned<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,
@@ -31,7 +31,7 @@ pub(crate) fn transaction_learned<E: Engine>(
     }
 }
 
-/// A participant has answered [`crate::PeerCall::Finish`].
+/// A participant has answered [`diorite_transact::peer::PeerCall::Finish`].
 pub(crate) fn transaction_finished<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,

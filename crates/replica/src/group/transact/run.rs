@@ -1,7 +1,6 @@
 //! Carries out what the leader of transactions wants.
 
 use crate::group::entry::Payload;
-use crate::group::peer_calls::PeerCall;
 use crate::group::replica::Replica;
 use crate::group::transactions::{ASK_AGAIN_NS, Led};
 use crate::group::turn::Turn;
@@ -15,6 +14,7 @@ use diorite_storage::{Engine, StorageError};
 use diorite_transact::TransactionId;
 use diorite_transact::leader::{Action, Evaluated};
 use diorite_transact::message::Program;
+use diorite_transact::peer::PeerCall;
 use diorite_transact::step::{Operation, encode_steps};
 use diorite_transact::wire::Answer;
 
