@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use diorite_base::random::SplitMix64;
 use scylla::client::session::Session;
+use scylla::response::PagingState;
 use scylla::statement::Consistency;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
@@ -27,8 +28,32 @@ pub enum TableKind {
     Plain,
     /// `transactions = {'enabled': true}`.
     Transactional,
-    /// A local index on the column `n`.
+    /// An index on the column `n`.
     Indexed,
+    /// Both.
+    TransactionalIndexed,
+    /// `transactions = {'enabled': true}`, and four more columns like `n`, each of them with an index.
+    FiveIndexes,
+}
+
+impl TableKind {
+    fn has_transactions(self) -> bool {
+        !matches!(self, Self::Plain | Self::Indexed)
+    }
+
+    /// The columns that have an index.
+    fn indexed(self) -> &'static [&'static str] {
+        match self {
+            Self::Plain | Self::Transactional => &[],
+            Self::Indexed | Self::TransactionalIndexed => &["n"],
+            Self::FiveIndexes => &["n", "n2", "n3", "n4", "n5"],
+        }
+    }
+
+    /// The columns beside those of all tables.
+    fn more_columns(self) -> &'static [&'static str] {
+        if self == Self::FiveIndexes { &self.indexed()[1..] } else { &[] }
+    }
 }
 
 /// The kinds of requests.
@@ -46,20 +71,22 @@ pub enum Operation {
     Read,
     /// `SELECT … WHERE k IN (…)` of both rows.
     ReadPair,
+    /// `SELECT … WHERE n = …` of the first row.
+    ReadByIndex,
 }
 
 impl Operation {
     /// Whether it reads or writes.
     pub fn kind(self) -> OperationKind {
         match self {
-            Self::Read | Self::ReadPair => OperationKind::Read,
+            Self::Read | Self::ReadPair | Self::ReadByIndex => OperationKind::Read,
             _ => OperationKind::Write,
         }
     }
 
     /// How many rows it reads or writes.
     pub fn rows(self) -> usize {
-        if matches!(self, Self::Insert | Self::Read) { 1 } else { 2 }
+        if matches!(self, Self::Insert | Self::Read | Self::ReadByIndex) { 1 } else { 2 }
     }
 }
 
@@ -67,6 +94,7 @@ impl Operation {
 pub struct PairTable {
     session: Arc<Session>,
     name: String,
+    kind: TableKind,
     shape: PairShape,
     /// What writes it.
     writer: Operation,
@@ -92,6 +120,7 @@ impl PairTable {
         Ok(Self {
             session: Arc::clone(session),
             name: name.to_owned(),
+            kind,
             shape: shape.clone(),
             writer,
             written: Written::default(),
@@ -154,13 +183,12 @@ impl PairTable {
 
 /// The statements that make a table.
 fn schema(name: &str, kind: TableKind, tablets: u32) -> Vec<String> {
-    let transactions = if kind == TableKind::Transactional { " AND transactions = {'enabled': true}" } else { "" };
-    let columns = "k varchar, n bigint, v blob, primary key (k)";
-    let mut statements = vec![format!("CREATE TABLE {name} ({columns}) WITH tablets = {tablets}{transactions};")];
-    if kind == TableKind::Indexed {
-        statements.push(format!("CREATE INDEX {name}_by_n ON {name} (n);"));
-    }
-    statements
+    let transactions = if kind.has_transactions() { " AND transactions = {'enabled': true}" } else { "" };
+    let more: String = kind.more_columns().iter().map(|column| format!("{column} bigint, ")).collect();
+    let columns = format!("k varchar, n bigint, {more}v blob, primary key (k)");
+    let table = format!("CREATE TABLE {name} ({columns}) WITH tablets = {tablets}{transactions};");
+    let index = |column: &&str| format!("CREATE INDEX {name}_by_{column} ON {name} ({column});");
+    [table].into_iter().chain(kind.indexed().iter().map(index)).collect()
 }
 
 /// A table and one kind of request.
@@ -181,7 +209,7 @@ impl PairStep {
         let is_read = operation.kind() == OperationKind::Read;
         assert!(is_read || operation == table.writer, "one kind of request writes a table");
         let (session, name) = (&table.session, &table.name);
-        let prepared = prepare(session, &statement(operation, name), Consistency::Quorum).await?;
+        let prepared = prepare(session, &statement(operation, name, table.kind), Consistency::Quorum).await?;
         let statement = match operation {
             Operation::LoggedBatch => Statement::Batch(batch(BatchType::Logged, &prepared, 2)),
             Operation::UnloggedBatch => Statement::Batch(batch(BatchType::Unlogged, &prepared, 2)),
@@ -204,7 +232,13 @@ impl PairStep {
         let sent = match &self.statement {
             Statement::Prepared(insert) if self.operation == Operation::Insert => {
                 let PairRow { key, number, value } = table.shape.row(table.shape.numbers(pair)[0]);
-                table.session.execute_unpaged(insert, (key, number, value)).await
+                match table.kind {
+                    TableKind::FiveIndexes => {
+                        let values = (key, number, value, number, number, number, number);
+                        table.session.execute_unpaged(insert, values).await
+                    }
+                    _ => table.session.execute_unpaged(insert, (key, number, value)).await,
+                }
             }
             Statement::Prepared(block) => {
                 let [first, second] = table.shape.numbers(pair).map(|number| table.shape.row(number));
@@ -232,10 +266,15 @@ impl PairStep {
         let pair = table.written.choose(random).ok_or(Failure::Nothing)?;
         let numbers = table.shape.numbers(pair);
         let [first, second] = numbers.map(|number| table.shape.key(number));
-        let answer = if rows == 1 {
-            table.session.execute_unpaged(select, (first,)).await
-        } else {
-            table.session.execute_unpaged(select, (first, second)).await
+        let answer = match self.operation {
+            // One page: a driver asks for pages unless it is told otherwise.
+            Operation::ReadByIndex => {
+                let number = table.shape.row(numbers[0]).number;
+                let paged = table.session.execute_single_page(select, (number,), PagingState::start()).await;
+                paged.map(|(answer, _)| answer)
+            }
+            _ if rows == 1 => table.session.execute_unpaged(select, (first,)).await,
+            _ => table.session.execute_unpaged(select, (first, second)).await,
         };
         let answer = answer.map_err(Failure::request)?;
         let found = rows_of(answer).and_then(|found| {
@@ -252,10 +291,12 @@ impl PairStep {
 }
 
 /// What is prepared for a kind of request; of a batch, one of its statements.
-fn statement(operation: Operation, table: &str) -> String {
+fn statement(operation: Operation, table: &str, kind: TableKind) -> String {
     match operation {
         Operation::Insert | Operation::LoggedBatch | Operation::UnloggedBatch => {
-            format!("INSERT INTO {table} (k, n, v) VALUES (?, ?, ?);")
+            let more: String = kind.more_columns().iter().map(|column| format!(", {column}")).collect();
+            let markers = ", ?".repeat(kind.more_columns().len());
+            format!("INSERT INTO {table} (k, n, v{more}) VALUES (?, ?, ?{markers});")
         }
         // As CassandraTransactionalKeyValue of yb-sample-apps.
         Operation::Block => format!(
@@ -264,6 +305,7 @@ fn statement(operation: Operation, table: &str) -> String {
         ),
         Operation::Read => format!("SELECT k, n, v FROM {table} WHERE k = ?;"),
         Operation::ReadPair => format!("SELECT k, n, v FROM {table} WHERE k IN (?, ?);"),
+        Operation::ReadByIndex => format!("SELECT k, n, v FROM {table} WHERE n = ?;"),
     }
 }
 
@@ -278,12 +320,20 @@ mod tests {
         assert_eq!(schema("t", TableKind::Plain, 4), [plain.as_str()]);
         let transactional = format!("CREATE TABLE t {columns} AND transactions = {{'enabled': true}};");
         assert_eq!(schema("t", TableKind::Transactional, 4), [transactional]);
-        assert_eq!(schema("t", TableKind::Indexed, 4), [plain.as_str(), "CREATE INDEX t_by_n ON t (n);"]);
+        let index = "CREATE INDEX t_by_n ON t (n);";
+        assert_eq!(schema("t", TableKind::Indexed, 4), [plain.as_str(), index]);
+        let both = schema("t", TableKind::TransactionalIndexed, 4);
+        assert_eq!(both, [schema("t", TableKind::Transactional, 4)[0].as_str(), index]);
+        let five = schema("t", TableKind::FiveIndexes, 4);
+        assert!(five[0].contains("n2 bigint, n3 bigint, n4 bigint, n5 bigint, v blob"), "{five:?}");
+        assert_eq!((five.len(), five[5].as_str()), (6, "CREATE INDEX t_by_n5 ON t (n5);"));
+        let insert = statement(Operation::Insert, "t", TableKind::FiveIndexes);
+        assert_eq!(insert, "INSERT INTO t (k, n, v, n2, n3, n4, n5) VALUES (?, ?, ?, ?, ?, ?, ?);");
     }
 
     #[test]
     fn a_block_has_markers_by_name_numbered_through() {
-        let block = statement(Operation::Block, "t");
+        let block = statement(Operation::Block, "t", TableKind::Transactional);
         assert!(block.starts_with("BEGIN TRANSACTION  INSERT INTO t (k, n, v) VALUES (:k1, :n1, :v1);"), "{block}");
         assert!(block.ends_with("VALUES (:k2, :n2, :v2);END TRANSACTION;"), "{block}");
     }

@@ -58,7 +58,7 @@ const fn with(base: &'static str, cpu_at_most: Option<f64>, p50_at_most: Option<
 }
 
 /// The steps that write, each its own table.
-const WRITES: [Definition; 6] = [
+const WRITES: [Definition; 8] = [
     Definition::new("insert", "one row, a plain table", (TableKind::Plain, Operation::Insert), None),
     Definition::new(
         "insert-transactional",
@@ -71,6 +71,18 @@ const WRITES: [Definition; 6] = [
         "one row, a table with a local index",
         (TableKind::Indexed, Operation::Insert),
         with("insert", Some(1.6), None),
+    ),
+    Definition::new(
+        "insert-indexed-transactional",
+        "one row, a table with transactions and an index",
+        (TableKind::TransactionalIndexed, Operation::Insert),
+        with("insert", Some(4.0), Some(2.3)),
+    ),
+    Definition::new(
+        "insert-five-indexes",
+        "one row with four more columns, a table with transactions and five indexes",
+        (TableKind::FiveIndexes, Operation::Insert),
+        with("insert", Some(12.0), None),
     ),
     Definition::new(
         "block",
@@ -93,12 +105,12 @@ const WRITES: [Definition; 6] = [
 ];
 
 /// The steps that read, of one table of each kind.
-const READS: [Definition; 4] = [
+const READS: [Definition; 5] = [
     Definition::new("read", "one row by key, a plain table", (TableKind::Plain, Operation::Read), None),
     Definition::new(
         "read-transactional",
         "one row by key, a table with transactions",
-        (TableKind::Transactional, Operation::Read),
+        (TableKind::TransactionalIndexed, Operation::Read),
         with("read", None, None),
     ),
     Definition::new(
@@ -110,15 +122,21 @@ const READS: [Definition; 4] = [
     Definition::new(
         "read-in-transactional",
         "two keys by IN, in two tablets of a table with transactions: of one moment",
-        (TableKind::Transactional, Operation::ReadPair),
+        (TableKind::TransactionalIndexed, Operation::ReadPair),
         with("read-in", Some(1.5), None),
+    ),
+    Definition::new(
+        "read-by-index",
+        "one row by an indexed value, a table with transactions: of one moment in all tablets",
+        (TableKind::TransactionalIndexed, Operation::ReadByIndex),
+        with("read", Some(1.3), None),
     ),
 ];
 
 /// The tables that the reading steps share, and what loads them.
 const LOADS: [(&str, TableKind, Operation); 2] = [
     ("load", TableKind::Plain, Operation::UnloggedBatch),
-    ("load-transactional", TableKind::Transactional, Operation::Block),
+    ("load-transactional", TableKind::TransactionalIndexed, Operation::Block),
 ];
 
 /// One step, ready to run.
@@ -166,7 +184,7 @@ impl Step {
     /// The published rates that are nearest to it.
     pub fn reference(&self) -> Reference {
         match self.name {
-            "insert-indexed" => published::indexed_write(),
+            "insert-indexed" | "insert-indexed-transactional" => published::indexed_write(),
             "block" => published::transaction(),
             _ => Reference::default(),
         }
