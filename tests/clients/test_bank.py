@@ -1,10 +1,12 @@
 """Accounts in many tablets of a cluster of three: transfers as blocks, reads of all accounts in one statement, unique keys inserted beside them, while
-nodes are killed and paused. The statements are those of YugabyteDB's Jepsen workloads bank, bank-inserts and multi-key-acid, as text and without retries.
+nodes are killed and paused, and tablets are split and merged. The statements are those of YugabyteDB's Jepsen workloads bank, bank-inserts, multi-key-acid, set-index and long-fork, as text
+and without retries. Some reads of all accounts are by an index of the balances, which move.
 
 Beside them logged batches and counter batches of tables without transactions.
 
 Always checked: each read of all accounts shows the same sum; what was acknowledged is there in the end; rows that are written together are seen together;
-a batch is there as a whole or not at all, and as a whole once it is answered; counters of a batch are equal."""
+a batch is there as a whole or not at all, and as a whole once it is answered; counters of a batch are equal; by its index each element is found once as
+soon as it is acknowledged; no two reads by an index see two writes in opposite order."""
 
 import json
 import os
@@ -35,6 +37,9 @@ ACCOUNTS = 8
 # The rows of a batch, in several tablets.
 BATCHED = range(6)
 TOTAL = 100
+# The groups of elements, and the keys of a group of long_fork.
+GROUPS = range(8)
+FORKS = range(3)
 ENABLED = "WITH transactions = { 'enabled' : true }"
 FAILURES = (RequestExecutionException, DriverException, NoHostAvailable, ErrorMessage, ConnectionException)
 
@@ -62,6 +67,11 @@ def session(servers):
     session.execute("CREATE KEYSPACE jepsen WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}")
     session.execute(f"CREATE TABLE jepsen.accounts (id int, balance bigint, PRIMARY KEY (id)) {ENABLED}")
     session.execute(f"CREATE TABLE jepsen.pairs (id int, ik int, val int, PRIMARY KEY (id, ik)) {ENABLED}")
+    session.execute("CREATE INDEX by_balance ON jepsen.accounts (balance) USING 'sai'")
+    session.execute(f"CREATE TABLE jepsen.elements (key int, val int, grp int, PRIMARY KEY (key)) {ENABLED}")
+    session.execute("CREATE INDEX IF NOT EXISTS elements_by_group ON jepsen.elements (grp) INCLUDE (val)")
+    session.execute(f"CREATE TABLE jepsen.long_fork (key int, key2 int, val int, PRIMARY KEY (key)) {ENABLED}")
+    session.execute("CREATE INDEX IF NOT EXISTS long_forks ON jepsen.long_fork (key2) INCLUDE (val)")
     session.execute("CREATE TABLE jepsen.batched (id int, number int, PRIMARY KEY (id, number))")
     session.execute("CREATE TABLE jepsen.counted (id int PRIMARY KEY, n counter)")
     session.execute(f"INSERT INTO jepsen.accounts (id, balance) VALUES (0, {TOTAL})")
@@ -95,7 +105,7 @@ class Clients:
         self.stopped = threading.Event()
         self.threads = []
         self.wrong = []
-        self.done = {"transfers": 0, "reads": 0, "inserts": 0, "pairs": 0, "batches": 0, "counts": 0, "failed": 0}
+        self.done = {"transfers": 0, "reads": 0, "inserts": 0, "pairs": 0, "batches": 0, "counts": 0, "elements": 0, "sets": 0, "forks": 0, "failed": 0}
         self.lock = threading.Lock()
         # Of each account that was inserted: what its transfer took from another one; and of each pair its value.
         self.inserted = {}
@@ -103,6 +113,12 @@ class Clients:
         # The numbers of logged batches that were answered, and how many counter batches were sent.
         self.batched = set()
         self.sent_counts = 0
+        # The elements that were sent, and those that were answered.
+        self.sent_elements = set()
+        self.elements = set()
+        # What reads of the current group of long_fork have seen.
+        self.fork_group = 0
+        self.forks_seen = [set()]
 
     def count(self, what):
         with self.lock:
@@ -152,8 +168,9 @@ class Clients:
         # Reads of all accounts should not become long.
         time.sleep(0.05)
 
-    def read(self, session, _):
-        rows = list(session.execute("SELECT * FROM jepsen.accounts"))
+    def read(self, session, dice):
+        by_index = " WHERE balance > -1000000" if dice.random() < 0.5 else ""
+        rows = list(session.execute(f"SELECT * FROM jepsen.accounts{by_index}"))
         total = sum(row.balance for row in rows)
         if total != TOTAL:
             self.wrong.append(f"the accounts sum to {total}: {rows}")
@@ -171,6 +188,45 @@ class Clients:
         if len(rows) != 2 or rows[0].val != rows[1].val or rows[0].time != rows[1].time or rows[0].val not in self.pairs[key]:
             self.wrong.append(f"a pair is seen in part: {rows}")
         self.count("pairs")
+
+    def element(self, session, dice):
+        with self.lock:
+            value = len(self.sent_elements)
+            self.sent_elements.add(value)
+        session.execute(f"INSERT INTO jepsen.elements (key, val, grp) VALUES ({value}, {value}, {dice.choice(GROUPS)})")
+        with self.lock:
+            self.elements.add(value)
+        self.count("elements")
+        # Reads of all elements should not become long.
+        time.sleep(0.02)
+
+    def elements_of(self, session, _):
+        with self.lock:
+            known = set(self.elements)
+        values = [row.val for row in session.execute(f"SELECT val FROM jepsen.elements WHERE grp IN ({', '.join(map(str, GROUPS))})")]
+        if len(set(values)) != len(values) or not known <= set(values) <= self.sent_elements:
+            self.wrong.append(f"of {known} the index shows {sorted(values)}")
+        self.count("sets")
+
+    def fork(self, session, dice):
+        with self.lock:
+            group = self.fork_group
+        keys = [group * len(FORKS) + fork for fork in FORKS]
+        if dice.random() < 0.2:
+            key = dice.choice(keys)
+            session.execute(f"INSERT INTO jepsen.long_fork (key, key2, val) VALUES ({key}, {key}, 1)")
+            return
+        rows = session.execute(f"SELECT key2, val FROM jepsen.long_fork WHERE key2 IN ({', '.join(map(str, keys))})")
+        seen = {row.key2 for row in rows if row.val == 1}
+        with self.lock:
+            if group != self.fork_group:
+                return
+            if not all(seen <= other or other <= seen for other in self.forks_seen):
+                self.wrong.append(f"{seen} was read beside {self.forks_seen}")
+            self.forks_seen.append(seen)
+            if len(seen) == len(FORKS):
+                self.fork_group, self.forks_seen = group + 1, [set()]
+        self.count("forks")
 
     def batch(self, session, dice):
         number = dice.randrange(1 << 31)
@@ -261,7 +317,16 @@ def test_pages_of_one_select_are_of_one_moment(servers, session):
     assert torn <= reads / 5, f"{torn} of {reads} sums are wrong"
 
 
+def reshape(server, dice):
+    """Begins to split a tablet of some table, or to merge two. The answer may be a refusal, as another one is under way."""
+    shown = admin(server, "tablets", dice.choice(["jepsen.accounts", "jepsen.elements", "jepsen.pairs", "jepsen.batched"]), "--json")
+    tablets = [tablet["tablet"] for tablet in json.loads(shown.stdout)] if shown.returncode == 0 else []
+    if tablets:
+        admin(server, dice.choice(["split", "split", "merge"]), str(dice.choice(tablets)))
+
+
 def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):
+    tablets_before = {tablet["tablet"] for tablet in json.loads(admin(servers[0], "tablets", "jepsen.accounts", "--json").stdout)}
     clients = Clients(servers)
     for seed in range(6):
         clients.start(clients.transfer, seed)
@@ -270,12 +335,19 @@ def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):
         clients.start(clients.pair, seed)
         clients.start(clients.batch, seed)
         clients.start(clients.add, seed)
+        clients.start(clients.fork, seed)
+        clients.start(clients.elements_of, seed)
     clients.start(clients.insert, 1)
+    clients.start(clients.element, 2)
     dice = random.Random(7)
     try:
         for turn in range(6):
-            time.sleep(2)
+            time.sleep(1)
             victim = dice.choice(servers)
+            other = servers[(servers.index(victim) + 1) % len(servers)]
+            for _ in range(3):
+                reshape(other, dice)
+            time.sleep(1)
             if turn % 2 == 0:
                 victim.process.send_signal(signal.SIGSTOP)
                 time.sleep(1)
@@ -288,7 +360,8 @@ def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):
         time.sleep(3)
     finally:
         clients.stop()
-    print(clients.done)
+    tablets = {tablet["tablet"] for tablet in json.loads(admin(servers[0], "tablets", "jepsen.accounts", "--json").stdout)}
+    print(clients.done, f"{len(tablets - tablets_before)} new tablets of the accounts")
     assert clients.wrong == []
     done = clients.done
     assert done["transfers"] > 50 and done["reads"] > 50 and done["pairs"] > 20 and done["inserts"] > 5, done
@@ -297,6 +370,11 @@ def test_blocks_are_atomic_while_nodes_are_killed_and_paused(servers, session):
     assert sum(rows.values()) == TOTAL
     assert all(rows.get(account) == balance for account, balance in clients.inserted.items())
     assert done["batches"] > 20 and done["counts"] > 20, done
+    assert done["elements"] > 20 and done["sets"] > 20 and clients.fork_group > 5, (done, clients.fork_group)
+    by_index = in_the_end(servers, f"SELECT val FROM jepsen.elements WHERE grp IN ({', '.join(map(str, GROUPS))})")
+    assert clients.elements <= {row.val for row in by_index} <= clients.sent_elements
+    by_index = in_the_end(servers, "SELECT id, balance FROM jepsen.accounts WHERE balance > -1000000")
+    assert {row.id: row.balance for row in by_index} == rows
     until(lambda: all(metric(server, "diorite_transactions_prepared") == 0 for server in servers))
     found = {}
     for row in in_the_end(servers, "SELECT id, number FROM jepsen.batched"):

@@ -23,7 +23,7 @@ mod tests;
 
 pub use due::{Due, due};
 pub use moment::{Moment, Request, Unfinished};
-pub use read::{Found, read};
+pub use read::{Found, first_row, read};
 pub use removals::removals;
 pub(crate) use specification::tablet_indexes;
 pub use specification::{Progress, Specification, specifications};

@@ -26,6 +26,8 @@ pub struct Planted {
     pub free_without_revoking: bool,
     /// A change of the data does not change its version.
     pub keep_version: bool,
+    /// A snapshot shows rows that a transaction has written, without their index entries.
+    pub pin_without_entries: bool,
 }
 
 impl Planted {

@@ -54,6 +54,8 @@ pub enum Planting {
     ResendUnknown,
     /// A change of a tablet's data does not change its version.
     KeepVersion,
+    /// A snapshot shows rows that a transaction has written, without their index entries.
+    PinWithoutEntries,
     /// The level is raised although a member is down.
     RaiseOverDown,
     /// The level is raised by itself although an operator holds it.
@@ -62,7 +64,7 @@ pub enum Planting {
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 25] = [
+    pub const ALL: [(&'static str, Planting); 26] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -86,6 +88,7 @@ impl Planting {
         ("forget-with-disk", Planting::ForgetWithDisk),
         ("resend-unknown", Planting::ResendUnknown),
         ("keep-version", Planting::KeepVersion),
+        ("pin-without-entries", Planting::PinWithoutEntries),
         ("raise-over-down", Planting::RaiseOverDown),
         ("raise-although-held", Planting::RaiseAlthoughHeld),
     ];
@@ -117,6 +120,7 @@ impl Planting {
             keep_own_in_memory: self == Planting::KeepOwnInMemory,
             free_without_revoking: self == Planting::FreeWithoutRevoking,
             keep_version: self == Planting::KeepVersion,
+            pin_without_entries: self == Planting::PinWithoutEntries,
         }
     }
 }

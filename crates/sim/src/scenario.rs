@@ -125,8 +125,8 @@ impl Scenario {
             clients: dice.range(2, 6) as u32,
             think_ns: dice.milliseconds(2, 30),
             ddl_clients: if has_rows { 0 } else { *more.pick(&[0, 1, 1, 2]) },
-            splits: more.chance(SPLITS) && !options.without_splits && !has_rows,
-            merges: more.chance(MERGES) && !options.without_splits && !options.without_merges && !has_rows,
+            splits: more.chance(SPLITS) && !options.without_splits,
+            merges: more.chance(MERGES) && !options.without_splits && !options.without_merges,
             rhythm: Rhythm {
                 report_ms: *more.pick(&[100, 300]),
                 steer_ms: *more.pick(&[100, 250]),

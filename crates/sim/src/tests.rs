@@ -290,6 +290,17 @@ fn a_change_that_readers_of_several_tablets_do_not_notice_is_found() {
 }
 
 #[test]
+fn a_snapshot_whose_index_lacks_what_a_transaction_has_written_is_found() {
+    let bug = Some(Planting::PinWithoutEntries);
+    let options = Options { bug, rows: true, clients_only: true, ..Options::default() };
+    let is_expected = |seed| {
+        let finding = run(seed, &options).finding;
+        finding.is_some_and(|finding| finding.message.contains("accounts"))
+    };
+    assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
+}
+
+#[test]
 fn a_write_that_a_router_sends_again_though_it_may_have_been_carried_out_is_found() {
     expect_found(Planting::ResendUnknown, true, None);
 }

@@ -7,7 +7,7 @@
 //! A read on disk ends when its client no longer waits ([`Until`]), and its copies are charged to the node's account of
 //! requests beforehand. Left out: one moment for several requests.
 
-use super::by_index::by_index;
+use super::by_index::{Pinned, by_index};
 use super::index_wire::IndexRef;
 use super::options::CatalogSource;
 use super::pin_wire::PinnedRef;
@@ -16,7 +16,7 @@ use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
 use diorite_base::write::KvError;
 use diorite_query::exec::pushdown::PartialAggregator;
 use diorite_query::kv::{Kept, ScanChunk, several};
-use diorite_replica::{Committed, Permit, PinnedView, TabletHandle, Visit};
+use diorite_replica::{Committed, Permit, TabletHandle, Visit};
 use diorite_storage::{PinnedValue, ScanRange, TabletSnapshot, was_declined};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -230,22 +230,21 @@ impl Rows for Visit<'_> {
     }
 }
 
-impl<S: TabletSnapshot> Rows for PinnedView<'_, S> {
+impl<S: TabletSnapshot> Rows for Pinned<'_, S> {
     fn flags(&self) -> u64 {
-        PinnedView::flags(self)
+        self.view.flags()
     }
 
     fn get(&self, key: &[u8], _: &Look) -> Result<Option<Option<Value>>, KvError> {
-        Ok(Some(PinnedView::get(self, key)?.map(Value::Copied)))
+        Ok(Some(self.view.get(key)?.map(Value::Copied)))
     }
 
     fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, _: &Look) -> Result<Option<bool>, KvError> {
-        PinnedView::scan(self, range, each).map(Some)
+        self.view.scan(range, each).map(Some)
     }
 
-    fn by_index(&self, _: &IndexRef<'_>, _: &Until) -> Result<ScanChunk, KvError> {
-        // Tables have either transactions or indexes.
-        Err(KvError::Storage("an index is not read in a snapshot".to_owned()))
+    fn by_index(&self, scan: &IndexRef<'_>, until: &Until) -> Result<ScanChunk, KvError> {
+        by_index(self, scan, until)
     }
 }
 
@@ -263,7 +262,8 @@ fn read_pinned(
     let committed: Vec<Committed> = committed
         .map(|it| Committed { id: it.id, prepared_us: it.prepared_us, committed_us: it.committed_us })
         .collect();
-    read_all(&kept.view(&committed)?, request, look)
+    let view = kept.view(&committed)?;
+    read_all(&Pinned { view: &view, handle }, request, look)
 }
 
 /// Reads all parts at one moment.

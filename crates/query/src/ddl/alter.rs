@@ -10,7 +10,6 @@ use super::options::{TableProperties, check_together};
 use super::table::check_column_type;
 use super::type_names::Mentioned;
 use crate::error::{exceeded, invalid, not_supported};
-use crate::table::has_transactions;
 use diorite_base::limits;
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{AlterTable, ColumnDefinition, Property, TableChange};
@@ -186,8 +185,5 @@ fn set_options(table: &mut Table, properties: &[Property]) -> Result<(), CqlErro
     table.default_ttl_s = properties.default_ttl_s.unwrap_or(table.default_ttl_s);
     table.gc_grace_s = properties.gc_grace_s.unwrap_or(table.gc_grace_s);
     table.options.extend(properties.others);
-    if has_transactions(table) && !table.indexes.is_empty() {
-        return Err(not_supported("transactions in a table that has indexes"));
-    }
     Ok(())
 }

@@ -9,7 +9,6 @@ use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, wri
 use super::text::identifier;
 use super::type_names::{mentions_duration, mentions_user_type};
 use crate::error::{invalid, not_supported};
-use crate::table::has_transactions;
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{CreateIndex, IndexColumn, Literal, Property, PropertyValue, QualifiedName};
 use diorite_cql::protocol::event::SchemaChangeType;
@@ -77,9 +76,6 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
     }
     if table.is_counter() {
         return Err(invalid("Secondary indexes on counter tables aren't supported"));
-    }
-    if has_transactions(&table) {
-        return Err(not_supported("an index of a table with transactions = {'enabled': true}"));
     }
     let index = define(context, &table, create)?;
     let is_same = |known: &&Index| {

@@ -16,8 +16,9 @@ use std::collections::BTreeMap;
 
 /// Of more partitions in one tablet only the first and the last are named, and all that is between them.
 const MAX_NAMED: usize = 1_000;
-/// So many partitions are a small read.
+/// So many partitions are a small read, and so many tablets of which an index names rows.
 const FEW_PARTITIONS: usize = 64;
+const FEW_TABLETS: usize = 64;
 
 /// Whether a read of named partitions is of one row, which one fetch reads, with all that belongs to its partition.
 pub(super) fn is_one_row(partitions: &[PartitionKey], ranges: &[KeyRange]) -> bool {
@@ -73,12 +74,14 @@ pub(super) fn by_partitions<K: Kv>(
     Ok(Touched { targets: targets.collect(), is_small })
 }
 
-pub(super) fn by_scans(scans: &[TabletScan]) -> Result<Touched, CqlError> {
+/// Of scans. The read is small if it is a page of rows that an index names in few tablets.
+pub(super) fn by_scans(scans: &[TabletScan], is_page: bool) -> Result<Touched, CqlError> {
     check_count(scans.len())?;
     let targets = scans.iter().map(|scan| {
         // A page that goes on in a partition also reads its beginning.
         let start = scan.start[..scan.start.len().min(size_of::<i64>())].to_vec();
         (scan.tablet, Targets::new(vec![Target::Range { start, end: scan.end.clone() }]))
     });
-    Ok(Touched { targets: targets.collect(), is_small: false })
+    let is_small = is_page && scans.len() <= FEW_TABLETS && scans.iter().all(|scan| scan.by.is_some());
+    Ok(Touched { targets: targets.collect(), is_small })
 }

@@ -43,6 +43,17 @@ pub fn read<M: Moment>(moment: &M, request: Request<'_>) -> Result<Found, Unfini
     }
 }
 
+/// The first key of a row that an entry has to name: that of the partition in which the range begins, if whole partitions
+/// are meant.
+pub fn first_row(request: Request<'_>) -> &[u8] {
+    let start = request.start.as_slice();
+    match request.partition_len {
+        0 => start,
+        length if request.whole_partitions => start.get(..length).unwrap_or(start),
+        _ => start,
+    }
+}
+
 /// Entries whose rows do not have the value.
 #[derive(Default)]
 struct Stale {
@@ -97,19 +108,8 @@ impl<M: Moment> Reading<'_, M> {
         }
     }
 
-    /// The first key of a row that an entry has to name: that of the partition in which the range begins, if whole
-    /// partitions are meant.
-    fn first_row(&self) -> &[u8] {
-        let start = self.request.start.as_slice();
-        match self.request.partition_len {
-            0 => start,
-            length if self.request.whole_partitions => start.get(..length).unwrap_or(start),
-            _ => start,
-        }
-    }
-
     fn by_index(&self, specification: &Specification) -> Result<Found, Unfinished<M::Error>> {
-        let Named { rows, has_more, most } = named(self.moment, self.request, self.first_row())?;
+        let Named { rows, has_more, most } = named(self.moment, self.request, first_row(self.request))?;
         let max_bytes = self.request.max_bytes;
         let (indexes, mut stale) = (specification.indexes(self.request.index), Stale::default());
         let (mut found, mut partition) = (Found::default(), Vec::new());

@@ -223,6 +223,14 @@ impl<T: TabletData> TabletHandle<T> {
         self.load.samples.take()
     }
 
+    /// Notes index entries whose rows do not have the value any more, for this node to remove them; their memory is
+    /// charged to `account`.
+    pub fn note_stale(&self, entries: Vec<Vec<u8>>, account: &Arc<Account>) {
+        if !entries.is_empty() {
+            self.load.stale.lock().add(entries, account);
+        }
+    }
+
     /// The index entries that readers have found stale since the last call.
     pub fn take_stale(&self) -> StaleEntries {
         std::mem::take(&mut *self.load.stale.lock())
@@ -482,11 +490,19 @@ impl Visit<'_> {
         Ok(found)
     }
 
-    /// Notes index entries whose rows do not have the value any more, for this node to remove them; their memory is
-    /// charged to `account`.
+    /// Fails if a transaction has prepared a row of `start..end`: the entries of an index that follow from it are not
+    /// there yet.
+    ///
+    /// # Errors
+    /// [`KvError::Locked`]
+    pub fn check_rows(&self, start: &[u8], end: &[u8]) -> Result<(), KvError> {
+        self.check_range(&ScanRange { start, end, reverse: false, expected_entries: 0 })
+    }
+
+    /// See [`TabletHandle::note_stale`]. Followers do not remove entries.
     pub fn note_stale(&self, entries: Vec<Vec<u8>>, account: &Arc<Account>) {
-        if !entries.is_empty() && matches!(self.begun, Begun::InTerm(_)) {
-            self.handle.load.stale.lock().add(entries, account);
+        if matches!(self.begun, Begun::InTerm(_)) {
+            self.handle.note_stale(entries, account);
         }
     }
 

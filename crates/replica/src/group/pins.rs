@@ -9,8 +9,11 @@
 //! stamp, which is the leader's ([`super::transactions`]).
 
 use crate::node_pins::Counted;
+use crate::planted::Planted;
 use ahash::AHashMap;
+use diorite_base::limits::MAX_INDEX_BYTES;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_base::row_index::{RECORD_PREFIX, RowIndexes};
 use diorite_base::write::KvError;
 use diorite_storage::{ScanRange, TabletSnapshot};
 use diorite_transact::TransactionId;
@@ -50,6 +53,7 @@ pub struct PinnedTablet<S> {
     evaluator: Arc<dyn Evaluator>,
     newest_explicit_us: i64,
     flags: u64,
+    planted: Planted,
     taken_ns: u64,
     used_ns: AtomicU64,
     _counted: Counted,
@@ -119,14 +123,14 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
         snapshot: S,
         (records, targets): (&Records, &Targets),
         evaluator: Arc<dyn Evaluator>,
-        (newest_explicit_us, flags): (i64, u64),
+        (newest_explicit_us, flags, planted): (i64, u64, Planted),
         (now_ns, counted): (u64, Counted),
     ) -> Self {
         let of_read = records.all_prepared().filter(|(_, record)| record.prepare.targets.overlap(targets));
         let prepared = of_read.map(|(id, record)| (*id, Arc::clone(record))).collect();
         let used_ns = AtomicU64::new(now_ns);
         let taken_ns = now_ns;
-        Self { snapshot, prepared, evaluator, newest_explicit_us, flags, taken_ns, used_ns, _counted: counted }
+        Self { snapshot, prepared, evaluator, newest_explicit_us, flags, planted, taken_ns, used_ns, _counted: counted }
     }
 
     /// The snapshot with the rows of these transactions over it.
@@ -135,6 +139,12 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
     /// If it cannot be read, or does not have one of these prepares.
     pub fn view(&self, committed: &[Committed]) -> Result<PinnedView<'_, S>, KvError> {
         let mut view = PinnedView { pinned: self, flags: self.flags, rows: BTreeMap::new(), removed: Vec::new() };
+        if committed.is_empty() {
+            return Ok(view);
+        }
+        let indexes = self.evaluator.row_indexes(self.flags, &Below(&self.snapshot));
+        let indexes = indexes.map_err(|failed| KvError::Storage(failed.to_string()))?;
+        let indexes = indexes.filter(|_| !self.planted.pin_without_entries);
         let mut in_order = committed.to_vec();
         in_order.sort_unstable_by_key(|it| it.committed_us);
         for it in in_order {
@@ -152,6 +162,10 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
                 let evaluated =
                     self.evaluator.evaluate(&operation.program, context, &Below(&self.snapshot), &mut changes);
                 evaluated.map_err(|failed| KvError::Storage(failed.to_string()))?;
+                if let Some(indexes) = &indexes {
+                    // Only until what is prepared is applied, which decides what becomes of so many entries.
+                    changes.index(&**indexes).map_err(|TooManyEntries| KvError::Locked(it.id.tablet))?;
+                }
                 view.lay_over(changes)?;
             }
         }
@@ -189,6 +203,33 @@ enum Change {
 struct Changes {
     changes: Vec<Change>,
     flags: u64,
+}
+
+/// More bytes of index entries follow from one write than a tablet keeps.
+struct TooManyEntries;
+
+impl Changes {
+    /// Adds the index entries that follow from the rows in it.
+    fn index(&mut self, indexes: &dyn RowIndexes) -> Result<(), TooManyEntries> {
+        let mut entries = Vec::new();
+        let mut bytes = 0;
+        for change in &self.changes {
+            let (Change::Put(key, value) | Change::Merge(key, value)) = change else { continue };
+            if key.starts_with(&RECORD_PREFIX) {
+                continue;
+            }
+            bytes += indexes.size_bytes(key, value, MAX_INDEX_BYTES);
+            if bytes > MAX_INDEX_BYTES {
+                return Err(TooManyEntries);
+            }
+            indexes.entries(key, value, &mut |key, value, is_merged| {
+                let (key, value) = (key.to_vec(), value.to_vec());
+                entries.push(if is_merged { Change::Merge(key, value) } else { Change::Put(key, value) });
+            });
+        }
+        self.changes.append(&mut entries);
+        Ok(())
+    }
 }
 
 impl TabletChanges for Changes {

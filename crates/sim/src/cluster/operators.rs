@@ -6,6 +6,7 @@ use crate::joins::JoinEvent;
 use crate::node::describe;
 use crate::operators::OperatorEvent;
 use crate::ranges::{CUTS, token};
+use crate::rows::RowWorld;
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, NodeState};
 use diorite_control::changes::{Judge, Request};
@@ -121,18 +122,28 @@ impl Cluster {
 
     /// The tablets that clients write to.
     pub fn client_tablets(&self) -> Vec<TabletId> {
+        if self.rows.is_some() {
+            return self.setting.newest.tables().flat_map(|entry| &entry.tablets).map(|range| range.tablet).collect();
+        }
         self.scenario.tablets.iter().flat_map(|root| self.served_of(*root)).collect()
     }
 
-    fn begin_split(&mut self) {
+    /// A tablet that clients write to, and a token at which it can be split.
+    fn some_cut(&mut self) -> Option<(TabletId, i64)> {
+        if self.rows.is_some() {
+            let at = RowWorld::cut(&mut self.operators.dice);
+            let entries: Vec<_> = self.setting.newest.tables().collect();
+            return Some((self.operators.dice.pick(&entries).tablet_of(at), at));
+        }
         let served = self.client_tablets();
         let tablet = *self.operators.dice.pick(&served);
         let range = self.setting.ranges.of(tablet);
         let cuts: Vec<u64> = CUTS.into_iter().filter(|cut| *cut > range.start && *cut < range.end).collect();
-        if cuts.is_empty() {
-            return;
-        }
-        let at = token(*self.operators.dice.pick(&cuts));
+        if cuts.is_empty() { None } else { Some((tablet, token(*self.operators.dice.pick(&cuts)))) }
+    }
+
+    fn begin_split(&mut self) {
+        let Some((tablet, at)) = self.some_cut() else { return };
         let stays = self.operators.dice.chance(500);
         self.propose_anywhere(&Command::BeginSplit { tablet, at, stays });
         self.will_move(&[tablet]);
@@ -143,11 +154,15 @@ impl Cluster {
     }
 
     fn begin_merge(&mut self) {
-        let roots = self.scenario.tablets.clone();
-        let pairs: Vec<[TabletId; 2]> = roots
-            .iter()
-            .flat_map(|root| self.served_of(*root).windows(2).map(|pair| [pair[0], pair[1]]).collect::<Vec<_>>())
-            .collect();
+        let of_tables: Vec<Vec<TabletId>> = match self.rows {
+            Some(_) => {
+                let tables = self.setting.newest.tables();
+                tables.map(|entry| entry.tablets.iter().map(|range| range.tablet).collect()).collect()
+            }
+            None => self.scenario.tablets.iter().map(|root| self.served_of(*root)).collect(),
+        };
+        let neighbours = of_tables.iter().flat_map(|tablets| tablets.windows(2));
+        let pairs: Vec<[TabletId; 2]> = neighbours.map(|pair| [pair[0], pair[1]]).collect();
         if pairs.is_empty() {
             return;
         }

@@ -69,7 +69,7 @@ impl Cluster {
         let entry = newest.tables().find(|entry| self.setting.ranges.root_of(entry.table.id) == Some(root));
         match entry {
             Some(entry) => entry.tablets.iter().map(|range| range.tablet).collect(),
-            // Tablets of rows are neither split nor merged.
+            // Clients write to partitions of the tablets that there were in the beginning.
             None => vec![root],
         }
     }

@@ -108,6 +108,7 @@ impl Cluster {
     /// Carries a statement out at once, on the data of the tablets' leaders.
     fn select(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
         let finding = |message| Finding { checker: "rows", at_ns: self.now_ns(), message };
+        rows.world.kv.follow(&self.setting.newest);
         let mut running = rows.world.begin(statement);
         loop {
             match poll(&mut running) {

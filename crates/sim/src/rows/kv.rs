@@ -4,15 +4,17 @@
 //! Always true: one event polls one statement; only the answers that it waits for wake it.
 
 use crate::clock::TrueTime;
+use diorite_base::account::Account;
 use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::{Clock, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
+use diorite_model::schema::TableEntry;
 use diorite_query::exec::source::scan_entries;
 use diorite_query::index;
 use diorite_query::kv::{
     Fetch, FetchRows, Fetched, IndexScan, Kv, KvError, NodeInfo, Now, ScanChunk, WriteReply, WriteSink, several,
 };
-use diorite_replica::{Committed, TabletHandle};
+use diorite_replica::{Committed, PinnedView, TabletHandle};
 use diorite_storage::{MemoryTablet, ScanRange, StorageError, TabletData};
 use diorite_transact::version::DataVersion;
 use diorite_transact::wire::{Answer, Call, PinId};
@@ -22,6 +24,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use uuid::Uuid;
+
+/// The most memory of the stale index entries that one read notes.
+const STALE_BYTES: usize = 1 << 20;
 
 /// A statement's request to a tablet.
 #[derive(Clone, Debug)]
@@ -62,6 +67,8 @@ struct Calls {
 /// See the top of this module.
 pub struct SimKv {
     catalog: Mutex<Arc<Catalog>>,
+    /// The catalog with the cluster's tablets, by the version of the cluster's.
+    followed: Mutex<BTreeMap<u64, Arc<Catalog>>>,
     time: TrueTime,
     calls: Mutex<Calls>,
     /// The changes of the catalog that were asked for.
@@ -100,6 +107,7 @@ impl SimKv {
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
         Self {
             catalog: Mutex::new(Arc::new(catalog)),
+            followed: Mutex::default(),
             time,
             calls: Mutex::default(),
             definitions: Mutex::default(),
@@ -108,14 +116,26 @@ impl SimKv {
         }
     }
 
+    /// From now on statements find the tables' tablets as this catalog of the cluster has them. All else is as it was: what
+    /// statements may contain does not depend on the cluster's level.
+    pub fn follow(&self, cluster: &Catalog) {
+        let mut followed = self.followed.lock();
+        let mut catalog = self.catalog.lock();
+        let with_tablets = || Arc::new(with_tablets_of(&catalog, cluster));
+        let newest = Arc::clone(followed.entry(cluster.version()).or_insert_with(with_tablets));
+        *catalog = newest;
+    }
+
     /// Sets the versions of tablets.
     pub fn set_versions(&self, versions: BTreeMap<TabletId, DataVersion>) {
         *self.versions.lock() = versions;
     }
 
-    /// The changes of the catalog that were asked for: with these the cluster itself has the same tables, and tablets of the same numbers.
+    /// The changes of the catalog that were asked for: with these the cluster itself has the same tables, and tablets of
+    /// the same numbers. Indexes are left out, which a cluster of the first level refuses: their steps are proposed anyway.
     pub fn definitions(&self) -> Vec<Command> {
-        self.definitions.lock().clone()
+        let definitions = self.definitions.lock();
+        definitions.iter().filter(|command| !matches!(command, Command::AlterTable { .. })).cloned().collect()
     }
 
     /// The requests since the last call: number, tablet and request.
@@ -155,6 +175,25 @@ impl SimKv {
         })
         .await
     }
+}
+
+/// A catalog whose tables have the tablets that they have in another one, if that has the tables.
+fn with_tablets_of(catalog: &Catalog, cluster: &Catalog) -> Catalog {
+    let is_tablet = |key: &[u8]| key.starts_with(b"tablet/");
+    let all =
+        |of: &Catalog| of.puts_since(&Catalog::default()).into_iter().filter_map(|(key, value)| Some((key, value?)));
+    if catalog.tables().any(|entry| cluster.table_by_id(entry.table.id).is_none()) {
+        return catalog.clone();
+    }
+    let mut stored: BTreeMap<Vec<u8>, Vec<u8>> = all(catalog).filter(|(key, _)| !is_tablet(key)).collect();
+    stored.extend(all(cluster).filter(|(key, _)| is_tablet(key)));
+    for (key, value) in stored.iter_mut().filter(|(key, _)| key.starts_with(b"table/")) {
+        let mut entry: TableEntry = serde_json::from_slice(value).expect("the catalog has written it");
+        let of_cluster = cluster.table_by_id(entry.table.id);
+        entry.tablets = of_cluster.map(|entry| entry.tablets.clone()).unwrap_or_default();
+        *value = serde_json::to_vec(&entry).unwrap_or_else(|error| panic!("{key:?}: {error}"));
+    }
+    Catalog::load(stored).expect("both catalogs are whole")
 }
 
 impl Kv for SimKv {
@@ -250,11 +289,13 @@ impl Kv for SimKv {
 /// # Errors
 /// If a row is prepared by a transaction, or the snapshot is not kept any more.
 pub fn read(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Result<Fetched, KvError> {
-    if let FetchRows::Index(scan) = &request.rows {
-        return Ok(read_index(handle, scan));
-    }
     let Some(pinned) = &request.pinned else {
         let data = handle.data();
+        if let FetchRows::Index(scan) = &request.rows {
+            let start = index::first_row(scan);
+            handle.check_range(&ScanRange { start, end: &scan.end, reverse: false, expected_entries: 0 })?;
+            return Ok(read_index(&Moment { data, flags: handle.flags() }, handle, scan));
+        }
         let get = |key: &[u8]| {
             handle.check_row(key)?;
             Ok(data.get(key).expect("memory can be read").map(|value| value.to_vec()))
@@ -272,15 +313,18 @@ pub fn read(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Result<Fetc
         .map(|it| Committed { id: it.id, prepared_us: it.prepared_us, committed_us: it.committed_us })
         .collect();
     let view = kept.view(&committed)?;
+    if let FetchRows::Index(scan) = &request.rows {
+        return Ok(read_index(&PinnedMoment(&view), handle, scan));
+    }
     read_from(view.flags(), &|key| view.get(key), &|range, visit| view.scan(range, visit), request)
 }
 
 /// Answers a read from a tablet's data at one moment, whatever is prepared or was to be read in a snapshot.
 pub fn read_stored(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Fetched {
-    if let FetchRows::Index(scan) = &request.rows {
-        return read_index(handle, scan);
-    }
     let data = handle.data();
+    if let FetchRows::Index(scan) = &request.rows {
+        return read_index(&Moment { data, flags: handle.flags() }, handle, scan);
+    }
     let get = |key: &[u8]| Ok(data.get(key).expect("memory can be read").map(|value| value.to_vec()));
     let scan = |range: &ScanRange<'_>, visit: &mut Visit<'_>| Ok(data.scan(range, visit).expect("memory can be read"));
     read_from(handle.flags(), &get, &scan, request).expect("memory can be read")
@@ -340,18 +384,43 @@ fn read_from(flags: u64, get_row: &GetRow<'_>, scan: &ScanRows<'_>, request: &Fe
             }
             fetched.chunk = chunk;
         }
-        // Tables with transactions have no indexes.
         FetchRows::Index(_) => unreachable!("it was read before"),
     }
     Ok(fetched)
 }
 
-/// Answers a read by index.
-fn read_index(handle: &TabletHandle<MemoryTablet>, scan: &IndexScan) -> Fetched {
-    let moment = Moment { data: handle.data(), flags: handle.flags() };
-    match index::read(&moment, scan) {
-        Ok(found) => Fetched { chunk: found.chunk, ..Fetched::default() },
-        Err(error) => panic!("memory can be read, and indexes are complete: {error:?}"),
+/// Answers a read by index, and notes the stale entries that it has met.
+fn read_index<M: index::Moment>(moment: &M, handle: &TabletHandle<MemoryTablet>, scan: &IndexScan) -> Fetched {
+    match index::read(moment, scan) {
+        Ok(found) => {
+            handle.note_stale(found.stale, &Account::root("all requests", STALE_BYTES));
+            Fetched { chunk: found.chunk, ..Fetched::default() }
+        }
+        Err(_) => panic!("memory can be read, and tablets are small"),
+    }
+}
+
+/// A snapshot of a tablet.
+struct PinnedMoment<'p>(&'p PinnedView<'p, <MemoryTablet as TabletData>::Snapshot>);
+
+impl index::Moment for PinnedMoment<'_> {
+    type Error = KvError;
+    type Value = Vec<u8>;
+
+    fn flags(&self) -> u64 {
+        self.0.flags()
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
+        self.0.get(key)
+    }
+
+    fn scan(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
+        self.0.scan(&ScanRange { start, end, reverse: false, expected_entries: 0 }, visit)
+    }
+
+    fn hold(&self, _: usize) -> Result<(), KvError> {
+        Ok(())
     }
 }
 

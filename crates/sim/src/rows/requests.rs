@@ -42,6 +42,9 @@ impl Cluster {
     fn say(&mut self, client: u32) {
         let (now_ns, present) = (self.now_ns(), self.present());
         let own = client.checked_sub(self.scenario.clients).map(|at| self.scenario.tablets[at as usize]);
+        if self.phase == Phase::Chaos {
+            self.keep_index();
+        }
         let Some(rows) = &mut self.rows else { return };
         if rows.open.contains_key(&client) {
             return;
@@ -72,6 +75,10 @@ impl Cluster {
         let (now_ns, versions) = (self.now_ns(), self.versions());
         let Some(rows) = &mut self.rows else { return };
         rows.world.kv.set_versions(versions);
+        let node = rows.open.get(&client).and_then(|open| self.nodes.get(&open.node));
+        if let Some(life) = node.and_then(|node| node.life.as_ref()) {
+            rows.world.kv.follow(life.served());
+        }
         let Some(open) = rows.open.get_mut(&client) else { return };
         let (polled, node) = (poll(&mut open.running), open.node);
         self.send_calls(client, node);

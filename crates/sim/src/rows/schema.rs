@@ -15,6 +15,8 @@ use diorite_cql::protocol::envelope::HEADER_BYTES;
 use diorite_cql::protocol::response::ReplyHead;
 use diorite_cql::protocol::{CqlError, Envelope, Opcode, Version};
 use diorite_model::entry;
+use diorite_model::schema::Table;
+use diorite_model::token::token;
 use diorite_query::budget::Budget;
 use diorite_query::engine::{Answered, EngineConfig, OwnedRequest};
 use diorite_query::kv::Kv as _;
@@ -71,9 +73,10 @@ impl RowWorld {
         world.define("CREATE KEYSPACE ks");
         world.define("USE ks");
         world.define(&format!(
-            "CREATE TABLE t (k int, c int, s int static, v int, w int, l list<int>, m map<int, int>, PRIMARY KEY (k, c)) \
+            "CREATE TABLE t (k int, c int, s int static, v int, w int, a int, l list<int>, m map<int, int>, PRIMARY KEY (k, c)) \
              WITH gc_grace_seconds = {grace_s} AND transactions = {{'enabled': true}}"
         ));
+        world.define("CREATE INDEX ON t (a) USING 'sai'");
         world.define("CREATE TABLE n (k int PRIMARY KEY, n counter)");
         for partition in PARTITIONS..KNOWN_PARTITIONS {
             let tablet = world.tablet_of(&format!("INSERT INTO t (k, c, v) VALUES ({partition}, 0, 0)"));
@@ -111,6 +114,16 @@ impl RowWorld {
         asked[0].1
     }
 
+    /// A token at which a tablet of either table may be split: that of a partition that clients write to, or of one beside.
+    pub fn cut(dice: &mut Dice) -> i64 {
+        token(&(dice.range(0, KNOWN_PARTITIONS) as i32).to_be_bytes())
+    }
+
+    /// The first table.
+    pub fn table(&self) -> Arc<Table> {
+        Arc::clone(&self.kv.catalog().table("ks", "t").expect("it was created").table)
+    }
+
     /// A partition of a tablet of the first table; `None` for one of the second.
     pub fn partition_of(&self, tablet: TabletId) -> Option<u64> {
         self.partitions.get(&tablet).copied()
@@ -146,8 +159,7 @@ impl RowWorld {
 
     /// What reads tablets of both tables: the partition keys of the second are like those of the first.
     pub fn visible(&self) -> VisibleRows {
-        let catalog = self.kv.catalog();
-        VisibleRows::new(&catalog.table("ks", "t").expect("it was created").table)
+        VisibleRows::new(&self.table())
     }
 }
 

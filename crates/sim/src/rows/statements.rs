@@ -108,7 +108,7 @@ pub fn transfer(partition: u64, makes_row: bool) -> String {
 /// Opens an account in each of these partitions.
 pub fn open_accounts(partitions: &[u64]) -> String {
     let open = |partition: &u64| {
-        format!("INSERT INTO t (k, c, v, w) VALUES ({partition}, {ACCOUNT_ROW}, 0, 0) IF NOT EXISTS ELSE ERROR; ")
+        format!("INSERT INTO t (k, c, a, w) VALUES ({partition}, {ACCOUNT_ROW}, 0, 0) IF NOT EXISTS ELSE ERROR; ")
     };
     format!("BEGIN TRANSACTION {}END TRANSACTION", partitions.iter().map(open).collect::<String>())
 }
@@ -116,15 +116,18 @@ pub fn open_accounts(partitions: &[u64]) -> String {
 /// Moves an amount from an account to another, and counts in both.
 pub fn move_amount(from: u64, to: u64, amount: u64) -> String {
     let change = |partition: u64, sign: char| {
-        format!("UPDATE t SET v = v {sign} {amount}, w = w + 1 WHERE k = {partition} AND c = {ACCOUNT_ROW}; ")
+        format!("UPDATE t SET a = a {sign} {amount}, w = w + 1 WHERE k = {partition} AND c = {ACCOUNT_ROW}; ")
     };
     format!("BEGIN TRANSACTION {}{}END TRANSACTION", change(from, '-'), change(to, '+'))
 }
 
-/// Reads the accounts in these partitions.
-pub fn accounts(partitions: &[u64]) -> String {
+/// Reads the accounts in these partitions: by their keys, or by the index of amounts.
+pub fn accounts(partitions: &[u64], is_by_index: bool) -> String {
+    if is_by_index {
+        return format!("SELECT a, w FROM t WHERE a >= {}", i32::MIN);
+    }
     let keys: Vec<String> = partitions.iter().map(u64::to_string).collect();
-    format!("SELECT v, w FROM t WHERE k IN ({}) AND c = {ACCOUNT_ROW}", keys.join(", "))
+    format!("SELECT a, w FROM t WHERE k IN ({}) AND c = {ACCOUNT_ROW}", keys.join(", "))
 }
 
 fn conditional(dice: &mut Dice, row: &str, value: u64) -> String {

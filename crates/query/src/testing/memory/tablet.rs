@@ -2,6 +2,7 @@
 //!
 //! Always true: entries are merged by the model's own fold. Left out: who asks, and when ([`super::leaders`]).
 
+use crate::index::first_row;
 use crate::kv::several;
 use crate::kv::{Fetch, FetchRows, PinnedRead};
 use crate::program::TabletEvaluator;
@@ -144,8 +145,8 @@ impl Tablet {
         let mut read: Vec<Target> = keys.map(|key| Target::Row(key.clone())).collect();
         let range = |start: &Vec<u8>, end: &Vec<u8>| Target::Range { start: start.clone(), end: end.clone() };
         match &request.rows {
-            // Tables with transactions have no indexes.
-            FetchRows::Nothing | FetchRows::Index(_) => {}
+            FetchRows::Nothing => {}
+            FetchRows::Index(scan) => read.push(range(&first_row(scan).to_vec(), &scan.end)),
             FetchRows::One(key) => read.push(Target::Row(key.clone())),
             FetchRows::Range(scan) => read.push(range(&scan.start, &scan.end)),
             FetchRows::Several(named) => {

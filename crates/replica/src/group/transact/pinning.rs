@@ -92,7 +92,7 @@ fn take_pin<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, pin: Pendin
 fn keep<E: Engine>(replica: &Replica<E>, turn: &Turn<E>, targets: &Targets, now_ns: u64) -> Option<PinId> {
     let counted = turn.context.pins().count()?;
     let (snapshot, evaluator) = (replica.handle.data.snapshot(), Arc::clone(&replica.evaluator));
-    let of_state = (replica.applied.newest_explicit_us, replica.applied.flags);
+    let of_state = (replica.applied.newest_explicit_us, replica.applied.flags, replica.handle.planted);
     let prepared = (&replica.writes.transactions.records, targets);
     let pinned = PinnedTablet::new(snapshot, prepared, evaluator, of_state, (now_ns, counted));
     let pin = turn.context.pins().name();
