@@ -16,7 +16,7 @@ mod kind;
 mod shape;
 
 pub use kind::WorkloadKind;
-pub use shape::{DataShape, ShapeArguments};
+pub use shape::{DataShape, IndexShape, ShapeArguments};
 
 /// Adds CQL's port to a contact point that names none.
 fn with_port(node: &str) -> String {
@@ -133,14 +133,15 @@ impl ConnectionArguments {
 pub struct WorkloadArguments {
     /// CassandraKeyValue, CassandraRangeKeyValue, CassandraBatchKeyValue, CassandraTimeseries, CassandraBatchTimeseries,
     /// CassandraTransactionalKeyValue, CassandraTransactionalRestartRead, CassandraPersonalization,
-    /// CassandraStockTicker or CassandraUserId, in any case.
+    /// CassandraStockTicker, CassandraUserId, CassandraSecondaryIndex, CassandraInserts or CassandraEventData, in any
+    /// case.
     #[arg(long, default_value = "CassandraKeyValue")]
     pub workload: WorkloadKind,
     #[command(flatten)]
     pub connection: ConnectionArguments,
-    /// Size of a value in bytes, at least 16, where a row has one of free size.
-    #[arg(long, alias = "value_size", default_value_t = 256)]
-    pub value_size: usize,
+    /// Size of a value in bytes, at least 16, where a row has one of free size [default: 256; CassandraEventData 3000].
+    #[arg(long, alias = "value_size")]
+    pub value_size: Option<usize>,
     /// Pad keys to this many bytes.
     #[arg(long, alias = "key_size", default_value_t = 0)]
     pub key_size: usize,
@@ -155,11 +156,11 @@ pub struct WorkloadArguments {
     #[arg(long, alias = "num_reads", allow_negative_numbers = true)]
     pub num_reads: Option<Count>,
     /// Writers, each with one request in flight [default: 2; CassandraStockTicker 4,
-    /// CassandraTransactionalRestartRead 12, CassandraTimeseries and CassandraBatchTimeseries 16].
+    /// CassandraTransactionalRestartRead 12, CassandraTimeseries, CassandraBatchTimeseries and CassandraEventData 16].
     #[arg(long, alias = "num_threads_write")]
     pub num_threads_write: Option<usize>,
-    /// Readers, each with one request in flight [default: 24; CassandraTimeseries 1, CassandraBatchTimeseries 2,
-    /// CassandraTransactionalRestartRead 6, CassandraStockTicker 32].
+    /// Readers, each with one request in flight [default: 24; CassandraTimeseries 1, CassandraBatchTimeseries,
+    /// CassandraInserts and CassandraEventData 2, CassandraTransactionalRestartRead 6, CassandraStockTicker 32].
     #[arg(long, alias = "num_threads_read")]
     pub num_threads_read: Option<usize>,
     /// Readers and writers together are this many, in the proportion of the two flags above.
@@ -308,10 +309,9 @@ impl WorkloadArguments {
 
     fn check(&self) -> Result<(), WorkloadError> {
         let refuse = |message: String| Err(WorkloadError::Arguments(message));
-        if self.value_size < MIN_VALUE_BYTES {
+        if let Some(size) = self.value_size.filter(|&size| size < MIN_VALUE_BYTES) {
             return refuse(format!(
-                "--value_size {} is too small: a value carries its key and version and needs {MIN_VALUE_BYTES} bytes",
-                self.value_size
+                "--value_size {size} is too small: a value carries its key and version and needs {MIN_VALUE_BYTES} bytes"
             ));
         }
         if self.connection.connections == 0 || self.in_flight == Some(0) {

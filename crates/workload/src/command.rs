@@ -29,6 +29,8 @@ use crate::status::{StatusLine, result_table, say};
 use crate::timeseries::Timeseries;
 use crate::workloads::Workload;
 use crate::workloads::batch_timeseries::BatchTimeseries;
+use crate::workloads::event_data::EventData;
+use crate::workloads::indexed_rows::IndexedRows;
 use crate::workloads::personalization::Personalization;
 use crate::workloads::rows::RowWorkload;
 use crate::workloads::stock_ticker::StockTicker;
@@ -119,7 +121,7 @@ fn announce(arguments: &WorkloadArguments, settings: &Settings, prefix: &str, se
         settings.writers,
         settings.readers,
         arguments.connection.connections,
-        arguments.value_size,
+        arguments.workload.value_size(arguments.value_size),
     );
     say(arguments.json, &text);
 }
@@ -219,7 +221,7 @@ impl Setup<'_> {
     /// Connects, creates keyspace and table, and prepares the statements.
     pub async fn executor(&self, rows: &RowSet) -> Result<Executor, WorkloadError> {
         let table = self.table.unwrap_or_else(|| Statements::default_table(self.kind));
-        let statements = Statements::new(self.kind, table, self.ttl_s, self.tablets);
+        let statements = Statements::new(self.kind, table, self.ttl_s, self.tablets, self.shape.indexes);
         let connections = if self.client == ClientKind::Driver { self.connection.connections } else { 1 };
         let session = connect(self.connection, connections).await?;
         use_keyspace(&session, self.connection).await?;
@@ -267,6 +269,15 @@ impl Setup<'_> {
                 let coupons = Personalization::new(session, rows, statements, consistency, shape);
                 Workload::Personalization(coupons.await?)
             }
+            WorkloadKind::SecondaryIndex | WorkloadKind::Inserts => {
+                let rows = IndexedRows::new(session, rows, self.kind, statements, consistency, shape);
+                Workload::Indexed(rows.await?)
+            }
+            WorkloadKind::EventData => {
+                let size = rows.value_size;
+                let events = EventData::new(session, prefix, statements, consistency, shape, size, start_ms);
+                Workload::EventData(events.await?)
+            }
             WorkloadKind::KeyValue
             | WorkloadKind::RangeKeyValue
             | WorkloadKind::BatchKeyValue
@@ -280,7 +291,8 @@ impl Setup<'_> {
     /// The statements of CassandraStockTicker's second table, whose rows live 60 times as long.
     fn minutely_statements(&self) -> Statements {
         let table = self.table.map_or_else(|| "stock_ticker_1min".to_owned(), |raw| format!("{raw}_1min"));
-        Statements::new(self.kind, &table, self.ttl_s.map(|seconds| seconds.saturating_mul(60)), self.tablets)
+        let ttl_s = self.ttl_s.map(|seconds| seconds.saturating_mul(60));
+        Statements::new(self.kind, &table, ttl_s, self.tablets, self.shape.indexes)
     }
 
     fn contact_nodes(&self) -> Vec<NodeAddress> {

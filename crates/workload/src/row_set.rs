@@ -100,6 +100,14 @@ impl RowSet {
         Ok(())
     }
 
+    /// Whether the row of key `number` may by now be another one than the one of `version`, which it had when a read began:
+    /// a write of it has been sent since, or its only write failed.
+    pub fn may_differ(&self, number: u64, version: Version) -> bool {
+        let newest = self.keys.newest_possible(number);
+        // A key of an earlier run that was not written here has the count 0.
+        newest.count() > 0 && newest != version || self.keys.may_be_missing(number)
+    }
+
     /// A violation of the answer's shape.
     pub fn shape(&self, number: u64, detail: impl Into<String>) -> Violation {
         Violation { key: self.format.name(number), problem: Problem::Shape(detail.into()) }

@@ -26,6 +26,7 @@ use scylla::statement::prepared::PreparedStatement;
 use crate::WorkloadError;
 use crate::arguments::ConnectionArguments;
 use crate::error::Problem;
+use crate::statements::Statements;
 
 /// Connects to the cluster with `connections` per node.
 pub async fn connect(arguments: &ConnectionArguments, connections: usize) -> Result<Session, WorkloadError> {
@@ -58,6 +59,15 @@ pub async fn connect(arguments: &ConnectionArguments, connections: usize) -> Res
 pub async fn execute_schema(session: &Session, statement: &str) -> Result<(), WorkloadError> {
     let result = session.query_unpaged(statement, ()).await;
     result.map(|_| ()).map_err(|error| WorkloadError::Setup(format!("{statement}: {error}")))
+}
+
+/// Creates the table and its indexes where they are missing.
+pub async fn create_table(session: &Session, statements: &Statements) -> Result<(), WorkloadError> {
+    execute_schema(session, &statements.create_table).await?;
+    for statement in &statements.create_indexes {
+        execute_schema(session, statement).await?;
+    }
+    Ok(())
 }
 
 /// Creates the keyspace if it is missing and makes it the session's.

@@ -12,6 +12,9 @@ use crate::transactions::hot::HotRow;
 use crate::transactions::table::PairStep;
 
 pub mod batch_timeseries;
+mod batches;
+pub mod event_data;
+pub mod indexed_rows;
 pub mod personalization;
 pub mod rows;
 pub mod scratch;
@@ -19,6 +22,8 @@ pub mod stock_ticker;
 pub mod transactional;
 
 use batch_timeseries::BatchTimeseries;
+use event_data::EventData;
+use indexed_rows::IndexedRows;
 use personalization::Personalization;
 use rows::RowWorkload;
 pub use scratch::Scratch;
@@ -34,6 +39,8 @@ pub enum Workload {
     StockTicker(StockTicker),
     Transactional(TransactionalRows),
     Personalization(Personalization),
+    Indexed(IndexedRows),
+    EventData(EventData),
     Pairs(PairStep),
     HotRow(Arc<HotRow>),
 }
@@ -54,6 +61,10 @@ impl Workload {
             (Self::Transactional(rows), OperationKind::Write) => rows.write(scratch).await,
             (Self::Personalization(coupons), OperationKind::Read) => coupons.read(scratch).await,
             (Self::Personalization(coupons), OperationKind::Write) => coupons.write(scratch).await,
+            (Self::Indexed(rows), OperationKind::Read) => rows.read(scratch).await,
+            (Self::Indexed(rows), OperationKind::Write) => rows.write(scratch).await,
+            (Self::EventData(events), OperationKind::Read) => events.read(scratch).await,
+            (Self::EventData(events), OperationKind::Write) => events.write(scratch).await,
             (Self::Pairs(step), _) => step.operate(scratch).await,
             (Self::HotRow(hot), _) => hot.add(scratch.task).await,
         }

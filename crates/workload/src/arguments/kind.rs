@@ -1,7 +1,7 @@
 //! The workloads by name, and what differs between them when the command line does not say it.
 //!
 //! Always true: a workload has the name, the threads, the number of keys and the time to live that it has in
-//! yb-sample-apps; the workloads that Diorite cannot run yet are refused by name, with the reason.
+//! yb-sample-apps; the workload that Diorite cannot run yet is refused by name, with the reason.
 
 use std::str::FromStr;
 
@@ -11,9 +11,11 @@ use crate::data::MIN_VALUE_BYTES;
 const DEFAULT_KEYS: u64 = 2_000_000;
 /// The time to live of points by default, in seconds.
 const DAY_S: u64 = 86_400;
-/// Workloads of yb-sample-apps that look rows up, or count them, by an index over all tablets.
-const NEED_GLOBAL_INDEXES: [&str; 4] =
-    ["CassandraSecondaryIndex", "CassandraUniqueSecondaryIndex", "CassandraInserts", "CassandraEventData"];
+/// Bytes of a value by default; in CassandraEventData as in yb-sample-apps.
+const VALUE_BYTES: usize = 256;
+const EVENT_VALUE_BYTES: usize = 3_000;
+/// A workload of yb-sample-apps whose index says that no two rows have the same value.
+const NEEDS_UNIQUE_INDEX: &str = "CassandraUniqueSecondaryIndex";
 
 /// The workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +40,12 @@ pub enum WorkloadKind {
     StockTicker,
     /// Single rows of users with password and time.
     UserId,
+    /// Single rows, found by their value.
+    SecondaryIndex,
+    /// Single rows with several values that have indexes.
+    Inserts,
+    /// Events of devices, written in batches of one partition and read backwards by type.
+    EventData,
 }
 
 impl WorkloadKind {
@@ -54,11 +62,14 @@ impl WorkloadKind {
             Self::Personalization => "CassandraPersonalization",
             Self::StockTicker => "CassandraStockTicker",
             Self::UserId => "CassandraUserId",
+            Self::SecondaryIndex => "CassandraSecondaryIndex",
+            Self::Inserts => "CassandraInserts",
+            Self::EventData => "CassandraEventData",
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::KeyValue,
         Self::RangeKeyValue,
         Self::BatchKeyValue,
@@ -69,13 +80,17 @@ impl WorkloadKind {
         Self::Personalization,
         Self::StockTicker,
         Self::UserId,
+        Self::SecondaryIndex,
+        Self::Inserts,
+        Self::EventData,
     ];
 
     /// Readers and writers when the command line names none.
     pub(super) fn default_threads(self) -> (usize, usize) {
         match self {
             Self::Timeseries => (1, 16),
-            Self::BatchTimeseries => (2, 16),
+            Self::BatchTimeseries | Self::EventData => (2, 16),
+            Self::Inserts => (2, 2),
             Self::TransactionalRestartRead => (6, 12),
             Self::StockTicker => (32, 4),
             _ => (24, 2),
@@ -89,7 +104,17 @@ impl WorkloadKind {
 
     /// Rows of one batch when the command line does not say how many.
     pub(super) fn default_batch_size(self) -> usize {
-        if self == Self::BatchTimeseries { 500 } else { 10 }
+        match self {
+            Self::BatchTimeseries => 500,
+            Self::EventData => 25,
+            Self::SecondaryIndex | Self::Inserts => 1,
+            _ => 10,
+        }
+    }
+
+    /// Rows of one read of a series when the command line does not say how many.
+    pub(super) fn default_read_batch_size(self) -> usize {
+        if self == Self::EventData { 25 } else { 100 }
     }
 
     /// The time to live of rows when the command line does not give one, in seconds.
@@ -99,13 +124,17 @@ impl WorkloadKind {
 
     /// Whether its rows are points of series, which each run begins anew, instead of rows with numbered keys.
     pub fn has_series(self) -> bool {
-        matches!(self, Self::Timeseries | Self::BatchTimeseries | Self::StockTicker)
+        matches!(self, Self::Timeseries | Self::BatchTimeseries | Self::StockTicker | Self::EventData)
     }
 
-    /// Bytes of a value, if `asked` are asked for.
-    pub fn value_size(self, asked: usize) -> usize {
-        // A password says its key and version, and nothing else.
-        if self == Self::UserId { MIN_VALUE_BYTES } else { asked }
+    /// Bytes of a value, if the command line asks for `asked`.
+    pub fn value_size(self, asked: Option<usize>) -> usize {
+        match self {
+            // A password says its key and version, and nothing else.
+            Self::UserId => MIN_VALUE_BYTES,
+            Self::EventData => asked.unwrap_or(EVENT_VALUE_BYTES),
+            _ => asked.unwrap_or(VALUE_BYTES),
+        }
     }
 }
 
@@ -113,8 +142,8 @@ impl FromStr for WorkloadKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if let Some(name) = NEED_GLOBAL_INDEXES.into_iter().find(|name| name.eq_ignore_ascii_case(text)) {
-            return Err(format!("{name} needs global indexes, which Diorite does not have yet"));
+        if text.eq_ignore_ascii_case(NEEDS_UNIQUE_INDEX) {
+            return Err(format!("{NEEDS_UNIQUE_INDEX} needs a unique index, which Diorite does not have yet"));
         }
         let found = Self::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(text));
         found.ok_or_else(|| {

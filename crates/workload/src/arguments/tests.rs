@@ -28,7 +28,7 @@ const READ: &str = "--workload CassandraKeyValue --nouuid --nodes 10.0.0.1:9042 
 fn the_published_load_command_line() {
     let arguments = parse(LOAD);
     assert_eq!(arguments.connection.nodes, ["10.0.0.1:9042", "10.0.0.2"]);
-    assert_eq!((arguments.value_size, arguments.nouuid), (256, true));
+    assert_eq!((arguments.value_size, arguments.nouuid), (Some(256), true));
     let settings = arguments.settings().unwrap();
     assert_eq!((settings.writers, settings.readers), (256, 1));
     assert_eq!((settings.writes, settings.reads), (Some(30_000_000_000), None));
@@ -46,7 +46,8 @@ fn the_published_read_command_line() {
 #[test]
 fn both_spellings_mean_the_same() {
     let snake = "--key_size 50 --num_reads -1 --read_only --max_written_key 9 --table_ttl_seconds -1 --batch_size 3 \
-                 --read_batch_size 5 --num_ticker_symbols 7 --num_stores 2 --num_new_coupons_per_customer 20 \
+                 --read_batch_size 5 --read_back_delta_from_now 90 --num_devices 8 --num_event_types 3 --batch_write \
+                 --num_indexes 2 --non_transactional_index --num_ticker_symbols 7 --num_stores 2 --num_new_coupons_per_customer 20 \
                  --create_table_name t --local_reads --cql_read_timeout_ms 120000 --concurrent_clients 2 \
                  --username u --password p --output_json_metrics --disable_yb_load_balancing_policy";
     let kebab: String = snake
@@ -71,10 +72,11 @@ fn workload_names_are_case_insensitive_and_wrong_ones_are_answered_with_the_list
 }
 
 #[test]
-fn workloads_that_need_global_indexes_are_refused_with_the_reason() {
-    for name in ["CassandraSecondaryIndex", "cassandrauniquesecondaryindex", "CassandraInserts", "CassandraEventData"] {
+fn the_workload_that_needs_a_unique_index_is_refused_with_the_reason() {
+    for name in ["CassandraUniqueSecondaryIndex", "cassandrauniquesecondaryindex"] {
         let error = try_parse(&format!("--workload {name}")).unwrap_err().to_string();
-        assert!(error.contains("needs global indexes, which Diorite does not have yet"), "{error}");
+        let reason = "CassandraUniqueSecondaryIndex needs a unique index, which Diorite does not have yet";
+        assert!(error.contains(reason), "{error}");
     }
 }
 
@@ -88,6 +90,9 @@ fn each_workload_has_the_defaults_of_the_published_client() {
         ("CassandraStockTicker", 32, 4),
         ("CassandraUserId", 24, 2),
         ("CassandraBatchTimeseries", 2, 16),
+        ("CassandraSecondaryIndex", 24, 2),
+        ("CassandraInserts", 2, 2),
+        ("CassandraEventData", 2, 16),
     ] {
         let settings = settings(name);
         assert_eq!((settings.readers, settings.writers), (readers, writers), "{name}");
@@ -99,6 +104,27 @@ fn each_workload_has_the_defaults_of_the_published_client() {
     assert_eq!((settings("CassandraStockTicker").ttl_s, settings("CassandraUserId").ttl_s), (Some(86_400), None));
     let coupons = parse("--workload CassandraPersonalization --num_stores 4 --num_new_coupons_per_customer 150");
     assert_eq!(coupons.settings().unwrap().shape.coupons_per_store, 37);
+}
+
+#[test]
+fn workloads_with_indexes_have_the_options_of_the_published_client() {
+    let shape = |line: &str| parse(line).settings().unwrap().shape;
+    let plain = shape("--workload CassandraInserts");
+    assert_eq!(plain.indexes, IndexShape { count: 0, is_transactional: true });
+    assert_eq!((plain.has_batches, plain.batch_size), (false, 1));
+    let indexed = shape("--workload CassandraInserts --num_indexes 3 --non_transactional_index --batch_write");
+    assert_eq!(indexed.indexes, IndexShape { count: 3, is_transactional: false });
+    assert!(indexed.has_batches);
+    assert_eq!(shape("--workload CassandraSecondaryIndex --batch_write --batch_size 7").batch_size, 7);
+    let events = parse("--workload CassandraEventData");
+    let settings = events.settings().unwrap();
+    assert_eq!((settings.ttl_s, settings.preload), (Some(86_400), 0));
+    let DataShape { batch_size, read_batch_size, read_span, devices, event_types, .. } = settings.shape;
+    assert_eq!((batch_size, read_batch_size, read_span, devices, event_types), (25, 25, 180, 100, 100));
+    assert_eq!(shape("--workload CassandraBatchTimeseries").read_batch_size, 100);
+    assert_eq!(events.workload.value_size(events.value_size), 3_000);
+    assert_eq!(WorkloadKind::Inserts.value_size(None), 256);
+    assert_eq!(WorkloadKind::EventData.value_size(Some(64)), 64);
 }
 
 #[test]
@@ -131,6 +157,9 @@ fn what_cannot_work_is_refused_with_the_limit() {
         ("--client pipelined --workload CassandraTimeseries", "pipelined"),
         ("--batch_size 0", "at least 1"),
         ("--num_stores 0", "at least 1"),
+        ("--num_devices 0", "at least 1"),
+        ("--num_event_types 0", "at least 1"),
+        ("--read_back_delta_from_now 0", "at least 1"),
         ("--num_stores 200", "--num_new_coupons_per_customer"),
         ("--read_batch_size 3000000000", "2147483648"),
     ] {

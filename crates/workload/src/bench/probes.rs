@@ -11,7 +11,7 @@ use scylla::statement::Consistency;
 use scylla::statement::prepared::PreparedStatement;
 
 use crate::WorkloadError;
-use crate::arguments::{ConnectionArguments, WorkloadKind};
+use crate::arguments::{ConnectionArguments, IndexShape, WorkloadKind};
 use crate::session::{connect, prepare, tablet_of, use_keyspace};
 use crate::statements::Statements;
 use crate::timer::pause;
@@ -35,7 +35,7 @@ impl Probes {
         let connection = ConnectionArguments { cql_read_timeout_ms: PROBE_TIMEOUT_MS, ..connection.clone() };
         let session = connect(&connection, 1).await?;
         use_keyspace(&session, &connection).await?;
-        let statements = Statements::new(WorkloadKind::KeyValue, table, None, None);
+        let statements = Statements::new(WorkloadKind::KeyValue, table, None, None, IndexShape::default());
         let insert = prepare(&session, &statements.insert, Consistency::Quorum).await?;
         Ok(Self { session, insert, keys: key_per_tablet(tablets) })
     }

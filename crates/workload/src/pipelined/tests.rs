@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
-use crate::arguments::{Popularity, WorkloadKind};
+use crate::arguments::{IndexShape, Popularity, WorkloadKind};
 use crate::data::KeyFormat;
 use crate::error::Problem;
 use crate::key_state::KeyState;
@@ -197,7 +197,7 @@ fn plan(writers: usize, readers: usize, writes: u64) -> Plan {
 }
 
 async fn executor(address: &str, unique: u64, connections: usize) -> Executor {
-    let statements = Statements::new(WorkloadKind::KeyValue, "t", None, None);
+    let statements = Statements::new(WorkloadKind::KeyValue, "t", None, None, IndexShape::default());
     let nodes = [NodeAddress::anonymous(address)];
     let pipelined = Pipelined::connect(&nodes, "ks", connections, &statements, rows(unique), false).await.unwrap();
     Executor::Pipelined(Arc::new(pipelined))
@@ -239,7 +239,7 @@ async fn requests_to_three_nodes(tablet_aware: bool) -> (u64, u64) {
         responders.push(responder);
         nodes.push(NodeAddress { address, host_id: [place as u8; 16] });
     }
-    let statements = Statements::new(WorkloadKind::KeyValue, "t", None, None);
+    let statements = Statements::new(WorkloadKind::KeyValue, "t", None, None, IndexShape::default());
     let pipelined = Pipelined::connect(&nodes, "ks", 2, &statements, rows(500), tablet_aware).await.unwrap();
     let executor = Executor::Pipelined(Arc::new(pipelined));
     let outcome = drive(&executor, &plan(16, 16, 3_000), &mut Quiet).await.unwrap();

@@ -94,6 +94,28 @@ fn a_key_of_an_earlier_run_may_have_any_version_until_it_is_written() {
 }
 
 #[test]
+fn a_row_may_differ_once_a_later_write_was_sent_or_its_only_write_failed() {
+    let keys = Arc::new(KeyState::new(EPOCH, 10, 12, 1_000));
+    let rows = RowSet::new(keys, KeyFormat::new("key", 0), 256, Popularity::Uniform);
+    let of_earlier_run = Version::new(EPOCH - 60, 7);
+    assert!(!rows.may_differ(3, of_earlier_run), "not written here");
+    let first = rows.keys.start_overwrite(3).unwrap();
+    assert!(rows.may_differ(3, of_earlier_run), "a write is under way");
+    rows.keys.acknowledge(first);
+    assert!(rows.may_differ(3, of_earlier_run), "a write was acknowledged");
+    assert!(!rows.may_differ(3, first.version));
+    let lost = rows.keys.start_overwrite(3).unwrap();
+    rows.keys.give_up(lost);
+    assert!(rows.may_differ(3, first.version), "a lost write may take effect");
+    let new = rows.keys.start_new().unwrap();
+    rows.keys.give_up(new);
+    assert!(rows.may_differ(new.number, new.version), "its only write failed");
+    let new = rows.keys.start_new().unwrap();
+    rows.keys.acknowledge(new);
+    assert!(!rows.may_differ(new.number, new.version));
+}
+
+#[test]
 fn nothing_is_read_before_something_is_written() {
     assert_eq!(rows(Popularity::Uniform).next_read(&mut SplitMix64::new(1)), None);
 }
