@@ -7,6 +7,7 @@ import subprocess
 
 import conftest
 import pytest
+from cassandra.cluster import Cluster
 
 # With what makes rows be written again and read across batches within so few operations.
 WORKLOADS = {
@@ -20,6 +21,19 @@ WORKLOADS = {
     "CassandraPersonalization": ["--num_unique_keys", "50", "--num_stores", "3"],
     "CassandraStockTicker": ["--num_ticker_symbols", "2"],
     "CassandraUserId": ["--num_unique_keys", "50"],
+    "CassandraSecondaryIndex": ["--num_unique_keys", "50"],
+    "CassandraInserts": ["--num_unique_keys", "50", "--num_indexes", "3"],
+    "CassandraEventData": ["--num_devices", "3", "--num_event_types", "4", "--value_size", "100"],
+}
+# Further ways to run them. Each has a keyspace of its own, as the names of indexes do not contain the table's.
+VARIANTS = {
+    "batches by value": ["CassandraSecondaryIndex", "--num_unique_keys", "100", "--batch_write", "--batch_size", "5"],
+    "by value without transactions": ["CassandraSecondaryIndex", "--num_unique_keys", "50", "--non_transactional_index"],
+    "inserts without indexes": ["CassandraInserts", "--num_unique_keys", "50"],
+    "batches without transactions": [
+        *["CassandraInserts", "--num_unique_keys", "100", "--num_indexes", "2"],
+        *["--batch_write", "--batch_size", "5", "--non_transactional_index"],
+    ],
 }
 WRITES, READS = 200, 300
 
@@ -29,10 +43,9 @@ def workload(*arguments):
     return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
 
 
-@pytest.mark.parametrize("name", WORKLOADS)
-def test_every_row_is_right(server, name):
-    limits = ["--num_writes", str(WRITES), "--num_reads", str(READS), "--keyspace", "workloads", "--json"]
-    done = workload("--workload", name, "--nodes", server.address, *limits, *WORKLOADS[name])
+def check_run(server, keyspace, name, *arguments):
+    limits = ["--num_writes", str(WRITES), "--num_reads", str(READS), "--keyspace", keyspace, "--json"]
+    done = workload("--workload", name, "--nodes", server.address, *limits, *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
     result = json.loads(done.stdout)
     assert result["workload"] == name
@@ -40,7 +53,40 @@ def test_every_row_is_right(server, name):
         assert result[kind]["operations"] == operations and result[kind]["errors"] == 0, result
 
 
-@pytest.mark.parametrize("name", ["CassandraSecondaryIndex", "CassandraEventData"])
-def test_a_workload_with_global_indexes_is_refused_by_name(name):
-    done = workload("--workload", name)
-    assert done.returncode != 0 and "needs global indexes" in done.stderr, done.stderr
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_row_is_right(server, name):
+    check_run(server, "workloads", name, *WORKLOADS[name])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_row_is_right_in_a_variant(server, variant):
+    check_run(server, f"workload_{list(VARIANTS).index(variant)}", *VARIANTS[variant])
+
+
+def test_rows_of_an_earlier_run_are_found_by_value(server):
+    keys = ["--workload", "CassandraSecondaryIndex", "--nouuid", "--num_unique_keys", "20", "--nodes", server.address]
+    keys += ["--keyspace", "workload_again"]
+    for more in (["--num_writes", "60", "--num_threads_read", "0"], ["--read_only", "--num_reads", "100"]):
+        done = workload(*keys, *more)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_value_that_two_rows_have_is_a_violation(server):
+    keys = ["--workload", "CassandraSecondaryIndex", "--nouuid", "--num_unique_keys", "5", "--nodes", server.address]
+    keys += ["--keyspace", "workload_wrong"]
+    done = workload(*keys, "--num_writes", "5", "--num_threads_read", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cluster = Cluster([server.address], protocol_version=4)
+    try:
+        session = cluster.connect("workload_wrong")
+        value = session.execute("SELECT v FROM CassandraSecondaryIndex WHERE k = 'key:3'").one().v
+        session.execute("INSERT INTO CassandraSecondaryIndex (k, v) VALUES ('other', %s)", (value,))
+    finally:
+        cluster.shutdown()
+    done = workload(*keys, "--read_only", "--num_reads", "1000")
+    assert done.returncode == 2 and "key:3, read by its v" in done.stderr, done.stdout + done.stderr
+
+
+def test_a_workload_with_a_unique_index_is_refused_by_name():
+    done = workload("--workload", "CassandraUniqueSecondaryIndex")
+    assert done.returncode != 0 and "needs a unique index" in done.stderr, done.stderr
