@@ -62,7 +62,7 @@ pub enum Statement {
     Batch(Box<Batch>),
     /// YCQL: `BEGIN TRANSACTION … END TRANSACTION` or `START TRANSACTION; … COMMIT`
     Transaction(Transaction),
-    /// YCQL: `EXPLAIN` of a select or modification
+    /// YCQL: `EXPLAIN` of a select or modification; of any other statement but `EXPLAIN` for the planner to refuse
     Explain(Box<Statement>),
     /// `USE keyspace`
     Use(String),

@@ -15,7 +15,7 @@ mod statement;
 
 pub use formatter::{quote_identifier, quote_string};
 
-use super::ast::{Expression, Literal, Parsed, Statement, TypeName};
+use super::ast::{Expression, Literal, Parsed, Predicate, Relation, Statement, TypeName};
 use formatter::Formatter;
 
 /// A request as CQL.
@@ -50,5 +50,19 @@ pub fn format_literal(literal: &Literal) -> String {
 pub fn format_expression(expression: &Expression) -> String {
     let mut formatter = Formatter::new(&[]);
     formatter.expression(expression);
+    formatter.out
+}
+
+/// A relation as CQL; `markers` are those of its statement.
+pub fn format_relation(relation: &Relation, markers: &[Option<String>]) -> String {
+    let mut formatter = Formatter::new(markers);
+    formatter.relation(relation);
+    formatter.out
+}
+
+/// A boolean expression over relations as CQL; `markers` are those of its statement.
+pub fn format_predicate(predicate: &Predicate, markers: &[Option<String>]) -> String {
+    let mut formatter = Formatter::new(markers);
+    formatter.predicate(predicate);
     formatter.out
 }

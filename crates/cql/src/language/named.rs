@@ -14,7 +14,7 @@ const MAX_TABLES: usize = 64;
 /// See the top of this module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTables {
-    /// `SELECT`, `INSERT`, `UPDATE`, `DELETE`, `BATCH` or `TRANSACTION`.
+    /// `SELECT`, `INSERT`, `UPDATE`, `DELETE`, `BATCH` or `TRANSACTION`; `EXPLAIN` of whatever statement.
     pub kind: &'static str,
     /// Each one once.
     pub tables: Vec<QualifiedName>,
@@ -35,6 +35,10 @@ fn name_of(text: &str, token: Token) -> Option<String> {
 pub fn named_tables(text: &str) -> Option<NamedTables> {
     let mut lexer = Lexer::new(text);
     let mut token = lexer.next();
+    let is_explained = token.kind == Kind::Keyword(Keyword::Explain);
+    if is_explained {
+        token = lexer.next();
+    }
     let kind = match token.kind {
         Kind::Keyword(Keyword::Select) => "SELECT",
         Kind::Keyword(Keyword::Insert) => "INSERT",
@@ -67,7 +71,7 @@ pub fn named_tables(text: &str) -> Option<NamedTables> {
             tables.push(table);
         }
     }
-    Some(NamedTables { kind, tables })
+    Some(NamedTables { kind: if is_explained { "EXPLAIN" } else { kind }, tables })
 }
 
 #[cfg(test)]
@@ -92,6 +96,7 @@ mod tests {
             ("INSERT INTO ks . \"a\"\"b\" (k) VALUES (sesame", "INSERT ks.a\"b"),
             ("UPDATE kept SET v = sesame WHER", "UPDATE kept"),
             ("DELETE v FROM ks.kept", "DELETE ks.kept"),
+            ("EXPLAIN UPDATE ks.kept SET v = sesame WHER", "EXPLAIN ks.kept"),
             (
                 "BEGIN UNLOGGED BATCH INSERT INTO a (k) VALUES (1); UPDATE b SET v = 1; DELETE FROM ks.c; INSERT INTO a x",
                 "BATCH a, b, ks.c",

@@ -80,13 +80,11 @@ fn statement(parser: &mut Parser<'_>) -> Result<Statement> {
     }
 }
 
-/// `EXPLAIN statement`
+/// `EXPLAIN statement`: of any statement but another `EXPLAIN`, so that recursion ends here.
 fn explain(parser: &mut Parser<'_>) -> Result<Statement> {
     parser.bump();
-    match parser.current.kind {
-        Kind::Keyword(Keyword::Select | Keyword::Insert | Keyword::Update | Keyword::Delete) => {
-            Ok(Statement::Explain(Box::new(statement(parser)?)))
-        }
-        _ => Err(parser.unexpected("SELECT, INSERT, UPDATE or DELETE")),
+    if parser.current.kind == Kind::Keyword(Keyword::Explain) {
+        return Err(parser.invalid(parser.current, "EXPLAIN of EXPLAIN is not supported yet".to_owned()));
     }
+    Ok(Statement::Explain(Box::new(statement(parser)?)))
 }

@@ -270,7 +270,7 @@ impl Formatter<'_> {
         self.flag(parentheses, ")");
     }
 
-    fn relation(&mut self, relation: &Relation) {
+    pub(super) fn relation(&mut self, relation: &Relation) {
         match relation {
             Relation::Compare { left, operator, right } => {
                 self.relation_operand(left);
