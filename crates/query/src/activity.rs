@@ -110,7 +110,7 @@ impl Operation {
             Plan::Batch(_) | Plan::Block(_) => Self::Batch,
             Plan::Definition(statement) if auth::handles(statement) => Self::Access,
             Plan::Definition(_) => Self::Schema,
-            Plan::Use(_) => Self::Other,
+            Plan::Use(_) | Plan::Explain(_) => Self::Other,
         }
     }
 }

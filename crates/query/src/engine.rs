@@ -9,6 +9,7 @@
 
 mod answer;
 mod batch;
+mod explain;
 mod long;
 mod outcomes;
 mod point;

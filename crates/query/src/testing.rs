@@ -22,6 +22,8 @@ mod differential;
 #[cfg(test)]
 mod ended;
 #[cfg(test)]
+mod explained;
+#[cfg(test)]
 mod failures;
 #[cfg(test)]
 mod golden;

@@ -4,6 +4,7 @@
 //! ([`super::roles`]).
 
 use crate::error::invalid;
+use crate::plan::explain::Explained;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::{Plan, Planned};
 use crate::session::Session;
@@ -110,6 +111,10 @@ pub fn needed_by(planned: &Planned) -> Vec<Needed> {
         Plan::Modify(modify) => write_permissions(modify, &mut needed),
         Plan::Batch(batch) => batch.statements.iter().for_each(|modify| write_permissions(modify, &mut needed)),
         Plan::Block(block) => block.statements.iter().for_each(|modify| write_permissions(modify, &mut needed)),
+        Plan::Explain(explain) => match &explain.of {
+            Explained::Select(select) => needed.extend(read_permission(&select.table)),
+            Explained::Modify(modify) => write_permissions(modify, &mut needed),
+        },
         Plan::Use(_) | Plan::Definition(_) => {}
     }
     needed
@@ -147,6 +152,7 @@ pub fn check_parsed(
     if session.is_trusted(catalog.version()) {
         return Ok(());
     }
+    let statement = if let Statement::Explain(inner) = statement { inner } else { statement };
     let mut named = BTreeSet::new();
     let mut write = |name, condition: &Option<Condition>| {
         named.insert((qualified(name, keyspace), Access::Write));

@@ -14,7 +14,7 @@ use diorite_model::schema::{ColumnKind, Index, IndexTarget};
 
 /// How an index narrows down the rows, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Use {
+pub(super) enum Use {
     OneValue,
     SeveralValues,
     Range,
@@ -58,11 +58,20 @@ pub(super) fn serves_all(table: &TableContext, restrictions: &Restrictions) -> b
     })
 }
 
-fn choose<'t>(table: &'t TableContext, restrictions: &Restrictions) -> Option<&'t Index> {
-    let best = |index: &&Index| restrictions.filters.iter().filter_map(|filter| use_of(table, index, filter)).min();
-    let usable = table.table().indexes.iter().filter_map(|index| Some((best(&index)?, index)));
+/// The indexes that could serve a read, in the order in which they were made, and how.
+pub(super) fn usable<'t>(
+    table: &'t TableContext,
+    restrictions: &'t Restrictions,
+) -> impl Iterator<Item = (Use, &'t Index)> {
+    let best = move |index: &Index| restrictions.filters.iter().filter_map(|filter| use_of(table, index, filter)).min();
+    table.table().indexes.iter().filter_map(move |index| Some((best(index)?, index)))
+}
+
+fn choose<'t>(table: &'t TableContext, restrictions: &'t Restrictions) -> Option<&'t Index> {
     // The first of those that are alike.
-    usable.reduce(|best, other| if other.0 < best.0 { other } else { best }).map(|(_, index)| index)
+    usable(table, restrictions)
+        .reduce(|best, other| if other.0 < best.0 { other } else { best })
+        .map(|(_, index)| index)
 }
 
 /// The index that a read uses. `may_scan`: `ALLOW FILTERING`.

@@ -13,6 +13,7 @@ mod arithmetic;
 mod binder;
 mod call;
 mod condition;
+mod explain;
 mod fields;
 mod index;
 mod known;

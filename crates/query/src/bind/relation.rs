@@ -388,7 +388,7 @@ fn tuple_type(compared: Compared, binder: &Binder<'_>) -> CqlType {
 }
 
 /// Whether a relation is about more than columns as they are, or in a way that no key range can express.
-fn needs_predicate(relation: &Relation) -> bool {
+pub(super) fn needs_predicate(relation: &Relation) -> bool {
     let is_part = |operand: &Operand| {
         matches!(operand, Operand::Target(Target::Field { .. } | Target::JsonPath { .. }) | Operand::JsonText { .. })
             || matches!(operand, Operand::Function(function) if !is_partition_hash(function))

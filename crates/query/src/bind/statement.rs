@@ -4,12 +4,13 @@
 //! [`Budget`]. Left out: statements that define the schema or roles, which are carried out as they were parsed.
 
 use super::binder::Binder;
+use super::explain::{bind_explain, result_columns};
 use super::modify::{bind_delete, bind_insert, bind_update};
 use super::receiver::Receiver;
 use super::select::bind_select;
 use super::timeout::bind_timeout;
 use crate::ddl::describe;
-use crate::error::{invalid, not_supported};
+use crate::error::invalid;
 use crate::plan::budget::Budget;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::point::point_plan;
@@ -55,7 +56,12 @@ pub fn plan_within(
             partition_key_indexes = block_markers(&block);
             Plan::Block(Box::new(block))
         }
-        Statement::Explain(_) => return Err(not_supported("EXPLAIN")),
+        Statement::Explain(inner) => {
+            let explained = bind_explain(&mut binder, inner)?;
+            partition_key_indexes = key_markers(explained.of.restrictions());
+            result = Some(Arc::new(result_columns()));
+            Plan::Explain(Box::new(explained))
+        }
         other => {
             if let Statement::Describe(request) = other {
                 result = Some(Arc::new(describe::result_columns(request)));

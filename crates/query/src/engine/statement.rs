@@ -301,6 +301,7 @@ impl<K: Kv> QueryEngine<K> {
             }
             Plan::Batch(batch) => self.text_batch(batch, bound, &run).await,
             Plan::Block(block) => self.block(block, &bound, &run).await,
+            Plan::Explain(explain) => self.explain(explain, planned, &bound, run.parameters.consistency),
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone()), budget).await,
             Plan::Definition(statement) => {
                 // A change of the catalog is reported, however long it took.
@@ -443,8 +444,11 @@ impl<K: Kv> QueryEngine<K> {
     }
 }
 
-/// Puts values in the order of the markers.
+/// Puts values in the order of the markers. An `EXPLAIN` needs none, and takes no notice of them.
 pub(super) fn in_marker_order<'a>(planned: &Planned, values: &Values<'a>) -> Result<Vec<Value<'a>>, CqlError> {
+    if let Plan::Explain(_) = planned.plan {
+        return Ok(Vec::new());
+    }
     let wanted = planned.marker_count;
     if !values.is_named() {
         if values.len() != wanted {

@@ -13,6 +13,7 @@ mod by_index;
 mod cells;
 pub mod collect;
 pub mod evaluate;
+pub mod explain;
 pub mod filter;
 mod finish;
 pub mod homes;

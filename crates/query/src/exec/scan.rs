@@ -11,7 +11,7 @@ use crate::budget::refused;
 use crate::error::invalid;
 use crate::kv::{Fetch, IndexScan, Kv, ScanChunk};
 use crate::plan::restrictions::PartitionRestriction;
-use crate::plan::term::Term;
+use crate::plan::term::{Bound, Term};
 use diorite_base::TabletId;
 use diorite_cql::protocol::{CqlError, Rows};
 use diorite_model::key;
@@ -30,46 +30,48 @@ pub(super) struct TabletScan {
     pub(super) by: Option<Arc<IndexScan>>,
 }
 
-impl<K: Kv> Read<'_, K> {
-    /// The range of tokens that the statement asks for: first and last token, both inclusive. `None` if it is empty.
-    fn token_range(&self) -> Result<Option<(i64, i64)>, CqlError> {
-        let PartitionRestriction::Tokens { lower, upper } = &self.plan.restrictions.partition else {
-            return Ok(Some((i64::MIN, i64::MAX)));
-        };
-        let token = |term: &Term| -> Result<i64, CqlError> {
-            let wire = term.require(self.bound, "partition key token")?;
-            let wire: [u8; 8] = (*wire).try_into().map_err(|_| invalid("Invalid token"))?;
-            Ok(i64::from_be_bytes(wire))
-        };
-        let first = match lower {
-            None => i64::MIN,
-            Some((term, true)) => token(term)?,
-            Some((term, false)) => match token(term)?.checked_add(1) {
-                Some(first) => first,
-                None => return Ok(None),
-            },
-        };
-        let last = match upper {
-            None => i64::MAX,
-            // Below the first hash there is nothing.
-            Some((term, _)) if term.is_token_of_hash() && token(term)? == i64::MIN => return Ok(None),
-            // The ring's smallest token as an upper end means its end, as tools that split the ring write it.
-            Some((term, is_inclusive)) => match (token(term)?, is_inclusive) {
-                (i64::MIN, _) => i64::MAX,
-                (last, true) => last,
-                (last, false) => last - 1,
-            },
-        };
-        Ok((first <= last).then_some((first, last)))
-    }
+/// The range of tokens that the statement asks for: first and last token, both inclusive. `None` if it is empty.
+pub(super) fn token_range(partition: &PartitionRestriction, bound: &Bound<'_>) -> Result<Option<(i64, i64)>, CqlError> {
+    let PartitionRestriction::Tokens { lower, upper } = partition else {
+        return Ok(Some((i64::MIN, i64::MAX)));
+    };
+    let token = |term: &Term| -> Result<i64, CqlError> {
+        let wire = term.require(bound, "partition key token")?;
+        let wire: [u8; 8] = (*wire).try_into().map_err(|_| invalid("Invalid token"))?;
+        Ok(i64::from_be_bytes(wire))
+    };
+    let first = match lower {
+        None => i64::MIN,
+        Some((term, true)) => token(term)?,
+        Some((term, false)) => match token(term)?.checked_add(1) {
+            Some(first) => first,
+            None => return Ok(None),
+        },
+    };
+    let last = match upper {
+        None => i64::MAX,
+        // Below the first hash there is nothing.
+        Some((term, _)) if term.is_token_of_hash() && token(term)? == i64::MIN => return Ok(None),
+        // The ring's smallest token as an upper end means its end, as tools that split the ring write it.
+        Some((term, is_inclusive)) => match (token(term)?, is_inclusive) {
+            (i64::MIN, _) => i64::MAX,
+            (last, true) => last,
+            (last, false) => last - 1,
+        },
+    };
+    Ok((first <= last).then_some((first, last)))
+}
 
+impl<K: Kv> Read<'_, K> {
     /// The scans that cover the token range, from where the former page ended.
     pub(super) fn tablet_scans(
         &self,
         state: Option<&PagingState>,
         by: Option<&Arc<IndexScan>>,
     ) -> Result<Vec<TabletScan>, CqlError> {
-        let Some((first, last)) = self.token_range()? else { return Ok(Vec::new()) };
+        let Some((first, last)) = token_range(&self.plan.restrictions.partition, self.bound)? else {
+            return Ok(Vec::new());
+        };
         // No row has the smallest token: under it are a tablet's own records and index entries.
         let first = first.max(i64::MIN + 1);
         let mut scans = Vec::new();

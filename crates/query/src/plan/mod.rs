@@ -7,6 +7,7 @@
 
 pub mod budget;
 pub mod condition;
+pub mod explain;
 pub mod index;
 pub mod modify;
 pub mod operation;

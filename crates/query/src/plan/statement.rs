@@ -2,6 +2,7 @@
 //!
 //! Always true: the statements of a batch go together by Cassandra's rules.
 
+use super::explain::ExplainPlan;
 use super::modify::ModifyPlan;
 use super::select::SelectPlan;
 use super::term::Term;
@@ -20,6 +21,8 @@ pub enum Plan {
     Batch(Box<BatchPlan>),
     /// Writes rows, several statements one after the other, all or nothing.
     Block(Box<BlockPlan>),
+    /// Tells how a statement would be carried out.
+    Explain(Box<ExplainPlan>),
     /// Changes the current keyspace.
     Use(String),
     /// Changes or describes the schema; carried out as it was parsed.

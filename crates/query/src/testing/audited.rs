@@ -65,6 +65,8 @@ fn requests_for_rows_of_a_chosen_table_are_told_however_they_come() {
     let told = |text: &str| vec![(text.to_owned(), Outcome::Done)];
     database.run("INSERT INTO kept (k, v) VALUES (1, 7777)").unwrap();
     assert_eq!(kept.take(), told("INSERT INTO kept (k, v) VALUES (?, ?)"));
+    database.run("EXPLAIN UPDATE kept SET v = 7777 WHERE k = 1").unwrap();
+    assert_eq!(kept.take(), told("EXPLAIN UPDATE kept SET v = ? WHERE k = ?"));
     database.run("SELECT * FROM other").unwrap();
     assert!(kept.take().is_empty());
     for table in ["kept", "other"] {
@@ -109,6 +111,7 @@ fn what_fails_before_it_is_planned_is_told_by_the_names_of_its_tables() {
     stranger.session.set_keyspace("ks");
     for (text, what, outcome) in [
         ("SELECT * FROM kept WHERE k = 7777", "SELECT ks.kept", Outcome::Refused),
+        ("EXPLAIN SELECT * FROM kept WHERE k = 7777", "EXPLAIN ks.kept", Outcome::Refused),
         ("INSERT INTO ks.kept (k) VALUES (7777)", "INSERT ks.kept", Outcome::Refused),
         (
             "BEGIN BATCH UPDATE other SET v = 7777 WHERE k = 1; DELETE FROM kept WHERE k = 7777; APPLY BATCH",

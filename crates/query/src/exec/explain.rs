@@ -1,0 +1,249 @@
+//! What `EXPLAIN` tells of a plan, in the words of YCQL where it has them.
+//!
+//! Always true: a pure function of the plan, the table's tablets and the time; bound values are not looked at. Left out:
+//! what only the tablets know: how many rows there are, and whether an index is complete in each.
+
+use super::homes::tablet_of;
+use super::keys::partition_keys;
+use super::scan::token_range;
+use crate::plan::explain::{ExplainPlan, Explained, joined};
+use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
+use crate::plan::restrictions::{ClusteringRestriction, PartitionRestriction, Restrictions};
+use crate::plan::select::SelectPlan;
+use crate::plan::term::{Bound, Term};
+use crate::plan::values::{TupleValues, Values};
+use crate::table::TableContext;
+use diorite_cql::language::format::quote_identifier;
+use diorite_cql::protocol::{CqlError, ResultMetadata, Rows};
+use diorite_model::schema::TabletRange;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Keys are counted one by one up to this number.
+const COUNTED_KEYS: usize = 512;
+/// Lines are filled up to the length of the longest, or this many characters: `cqlsh` shows texts at the right.
+const FILLED_CHARACTERS: usize = 200;
+
+/// What is known beside the plan.
+#[derive(Debug, Clone, Copy)]
+pub struct Around<'a> {
+    /// The tablets of the table, by token; `None`: its rows are made up when they are asked for.
+    pub tablets: Option<&'a [TabletRange]>,
+    /// How old the answer may be, at the consistency level of the request.
+    pub staleness_ms: Option<u32>,
+    /// What needs it is read in a snapshot.
+    pub has_snapshots: bool,
+}
+
+/// The lines as rows of text.
+pub fn rows(
+    plan: &ExplainPlan,
+    columns: Arc<ResultMetadata>,
+    around: Around<'_>,
+    bound: &Bound<'_>,
+) -> Result<Rows, CqlError> {
+    let texts: usize =
+        [&plan.keys, &plan.filters, &plan.indexes].iter().flat_map(|texts| texts.iter()).map(String::len).sum();
+    bound.environment.budget.take(4 * (texts + plan.condition.as_ref().map_or(0, String::len)))?;
+    let mut lines = lines(plan, around, bound)?;
+    let length = lines.iter().map(|line| line.chars().count()).max().unwrap_or_default().min(FILLED_CHARACTERS);
+    let mut rows = Rows::new(columns);
+    for line in &mut lines {
+        let missing = length.saturating_sub(line.chars().count());
+        line.extend(std::iter::repeat_n(' ', missing));
+        rows.push_row([Some(line.as_bytes())]);
+    }
+    Ok(rows)
+}
+
+fn lines(plan: &ExplainPlan, around: Around<'_>, bound: &Bound<'_>) -> Result<Vec<String>, CqlError> {
+    let table = plan.of.table();
+    let name = format!("{}.{}", quote_identifier(&table.table().keyspace), quote_identifier(&table.table().name));
+    let (head, scan, mut details) = match &plan.of {
+        Explained::Select(select) => {
+            let is_aggregated = select.selection.is_aggregate() || select.grouping.is_some();
+            let head = match select.limit {
+                _ if is_aggregated => Some("Aggregate".to_owned()),
+                Some(_) => Some("Limit".to_owned()),
+                None => None,
+            };
+            (head, Some(scan_of(&select.restrictions, table, &name)), select_details(plan, select, around, bound)?)
+        }
+        Explained::Modify(modify) => {
+            let (head, scan) = match modify.kind {
+                ModifyKind::Insert => (format!("Insert on {name}"), None),
+                ModifyKind::Update => (format!("Update on {name}"), Some(scan_of(&modify.restrictions, table, &name))),
+                ModifyKind::Delete => (format!("Delete on {name}"), Some(scan_of(&modify.restrictions, table, &name))),
+            };
+            (Some(head), scan, modify_details(plan, modify, around, bound)?)
+        }
+    };
+    let conditions = [("Key Conditions", &plan.keys), ("Filter", &plan.filters)];
+    let conditions = conditions.into_iter().filter(|(_, conditions)| !conditions.is_empty());
+    let mut all: Vec<String> = conditions.map(|(name, conditions)| format!("{name}: {}", joined(conditions))).collect();
+    all.append(&mut details);
+    // YCQL's form: what is done with the rows, and under it how they are found.
+    let (first, indent) = match (head, scan) {
+        (Some(head), Some(scan)) => (vec![head, format!("  ->  {scan}")], "        "),
+        (head, scan) => (head.or(scan).into_iter().collect(), "  "),
+    };
+    Ok(first.into_iter().chain(all.into_iter().map(|line| format!("{indent}{line}"))).collect())
+}
+
+fn scan_of(restrictions: &Restrictions, table: &TableContext, name: &str) -> String {
+    if let Some(index) = &restrictions.index {
+        let keyspace = quote_identifier(&table.table().keyspace);
+        return format!("Index Scan using {keyspace}.{} on {name}", quote_identifier(&index.name));
+    }
+    match &restrictions.partition {
+        PartitionRestriction::Keys(_) if restrictions.fixed_clustering == table.clustering_columns() => {
+            format!("Primary Key Lookup on {name}")
+        }
+        PartitionRestriction::Keys(_) | PartitionRestriction::Tokens { .. } => format!("Range Scan on {name}"),
+        PartitionRestriction::All => format!("Seq Scan on {name}"),
+    }
+}
+
+fn select_details(
+    plan: &ExplainPlan,
+    select: &SelectPlan,
+    around: Around<'_>,
+    bound: &Bound<'_>,
+) -> Result<Vec<String>, CqlError> {
+    let mut lines = plan.indexes.clone();
+    if select.restrictions.index.as_ref().is_some_and(|index| index.may_scan) {
+        lines.push("Not indexed yet: tablets are read row by row until they are (ALLOW FILTERING)".to_owned());
+    }
+    let Some(tablets) = around.tablets else {
+        lines.push("Tablets: none, the node that is asked knows the rows".to_owned());
+        return Ok(lines);
+    };
+    lines.push(tablets_line(&select.restrictions, &select.table, tablets, bound)?);
+    if select.pushdown.is_some() {
+        lines.push("Aggregated: by the leaders of the tablets".to_owned());
+    }
+    if !select.ordering.is_empty() {
+        lines.push("Order: the rows of all partitions are sorted".to_owned());
+    } else if select.is_reversed {
+        lines.push("Order: partitions are read backwards".to_owned());
+    }
+    match around.staleness_ms {
+        Some(staleness_ms) => {
+            lines.push(format!("Replicas: any that is at most {staleness_ms} ms behind"));
+        }
+        None if !around.has_snapshots => {}
+        None if is_one_row(&select.restrictions, &select.table) => {
+            lines.push("Snapshot: none, it is one row".to_owned());
+        }
+        None => lines.push("Snapshot: all rows of a page are of one moment".to_owned()),
+    }
+    Ok(lines)
+}
+
+fn modify_details(
+    plan: &ExplainPlan,
+    modify: &ModifyPlan,
+    around: Around<'_>,
+    bound: &Bound<'_>,
+) -> Result<Vec<String>, CqlError> {
+    let mut lines = Vec::new();
+    if let Some(condition) = &plan.condition {
+        lines.push(format!("Condition: {condition}"));
+    }
+    if let Some(tablets) = around.tablets {
+        lines.push(tablets_line(&modify.restrictions, &modify.table, tablets, bound)?);
+    }
+    lines.push(match (&modify.condition, modify.restrictions.has_partition_in()) {
+        (Some(_), _) => "Transaction: lightweight, one entry of the log".to_owned(),
+        (None, false) => "Transaction: none, one entry of the log".to_owned(),
+        (None, true) => "Transaction: none, one entry of the log of each tablet by itself".to_owned(),
+    });
+    let reads_statics = match &modify.condition {
+        Some(_) => modify.condition_is_static(),
+        None => modify.scope == Scope::Statics,
+    };
+    lines.push(match (modify.condition.is_some() || modify.reads_row, reads_statics) {
+        (false, _) => "Reads: nothing".to_owned(),
+        (true, true) => "Reads: the static columns, in the same step".to_owned(),
+        (true, false) => "Reads: the row, in the same step".to_owned(),
+    });
+    Ok(lines)
+}
+
+/// Whether one row is named, by values of all its key columns.
+fn is_one_row(restrictions: &Restrictions, table: &TableContext) -> bool {
+    let is_one = |restriction: &ClusteringRestriction| match restriction {
+        ClusteringRestriction::Values(values) => matches!(values, Values::One(_)),
+        ClusteringRestriction::Tuples(_, TupleValues::Many(tuples)) => tuples.len() == 1,
+        _ => false,
+    };
+    restrictions.has_keys()
+        && !restrictions.has_partition_in()
+        && restrictions.fixed_clustering == table.clustering_columns()
+        && restrictions.clustering.iter().all(is_one)
+}
+
+/// How many of the tablets are asked, as far as that is known without values of markers.
+fn tablets_line(
+    restrictions: &Restrictions,
+    table: &TableContext,
+    tablets: &[TabletRange],
+    bound: &Bound<'_>,
+) -> Result<String, CqlError> {
+    let all = tablets.len();
+    let exactly = |count: usize| format!("Tablets: {count} of {all}");
+    Ok(match &restrictions.partition {
+        PartitionRestriction::All if all == 1 => exactly(1),
+        PartitionRestriction::All => format!("Tablets: all {all}"),
+        PartitionRestriction::Tokens { lower, upper } => {
+            let mut bounds = lower.iter().chain(upper);
+            if !bounds.all(|(term, _)| is_known(term)) {
+                return Ok(format!("Tablets: those of the tokens, of {all}"));
+            }
+            let range = token_range(&restrictions.partition, bound)?;
+            exactly(range.map_or(0, |(first, last)| tablets_within(tablets, first, last)))
+        }
+        PartitionRestriction::Keys(keys) => {
+            let count = keys.iter().map(named_count).try_fold(1usize, |product, count| product.checked_mul(count?));
+            let are_known = keys.iter().all(|values| match values {
+                Values::One(term) | Values::List(term) => is_known(term),
+                Values::Many(terms) => terms.iter().all(is_known),
+            });
+            match count {
+                Some(count) if are_known && count <= COUNTED_KEYS => {
+                    let partitions = partition_keys(table, keys, bound)?;
+                    let asked: BTreeSet<_> =
+                        partitions.iter().map(|partition| tablet_of(tablets, partition.token)).collect();
+                    exactly(asked.len())
+                }
+                Some(1) => exactly(1),
+                Some(count) => format!("Tablets: at most {} of {all}", count.min(all)),
+                None => format!("Tablets: those of the keys, of {all}"),
+            }
+        }
+    })
+}
+
+/// How many values are named; `None`: a marker decides.
+fn named_count(values: &Values) -> Option<usize> {
+    match values {
+        Values::One(_) => Some(1),
+        Values::Many(terms) => Some(terms.len()),
+        Values::List(_) => None,
+    }
+}
+
+/// Whether a term has a value without those of markers.
+fn is_known(term: &Term) -> bool {
+    match term {
+        Term::Constant(_) => true,
+        Term::Call(call) => call.arguments.iter().all(is_known),
+        Term::Marker { .. } | Term::Compound(_) | Term::JsonColumn(_) => false,
+    }
+}
+
+/// How many tablets have tokens of a range, both ends included.
+fn tablets_within(tablets: &[TabletRange], first: i64, last: i64) -> usize {
+    let until = |token: i64| tablets.partition_point(|range| range.first_token <= token);
+    until(last) - until(first).saturating_sub(1)
+}
