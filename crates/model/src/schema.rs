@@ -77,6 +77,35 @@ pub enum IndexTarget {
     Full,
 }
 
+/// How a condition of an index compares a column with its constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IndexOperator {
+    /// `=`
+    Equal,
+    /// `!=`
+    NotEqual,
+    /// `<`
+    Less,
+    /// `<=`
+    LessOrEqual,
+    /// `>`
+    Greater,
+    /// `>=`
+    GreaterOrEqual,
+}
+
+/// A part of the predicate of a partial index.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct IndexCondition {
+    /// The column.
+    pub column: ColumnId,
+    /// How it is compared.
+    pub operator: IndexOperator,
+    /// The constant, as the CQL literal that shows it; each value of a column's type has one such literal.
+    pub literal: String,
+}
+
 /// A local secondary index: each tablet holds the entries of its own rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
@@ -97,6 +126,9 @@ pub struct Index {
     /// Its options, as CQL shows them again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
+    /// Its predicate, of which all conditions hold: only statements that say the same use it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub predicate: Vec<IndexCondition>,
 }
 
 /// A table.

@@ -19,7 +19,7 @@ mod roles;
 use super::*;
 use diorite_base::hex::Hex;
 use diorite_base::{Level, Levels, NodeId, TableId, TabletId};
-use diorite_model::schema::{Column, ColumnKind, Index, IndexTarget, Keyspace, Table};
+use diorite_model::schema::{Column, ColumnKind, Index, IndexCondition, IndexOperator, IndexTarget, Keyspace, Table};
 use diorite_model::types::{CqlType, Frozen, UserType};
 use md5::{Digest, Md5};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -112,7 +112,30 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
 fn index_of(name: &str, id: u64) -> Index {
     let options = [("note".to_owned(), "text".to_owned())].into();
     let class = Some("sai".to_owned());
-    Index { id, name: name.to_owned(), column: 1, target: IndexTarget::Value, filtered: vec![0], class, options }
+    Index {
+        id,
+        name: name.to_owned(),
+        column: 1,
+        target: IndexTarget::Value,
+        filtered: vec![0],
+        class,
+        options,
+        predicate: Vec::new(),
+    }
+}
+
+/// An index of the second column with a predicate on both.
+fn partial_index_of(name: &str, id: u64) -> Index {
+    let condition = |column, operator, literal: &str| IndexCondition { column, operator, literal: literal.to_owned() };
+    let predicate = vec![
+        condition(0, IndexOperator::Equal, "'it''s'"),
+        condition(0, IndexOperator::NotEqual, "''"),
+        condition(1, IndexOperator::Less, "7"),
+        condition(1, IndexOperator::LessOrEqual, "6"),
+        condition(1, IndexOperator::Greater, "-7"),
+        condition(1, IndexOperator::GreaterOrEqual, "-6"),
+    ];
+    Index { predicate, ..index_of(name, id) }
 }
 
 /// The token that a script calls by this letter.
@@ -284,6 +307,7 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
                 .map_or_else(|| table_of(&keyspace, &object, CqlType::Int), |entry| Table::clone(&entry.table));
             table.default_ttl_s = option("ttl").map_or(table.default_ttl_s, |value| value.parse().unwrap());
             table.indexes.extend(option("index").map(|name| index_of(name, table.version + 1)));
+            table.indexes.extend(option("partial").map(|name| partial_index_of(name, table.version + 1)));
             table.version = option("version").map_or(table.version, |value| value.parse().unwrap());
             Command::AlterTable { table }
         }

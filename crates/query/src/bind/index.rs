@@ -1,9 +1,10 @@
 //! Which secondary index a read uses.
 //!
 //! Always true: an index is used only where its restriction stays a filter, so the answer does not depend on the choice.
-//! Equality is preferred to a range of values, and of two alike the index that was made first. Left out: how many rows
-//! have a value, which nobody knows.
+//! Equality is preferred to a range of values, then the index whose predicate says more, and of two alike the one that
+//! was made first. Left out: how many rows have a value, which nobody knows.
 
+use super::implied::says;
 use crate::ddl::index::has_ranges;
 use crate::plan::index::IndexPlan;
 use crate::plan::restrictions::{Filter, Restrictions};
@@ -11,6 +12,7 @@ use crate::plan::values::TupleTerm;
 use crate::table::{Source, TableContext};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::schema::{ColumnKind, Index, IndexTarget};
+use std::cmp::Reverse;
 
 /// How an index narrows down the rows, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,12 +51,20 @@ fn is_beside(table: &TableContext, index: &Index, filter: &Filter) -> bool {
     index.filtered.contains(&table.column(at).id)
 }
 
+/// The indexes that a statement may use.
+fn permitted<'t>(table: &'t TableContext, restrictions: &Restrictions) -> impl Iterator<Item = &'t Index> {
+    let may_use = |index: &Index| index.predicate.is_empty() || restrictions.implied_indexes.contains(&index.id);
+    table.table().indexes.iter().filter(move |index| may_use(index))
+}
+
 /// Whether each filter is served by an index, so that no other rows than those asked for are read, or nearly so.
 pub(super) fn serves_all(table: &TableContext, restrictions: &Restrictions) -> bool {
     let Some(chosen) = choose(table, restrictions) else { return false };
-    let indexes = &table.table().indexes;
+    let indexes: Vec<&Index> = permitted(table, restrictions).collect();
     restrictions.filters.iter().all(|filter| {
-        indexes.iter().any(|index| use_of(table, index, filter).is_some()) || is_beside(table, chosen, filter)
+        indexes.iter().any(|index| use_of(table, index, filter).is_some())
+            || is_beside(table, chosen, filter)
+            || says(table, chosen, filter)
     })
 }
 
@@ -64,13 +74,14 @@ pub(super) fn usable<'t>(
     restrictions: &'t Restrictions,
 ) -> impl Iterator<Item = (Use, &'t Index)> {
     let best = move |index: &Index| restrictions.filters.iter().filter_map(|filter| use_of(table, index, filter)).min();
-    table.table().indexes.iter().filter_map(move |index| Some((best(index)?, index)))
+    permitted(table, restrictions).filter_map(move |index| Some((best(index)?, index)))
 }
 
 fn choose<'t>(table: &'t TableContext, restrictions: &'t Restrictions) -> Option<&'t Index> {
+    let rank = |(of, index): (Use, &Index)| (of, Reverse(index.predicate.len()));
     // The first of those that are alike.
     usable(table, restrictions)
-        .reduce(|best, other| if other.0 < best.0 { other } else { best })
+        .reduce(|best, other| if rank(other) < rank(best) { other } else { best })
         .map(|(_, index)| index)
 }
 

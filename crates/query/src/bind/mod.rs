@@ -15,6 +15,7 @@ mod call;
 mod condition;
 mod explain;
 mod fields;
+mod implied;
 mod index;
 mod known;
 mod literal;

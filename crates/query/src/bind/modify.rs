@@ -182,6 +182,7 @@ fn insert_keys(
         restricts_regular: false,
         equal_columns: Vec::new(),
         has_clustering_in: false,
+        implied_indexes: Vec::new(),
         index: None,
     };
     Ok((restrictions, scope))

@@ -3,6 +3,7 @@
 //! Always true: the messages are Cassandra's. Left out: one relation ([`super::relation`]).
 
 use super::binder::Binder;
+use super::implied::implied_indexes;
 use super::index::serves_all;
 use super::relation::{Rule, RuleKind, rules_of};
 use crate::error::invalid;
@@ -60,15 +61,20 @@ pub(super) fn bind_where(
             }
         }
     }
+    let implied = match of.is_select() {
+        true => implied_indexes(binder.context(), rules.all.iter().chain(&predicates)),
+        false => Vec::new(),
+    };
     let may_use_index = of == WhereOf::Select(false) && !binder.context().table().indexes.is_empty();
-    if !may_use_index {
-        return plan_rules(binder, rules.all, predicates, of);
-    }
-    let (all, others) = (rules.all.clone(), predicates.clone());
-    plan_rules(binder, rules.all, predicates, of).or_else(|refused| {
-        let plan = plan_rules(binder, all, others, WhereOf::Select(true)).map_err(|_| refused.clone())?;
-        if serves_all(binder.context(), &plan) { Ok(plan) } else { Err(refused) }
-    })
+    let others = may_use_index.then(|| (rules.all.clone(), predicates.clone()));
+    let planned = plan_rules(binder, rules.all, predicates, of);
+    let (refused, (all, predicates)) = match (planned, others) {
+        (Err(refused), Some(others)) => (refused, others),
+        (planned, _) => return planned.map(|plan| Restrictions { implied_indexes: implied, ..plan }),
+    };
+    let plan = plan_rules(binder, all, predicates, WhereOf::Select(true)).map_err(|_| refused.clone())?;
+    let plan = Restrictions { implied_indexes: implied, ..plan };
+    if serves_all(binder.context(), &plan) { Ok(plan) } else { Err(refused) }
 }
 
 /// Plans the rules of a `WHERE`.
@@ -89,6 +95,7 @@ fn plan_rules(
         restricts_regular: false,
         equal_columns: Vec::new(),
         has_clustering_in: false,
+        implied_indexes: Vec::new(),
         index: None,
     };
     let (mut partition, mut clustering, mut others) = (Vec::new(), Vec::new(), Vec::new());

@@ -2,10 +2,12 @@
 //!
 //! Always true: an index is a part of its table's definition, and what changes the table's definition in the meantime
 //! makes the statement be planned again; the number of an index is the version of the table that has it first. Left
-//! out: unique and partial indexes, and indexes of documents and vectors (refused by name).
+//! out: unique indexes, and indexes of documents and vectors (refused by name); the predicates of partial ones
+//! ([`super::predicate`]).
 
 use super::context::{Context, Plan};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
+use super::predicate;
 use super::text::identifier;
 use super::type_names::{mentions_duration, mentions_user_type};
 use crate::error::{invalid, not_supported};
@@ -49,11 +51,7 @@ pub fn target(table: &Table, index: &Index) -> String {
 }
 
 pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan, CqlError> {
-    for (is_asked, what) in [
-        (create.unique, "CREATE UNIQUE INDEX"),
-        (create.deferred, "CREATE DEFERRED INDEX"),
-        (!create.where_clause.is_empty(), "CREATE INDEX … WHERE"),
-    ] {
+    for (is_asked, what) in [(create.unique, "CREATE UNIQUE INDEX"), (create.deferred, "CREATE DEFERRED INDEX")] {
         if is_asked {
             return Err(not_supported(what));
         }
@@ -80,6 +78,7 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
     let index = define(context, &table, create)?;
     let is_same = |known: &&Index| {
         (known.column, known.target, has_ranges(known)) == (index.column, index.target, has_ranges(&index))
+            && predicate::is_same(&known.predicate, &index.predicate)
     };
     if let Some(known) = table.indexes.iter().find(is_same) {
         if create.if_not_exists {
@@ -121,7 +120,11 @@ pub(super) fn drop(context: &Context<'_>, name: &QualifiedName, if_exists: bool)
 
 /// Refuses a change of a column that indexes are made of.
 pub(super) fn check_free(table: &Table, column: &Column, what: &str) -> Result<(), CqlError> {
-    let uses = |index: &&Index| index.column == column.id || index.filtered.contains(&column.id);
+    let uses = |index: &&Index| {
+        index.column == column.id
+            || index.filtered.contains(&column.id)
+            || index.predicate.iter().any(|condition| condition.column == column.id)
+    };
     let names: Vec<&str> = table.indexes.iter().filter(uses).map(|index| index.name.as_str()).collect();
     if names.is_empty() {
         return Ok(());
@@ -156,7 +159,8 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
         Some(name) => name.clone(),
         None => free_name(context, table, &column.name)?,
     };
-    Ok(Index { id: table.version + 1, name, column: column.id, target, filtered, class, options })
+    let predicate = predicate::conditions(table, &create.where_clause)?;
+    Ok(Index { id: table.version + 1, name, column: column.id, target, filtered, class, options, predicate })
 }
 
 fn class_of(create: &CreateIndex) -> Result<Option<String>, CqlError> {
@@ -282,7 +286,7 @@ fn options(properties: &[Property]) -> Result<BTreeMap<String, String>, CqlError
                     let (Literal::String(key), Literal::String(value)) = (key, value) else {
                         return Err(invalid("the options of an index are texts"));
                     };
-                    if key == "target" || key == "class_name" {
+                    if ["target", "class_name", "predicate"].contains(&key.as_str()) {
                         return Err(invalid(format!("Cannot specify {key} as a CUSTOM option")));
                     }
                     options.insert(key.clone(), value.clone());

@@ -82,6 +82,8 @@ pub struct Restrictions {
     pub equal_columns: Vec<usize>,
     /// Whether some clustering column is restricted by `IN`.
     pub has_clustering_in: bool,
+    /// The partial indexes whose predicates stand in the `WHERE`, by their numbers.
+    pub implied_indexes: Vec<u64>,
     /// The index that names the rows; all filters are applied to them.
     pub index: Option<IndexPlan>,
 }

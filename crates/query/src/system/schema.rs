@@ -8,6 +8,7 @@ use super::definitions;
 use super::source::Row;
 use crate::ddl::index::target;
 use crate::ddl::options::{option, read_map, read_text};
+use crate::ddl::predicate;
 use crate::table::TRANSACTIONS;
 use crate::types::type_for_drivers;
 use diorite_cluster::catalog::Catalog;
@@ -144,6 +145,9 @@ pub(super) fn indexes<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterat
             let mut options = index.options.clone();
             options.insert("target".to_owned(), target(described, index));
             options.extend(index.class.clone().map(|class| ("class_name".to_owned(), class)));
+            if !index.predicate.is_empty() {
+                options.insert("predicate".to_owned(), predicate::text(described, &index.predicate));
+            }
             RowBuilder::new(table)
                 .set("keyspace_name", text(&described.keyspace))
                 .set("table_name", text(&described.name))

@@ -1,15 +1,15 @@
 //! Reads by index give what the same reads give from a table without indexes, row by row and page by page.
 
 use super::{Database, rendered_rows};
-use diorite_cql::protocol::CqlError;
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
+use diorite_cql::protocol::{CqlError, Value};
 use diorite_model::key::token_of;
 use diorite_model::token::token;
 use proptest::prelude::*;
 
 const COLUMNS: &str = "(k int, p int, c int, s int STATIC, v int, w text, tags set<int>, m map<int, int>, l list<int>, \
                        f frozen<set<int>>, PRIMARY KEY ((k, p), c))";
-const INDEXES: [&str; 10] = [
+const INDEXES: [&str; 12] = [
     "CREATE INDEX ON t (v) USING 'sai'",
     "CREATE INDEX by_w ON t (w)",
     "CREATE INDEX ON t (s)",
@@ -20,6 +20,8 @@ const INDEXES: [&str; 10] = [
     "CREATE INDEX ON t (ENTRIES(m))",
     "CREATE INDEX ON t (VALUES(l))",
     "CREATE INDEX ON t (FULL(f))",
+    "CREATE INDEX ON t (v) WHERE w != 'w1' AND c >= 1",
+    "CREATE INDEX ON t (tags) WHERE s = 1 AND v < 3",
 ];
 
 /// Statements about table `#`.
@@ -86,6 +88,9 @@ fn reads() -> Vec<String> {
             format!("k = 0 AND p = 0 AND c >= 1 AND v = {x}"),
             format!("k = 0 AND p = 0 AND c = 1 AND v = {x}"),
             format!("tags CONTAINS {x} AND tags CONTAINS {y}"),
+            format!("v = {x} AND w != 'w1' AND c >= 1"),
+            format!("tags CONTAINS {x} AND s = 1 AND v < 3"),
+            format!("k = 1 AND p = 1 AND c >= 1 AND v = {x} AND w != 'w1'"),
         ];
         for condition in conditions {
             reads.push(format!("SELECT * FROM # WHERE {condition}"));
@@ -224,6 +229,41 @@ fn partitions_of_which_nothing_is_left_end_no_read() {
         assert_eq!(pages(&database, read, 1).unwrap().len(), 1, "{read}");
     }
     assert_eq!(database.rows("SELECT COUNT(*) FROM t WHERE s = 7"), database.rows("SELECT COUNT(*) FROM t"));
+}
+
+#[test]
+fn what_is_bound_does_not_say_a_predicate() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int, n int, w text) WITH tablets = 1").unwrap();
+    database.run("CREATE INDEX ON t (v) WHERE n != 3 AND w >= 'a'").unwrap();
+    database.run("INSERT INTO t (k, v, n, w) VALUES (1, 7, 4, 'b')").unwrap();
+    let one = 7i32.to_be_bytes();
+    let read = database.prepare("SELECT k FROM t WHERE v = ? AND n != 3 AND w >= 'a'").unwrap();
+    let ClientResponse::Rows(rows) = database.execute(&read, &[Value::Set(&one)]).unwrap() else { panic!("rows") };
+    assert_eq!(rendered_rows(&rows), ["k=1"]);
+    for bound in ["v = 7 AND n != ? AND w >= 'a'", "v = 7 AND n != 3 AND w >= ?", "v = ? AND n != 3"] {
+        let error = database.prepare(&format!("SELECT k FROM t WHERE {bound}")).unwrap_err();
+        assert!(error.message.contains("ALLOW FILTERING"), "{bound}: {error:?}");
+    }
+    // A condition that is only in the IF, or in another form, does not say it either.
+    for other in ["v = 7 AND n != 3 IF w >= 'a'", "v = 7 AND n != 3 AND w > 'a'", "v = 7 AND n NOT IN (3) AND w >= 'a'"]
+    {
+        let error = database.run(&format!("SELECT k FROM t WHERE {other}")).unwrap_err();
+        assert!(error.message.contains("ALLOW FILTERING"), "{other}: {error:?}");
+    }
+}
+
+#[test]
+fn constants_of_predicates_are_limited() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int, w text, n varint) WITH tablets = 1").unwrap();
+    let create = |condition: String| database.run(&format!("CREATE INDEX ON t (v) WHERE {condition}"));
+    // A quote is shown twice.
+    for refused in [format!("w = '{}'", "x".repeat(1_023)), format!("w = '{}'", "''".repeat(512))] {
+        assert!(create(refused).unwrap_err().message.contains("at most 1024 bytes"));
+    }
+    assert!(create(format!("n < {}", "7".repeat(1_025))).is_err());
+    create(format!("w = '{}' AND n < {}", "x".repeat(1_022), "7".repeat(1_024))).unwrap();
 }
 
 #[test]

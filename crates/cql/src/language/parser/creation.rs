@@ -7,7 +7,7 @@ use super::super::ast::{
     CreateTable, CreateTrigger, CreateType, Direction, IndexColumn, PrimaryKey, Statement, TableOptions, TypeName,
 };
 use super::super::keyword::Keyword;
-use super::super::lexer::{Kind, Symbol};
+use super::super::lexer::{Kind, Symbol, Token};
 use super::access::{create_role, create_user};
 use super::clauses::{column_mask, property, with_properties};
 use super::cursor::{Parser, Result};
@@ -213,10 +213,16 @@ fn index_column(parser: &mut Parser<'_>) -> Result<IndexColumn> {
     let start = parser.current;
     let markers = parser.markers.len();
     let (path, as_text) = parser.json_path()?;
-    if parser.markers.len() > markers {
-        return Err(parser.syntax_error(start, "bind variables cannot be used in an index".to_owned()));
-    }
+    check_no_markers(parser, start, markers)?;
     if path.is_empty() { Ok(IndexColumn::Column(column)) } else { Ok(IndexColumn::JsonPath { column, path, as_text }) }
+}
+
+/// Refuses markers in what was parsed since there were `markers` of them.
+fn check_no_markers(parser: &Parser<'_>, start: Token, markers: usize) -> Result<()> {
+    match parser.markers.len() > markers {
+        true => Err(parser.syntax_error(start, "bind variables cannot be used in an index".to_owned())),
+        false => Ok(()),
+    }
 }
 
 /// The clauses after the columns of an index, in any order, each at most once.
@@ -231,7 +237,10 @@ fn index_clauses(parser: &mut Parser<'_>, index: &mut CreateIndex) -> Result<()>
         } else if index.options.is_empty() && parser.at(Keyword::With) {
             index.options = table_options(parser)?;
         } else if index.where_clause.is_empty() && parser.at(Keyword::Where) {
+            let start = parser.current;
+            let markers = parser.markers.len();
             index.where_clause = parser.where_clause()?;
+            check_no_markers(parser, start, markers)?;
         } else {
             return Ok(());
         }

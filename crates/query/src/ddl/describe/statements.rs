@@ -2,6 +2,7 @@
 
 use crate::ddl::index::target;
 use crate::ddl::options::shown;
+use crate::ddl::predicate;
 use crate::ddl::text::{identifier, map, string, type_name};
 use diorite_model::schema::{ColumnKind, Index, Keyspace, Order, Table};
 use diorite_model::types::{CqlType, UserType};
@@ -89,8 +90,12 @@ pub(super) fn create_index(table: &Table, index: &Index) -> String {
     let mut options = index.options.clone();
     options.remove("include");
     let options = if options.is_empty() { String::new() } else { format!(" WITH OPTIONS = {}", map(&options)) };
+    let predicate = match index.predicate.as_slice() {
+        [] => String::new(),
+        conditions => format!(" WHERE {}", predicate::text(table, conditions)),
+    };
     format!(
-        "CREATE {custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options};",
+        "CREATE {custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options}{predicate};",
         identifier(&index.name),
         target(table, index)
     )
