@@ -3,7 +3,8 @@
 //! ```text
 //! specification := 00×8 · 04 · index u64
 //! entry         := 00×8 · 10 · index u64 · form · row's key · form's length u16 · partition's length u32
-//! form          := the value as a key column, ascending; of an entry of a map its key and its value; at most 1,024 bytes
+//! form          := the value as a key column, ascending; of an entry of a map its key and its value; of a place in
+//!                  documents the text there; at most 1,024 bytes
 //! ```
 //!
 //! Integers are big-endian. The value of an entry is a packed row with a marker, whose timestamp is the second at which
@@ -16,6 +17,7 @@
 //! whether a row still has the value (a reader looks at the row), and which indexes there are (crate `query`).
 
 use crate::format::{FORMAT_BOUNDED_ROW, FORMAT_MASK, FORMAT_ROW};
+use crate::json::place::{PathStep, text_at};
 use crate::key::{DecodedKey, KeyLayout, RowKind, kind_of, push_component};
 use crate::row::{Complex, Content, Expiry, Marker, RowReader, RowWriter};
 use crate::schema::{ColumnId, IndexTarget};
@@ -139,6 +141,15 @@ pub enum Indexed {
         data_type: CqlType,
         /// Which part of it.
         target: IndexTarget,
+    },
+    /// The text at a place in the documents of a column that is no part of the key.
+    Place {
+        /// The column.
+        column: ColumnId,
+        /// Whether it is static.
+        is_static: bool,
+        /// The place.
+        path: Vec<PathStep>,
     },
     /// A column of the partition key, by its position there.
     Partition(usize, CqlType),
@@ -271,15 +282,20 @@ fn last_expiry(row: &RowReader<'_>) -> Option<Option<Expiry>> {
 impl RowIndex {
     /// Returns whether more are wanted.
     fn of_cell(&self, content: &Content<'_>, row: Row<'_>, see: &mut SeeDerived<'_>) -> bool {
-        let Indexed::Cell { data_type, target, .. } = &self.indexed else { return true };
-        match content {
-            Content::Value(wire, expiry) => match value_form(data_type, wire) {
-                Ok(form) => row.see(self.id, (&form, &[]), *expiry, see),
-                Err(_) => true,
-            },
-            Content::Complex(complex) => self.of_elements(complex, (data_type, *target), row, see),
-            Content::Tombstone(_) | Content::Expired(_) | Content::Counter(..) => true,
-        }
+        let (form, expiry) = match (content, &self.indexed) {
+            (Content::Value(wire, expiry), Indexed::Cell { data_type, .. }) => {
+                (value_form(data_type, wire).ok(), expiry)
+            }
+            (Content::Value(wire, expiry), Indexed::Place { path, .. }) => {
+                let text = text_at(wire, path);
+                (text.and_then(|text| value_form(&CqlType::Text, text.as_bytes()).ok()), expiry)
+            }
+            (Content::Complex(complex), Indexed::Cell { data_type, target, .. }) => {
+                return self.of_elements(complex, (data_type, *target), row, see);
+            }
+            _ => return true,
+        };
+        form.is_none_or(|form| row.see(self.id, (&form, &[]), *expiry, see))
     }
 
     /// Returns whether more are wanted.
@@ -330,8 +346,12 @@ impl TabletIndexes {
         let (mut decoded, mut last) = (None, None);
         for index in &self.indexes {
             let (data_type, wire): (&CqlType, WireOf) = match &index.indexed {
-                Indexed::Cell { is_static, .. } if *is_static != (row.kind == RowKind::Static) => continue,
-                Indexed::Cell { column, .. } => {
+                Indexed::Cell { is_static, .. } | Indexed::Place { is_static, .. }
+                    if *is_static != (row.kind == RowKind::Static) =>
+                {
+                    continue;
+                }
+                Indexed::Cell { column, .. } | Indexed::Place { column, .. } => {
                     for cell in reader.cells().map_while(Result::ok).filter(|cell| cell.column == *column) {
                         if !index.of_cell(&cell.content, row, see) {
                             return;

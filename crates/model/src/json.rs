@@ -6,6 +6,8 @@
 //!
 //! Not `serde_json`: its feature that keeps digits (`arbitrary_precision`) would change how every JSON text of the program is read.
 
+pub mod place;
+
 use crate::value::ValueError;
 use std::fmt::Write;
 
@@ -346,7 +348,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn json() -> impl Strategy<Value = Json> {
+    pub(super) fn json() -> impl Strategy<Value = Json> {
         let leaf = prop_oneof![
             Just(Json::Null),
             any::<bool>().prop_map(Json::Boolean),

@@ -3,6 +3,7 @@
 //! Always true: columns are ordered partition key, clustering, static, regular (within the last two by name), column ids are
 //! unique in a table and never reused, so that data of a dropped column stays invisible to a later one of the same name.
 
+use crate::json::place::PathStep;
 use crate::types::CqlType;
 use diorite_base::{TableId, TabletId};
 use serde::{Deserialize, Serialize};
@@ -117,6 +118,9 @@ pub struct Index {
     pub column: ColumnId,
     /// The part of that column.
     pub target: IndexTarget,
+    /// Of a column of documents the place whose text it finds; else empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub path: Vec<PathStep>,
     /// Further columns that the statement named: rows are filtered by them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filtered: Vec<ColumnId>,

@@ -27,6 +27,7 @@ mod turns;
 mod types;
 mod wire;
 
+pub(crate) use codec::{put_path, read_path};
 pub use definition::{
     ColumnTest, ListEdit, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply, RowCondition,
     RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, ValueTest,

@@ -19,6 +19,7 @@ mod roles;
 use super::*;
 use diorite_base::hex::Hex;
 use diorite_base::{Level, Levels, NodeId, TableId, TabletId};
+use diorite_model::json::place::PathStep;
 use diorite_model::schema::{Column, ColumnKind, Index, IndexCondition, IndexOperator, IndexTarget, Keyspace, Table};
 use diorite_model::types::{CqlType, Frozen, UserType};
 use md5::{Digest, Md5};
@@ -112,16 +113,8 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
 fn index_of(name: &str, id: u64) -> Index {
     let options = [("note".to_owned(), "text".to_owned())].into();
     let class = Some("sai".to_owned());
-    Index {
-        id,
-        name: name.to_owned(),
-        column: 1,
-        target: IndexTarget::Value,
-        filtered: vec![0],
-        class,
-        options,
-        predicate: Vec::new(),
-    }
+    let (name, filtered, path, predicate) = (name.to_owned(), vec![0], Vec::new(), Vec::new());
+    Index { id, name, column: 1, target: IndexTarget::Value, path, filtered, class, options, predicate }
 }
 
 /// An index of the second column with a predicate on both.
@@ -136,6 +129,12 @@ fn partial_index_of(name: &str, id: u64) -> Index {
         condition(1, IndexOperator::GreaterOrEqual, "-6"),
     ];
     Index { predicate, ..index_of(name, id) }
+}
+
+/// An index of a place in the documents of the second column.
+fn place_index_of(name: &str, id: u64) -> Index {
+    let path = vec![PathStep::Member("a'b".to_owned()), PathStep::Element(7)];
+    Index { path, ..index_of(name, id) }
 }
 
 /// The token that a script calls by this letter.
@@ -307,6 +306,7 @@ fn parse(catalog: &Catalog, line: &str) -> Command {
                 .map_or_else(|| table_of(&keyspace, &object, CqlType::Int), |entry| Table::clone(&entry.table));
             table.default_ttl_s = option("ttl").map_or(table.default_ttl_s, |value| value.parse().unwrap());
             table.indexes.extend(option("index").map(|name| index_of(name, table.version + 1)));
+            table.indexes.extend(option("place").map(|name| place_index_of(name, table.version + 1)));
             table.indexes.extend(option("partial").map(|name| partial_index_of(name, table.version + 1)));
             table.version = option("version").map_or(table.version, |value| value.parse().unwrap());
             Command::AlterTable { table }

@@ -2,6 +2,7 @@
 
 use super::golden;
 use crate::index::{EntryKey, Indexed, RowIndex, TabletIndexes};
+use crate::json::place::PathStep;
 use crate::key::{KeyLayout, push_row, push_static};
 use crate::row::{Expiry, Marker, RowWriter, element_path, list_path_append};
 use crate::schema::{ColumnKind, IndexTarget, Order};
@@ -10,7 +11,7 @@ use diorite_base::row_index::RowIndexes;
 use diorite_golden::{Decoded, kinds};
 use std::sync::Arc;
 
-kinds!(INDEXED, indexed_kind(Indexed): Cell, Partition, Clustering);
+kinds!(INDEXED, indexed_kind(Indexed): Cell, Place, Partition, Clustering);
 
 const INDEX: u64 = 300;
 const EXPIRY: Expiry = Expiry { ttl_s: 60, at_s: 1_700_000_060 };
@@ -37,7 +38,7 @@ fn key(is_static: bool) -> Vec<u8> {
     key
 }
 
-/// A row with a value, a set, a map and a list.
+/// A row with a value, a set, a map, a list and a document.
 fn row() -> Vec<u8> {
     let mut row = Vec::new();
     let mut writer = RowWriter::new(&mut row, 100);
@@ -53,6 +54,7 @@ fn row() -> Vec<u8> {
     writer.begin_complex(4, None);
     writer.element(&list_path_append(100, 0, 0), 100, None, b"of a list");
     writer.end_complex();
+    writer.cell(5, 100, Some(EXPIRY), b"{\"a\":[1,\"of a document\"]}");
     row
 }
 
@@ -65,6 +67,7 @@ fn entries_have_their_bytes() {
     let text = || Arc::new(CqlType::Text);
     let map = || CqlType::Map(text(), text(), Frozen::No);
     let is_static = Indexed::Cell { column: 1, is_static: true, data_type: CqlType::Text, target: IndexTarget::Value };
+    let path = vec![PathStep::Member("a".to_owned()), PathStep::Element(1)];
     let cases = [
         ("value", cell(1, CqlType::Text, IndexTarget::Value), false),
         ("static value", is_static, true),
@@ -73,6 +76,7 @@ fn entries_have_their_bytes() {
         ("values", cell(3, map(), IndexTarget::Values), false),
         ("entries", cell(3, map(), IndexTarget::Entries), false),
         ("list", cell(4, CqlType::List(text(), Frozen::No), IndexTarget::Values), false),
+        ("place", Indexed::Place { column: 5, is_static: false, path }, false),
         ("partition", Indexed::Partition(1, CqlType::Text), false),
         ("partition without rows", Indexed::Partition(0, CqlType::Int), true),
         ("clustering", Indexed::Clustering(0, CqlType::Int), false),

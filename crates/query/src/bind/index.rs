@@ -6,11 +6,17 @@
 
 use super::implied::says;
 use crate::ddl::index::has_ranges;
+use crate::functions::Function;
+use crate::functions::document::Step;
 use crate::plan::index::IndexPlan;
+use crate::plan::predicate::RowPredicate;
 use crate::plan::restrictions::{Filter, Restrictions};
+use crate::plan::selection::Selector;
+use crate::plan::term::Term;
 use crate::plan::values::TupleTerm;
 use crate::table::{Source, TableContext};
 use diorite_cql::language::ast::ComparisonOperator;
+use diorite_model::json::place::PathStep;
 use diorite_model::schema::{ColumnKind, Index, IndexTarget};
 use std::cmp::Reverse;
 
@@ -22,8 +28,36 @@ pub(super) enum Use {
     Range,
 }
 
+/// Whether a selector is the text at the place that an index is about.
+fn is_place(table: &TableContext, index: &Index, selector: &Selector) -> bool {
+    let Selector::Call(Function::JsonPath(steps, true), parts) = selector else { return false };
+    let Some((Selector::Column(at), parts)) = parts.split_first() else { return false };
+    let is_step = |((step, part), wanted): ((&Step, &Selector), &PathStep)| {
+        let Selector::Term(Term::Constant(Some(wire))) = part else { return false };
+        match (step, wanted) {
+            (Step::Member, PathStep::Member(name)) => name.as_bytes() == &**wire,
+            (Step::Element, PathStep::Element(index)) => index.to_be_bytes() == **wire,
+            _ => false,
+        }
+    };
+    table.column(*at).id == index.column
+        && (steps.len(), parts.len()) == (index.path.len(), index.path.len())
+        && steps.iter().zip(parts).zip(&index.path).all(is_step)
+}
+
 /// How an index serves a filter, if it does.
 fn use_of(table: &TableContext, index: &Index, filter: &Filter) -> Option<Use> {
+    if !index.path.is_empty() {
+        return match filter {
+            Filter::Predicate(RowPredicate::Compare(of, _, ComparisonOperator::Equal, _)) => {
+                is_place(table, index, of).then_some(Use::OneValue)
+            }
+            Filter::Predicate(RowPredicate::In(of, _, _, false)) => {
+                is_place(table, index, of).then_some(Use::SeveralValues)
+            }
+            _ => None,
+        };
+    }
     let is_of = |at: usize| table.column(at).id == index.column;
     let is_value = matches!(index.target, IndexTarget::Value | IndexTarget::Full);
     match filter {

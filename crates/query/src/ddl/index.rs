@@ -2,14 +2,14 @@
 //!
 //! Always true: an index is a part of its table's definition, and what changes the table's definition in the meantime
 //! makes the statement be planned again; the number of an index is the version of the table that has it first. Left
-//! out: unique indexes, and indexes of documents and vectors (refused by name); the predicates of partial ones
-//! ([`super::predicate`]).
+//! out: unique indexes, and indexes of whole documents and of vectors (refused by name); predicates ([`super::predicate`])
+//! and places in documents ([`super::place`]).
 
 use super::context::{Context, Plan};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
-use super::predicate;
 use super::text::identifier;
 use super::type_names::{mentions_duration, mentions_user_type};
+use super::{place, predicate};
 use crate::error::{invalid, not_supported};
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{CreateIndex, IndexColumn, Literal, Property, PropertyValue, QualifiedName};
@@ -41,7 +41,7 @@ pub fn target(table: &Table, index: &Index) -> String {
     let name = |id: ColumnId| table.column_by_id(id).map(|column| identifier(&column.name)).unwrap_or_default();
     let first = name(index.column);
     let first = match index.target {
-        IndexTarget::Value => first,
+        IndexTarget::Value => place::text(first, &index.path),
         IndexTarget::Values => format!("values({first})"),
         IndexTarget::Keys => format!("keys({first})"),
         IndexTarget::Entries => format!("entries({first})"),
@@ -77,7 +77,8 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
     }
     let index = define(context, &table, create)?;
     let is_same = |known: &&Index| {
-        (known.column, known.target, has_ranges(known)) == (index.column, index.target, has_ranges(&index))
+        (known.column, known.target, &known.path, has_ranges(known))
+            == (index.column, index.target, &index.path, has_ranges(&index))
             && predicate::is_same(&known.predicate, &index.predicate)
     };
     if let Some(known) = table.indexes.iter().find(is_same) {
@@ -136,7 +137,13 @@ pub(super) fn check_free(table: &Table, column: &Column, what: &str) -> Result<(
 fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<Index, CqlError> {
     let mut named = create.partition.iter().chain(&create.clustering);
     let first = named.next().ok_or_else(|| invalid("an index needs a column"))?;
-    let (column, target) = indexed(table, first)?;
+    let (column, target, path) = match first {
+        IndexColumn::JsonPath { column, path, as_text } => {
+            let (column, path) = place::indexed(column_of(table, column)?, path, *as_text)?;
+            (column, IndexTarget::Value, path)
+        }
+        other => indexed(table, other).map(|(column, target)| (column, target, Vec::new()))?,
+    };
     let mut filtered = Vec::new();
     for other in named {
         let IndexColumn::Column(other) = other else {
@@ -160,7 +167,7 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
         None => free_name(context, table, &column.name)?,
     };
     let predicate = predicate::conditions(table, &create.where_clause)?;
-    Ok(Index { id: table.version + 1, name, column: column.id, target, filtered, class, options, predicate })
+    Ok(Index { id: table.version + 1, name, column: column.id, target, path, filtered, class, options, predicate })
 }
 
 fn class_of(create: &CreateIndex) -> Result<Option<String>, CqlError> {

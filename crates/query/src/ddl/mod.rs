@@ -15,6 +15,7 @@ pub mod index;
 mod keyspace;
 mod names;
 pub mod options;
+mod place;
 pub mod predicate;
 mod statement;
 mod table;

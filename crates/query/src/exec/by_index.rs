@@ -6,6 +6,7 @@
 use super::filter::BoundFilter;
 use super::keys::PartitionKey;
 use super::paging::PagingState;
+use super::predicate::BoundPredicate;
 use super::read::{Read, tablet_of};
 use super::scan::TabletScan;
 use crate::error::value_error;
@@ -53,13 +54,25 @@ fn indexed_type(data_type: &CqlType, target: IndexTarget) -> &CqlType {
     }
 }
 
+fn form_of(data_type: &CqlType, wire: &[u8]) -> Result<Vec<u8>, CqlError> {
+    value_form(data_type, wire).map_err(value_error)
+}
+
+/// The entries of several values, in order.
+fn spans_in(forms: impl Iterator<Item = Result<Vec<u8>, CqlError>>) -> Result<Vec<Span>, CqlError> {
+    let mut spans = forms.map(|form| form.map(Span::key)).collect::<Result<Vec<_>, _>>()?;
+    spans.sort_by(|a, b| a.start.cmp(&b.start));
+    spans.dedup();
+    Ok(spans)
+}
+
 fn spans_of<'f>(
     plan: &IndexPlan,
     data_type: &CqlType,
     filters: impl Iterator<Item = &'f BoundFilter<'f>>,
 ) -> Result<Vec<Span>, CqlError> {
     let of = indexed_type(data_type, plan.target);
-    let form = |wire: &[u8]| value_form(of, wire).map_err(value_error);
+    let form = |wire: &[u8]| form_of(of, wire);
     // Presence bytes are less than FF. After a form come the keys of rows, and so tokens that may begin with FF.
     let (mut lower, mut upper) = (Vec::new(), vec![0xFF]);
     for filter in filters {
@@ -68,10 +81,7 @@ fn spans_of<'f>(
                 return values.iter().map(|value| form(value).map(Span::key)).collect();
             }
             BoundFilter::In(_, values) => {
-                let mut spans = values.iter().map(|value| form(value).map(Span::key)).collect::<Result<Vec<_>, _>>()?;
-                spans.sort_by(|a, b| a.start.cmp(&b.start));
-                spans.dedup();
-                return Ok(spans);
+                return spans_in(values.iter().map(|value| form(value)));
             }
             BoundFilter::Contains(_, wanted, _) => return Ok(vec![Span::key(form(wanted)?)]),
             BoundFilter::Entry(_, key, wanted) => {
@@ -87,6 +97,13 @@ fn spans_of<'f>(
                     Less | LessOrEqual => upper = [&form(value)?[..], &AFTER_ALL_ROWS].concat(),
                     _ => {}
                 }
+            }
+            // A place in a document; null fulfils no filter.
+            BoundFilter::Predicate(BoundPredicate::Compare(_, of, ComparisonOperator::Equal, wanted)) => {
+                return wanted.iter().map(|wanted| form_of(of, wanted).map(Span::key)).collect();
+            }
+            BoundFilter::Predicate(BoundPredicate::In(_, of, values, false)) => {
+                return spans_in(values.iter().map(|value| form_of(of, value)));
             }
             BoundFilter::InTuples(..) | BoundFilter::Predicate(_) => {}
         }

@@ -5,13 +5,14 @@ use crate::index::{IndexReply, IndexStep, Progress, Specification};
 use diorite_base::program::LoggedProgram;
 use diorite_golden::{Decoded, kinds};
 use diorite_model::index::Indexed;
+use diorite_model::json::place::PathStep;
 use diorite_model::schema::{ColumnKind, IndexTarget, Order};
 use diorite_model::types::{CqlType, Frozen};
 use std::sync::Arc;
 
 kinds!(STEPS, step_kind(IndexStep): Define, Build, Remove, Drop);
 kinds!(REPLIES, reply_kind(IndexReply): Done, Overtaken);
-kinds!(INDEXED, indexed_kind(Indexed): Cell, Partition, Clustering);
+kinds!(INDEXED, indexed_kind(Indexed): Cell, Place, Partition, Clustering);
 kinds!(TARGETS, target_kind(IndexTarget): Value, Values, Keys, Entries, Full);
 kinds!(PROGRESS, progress_kind(Progress): Before, Within, Complete);
 
@@ -28,6 +29,11 @@ fn specification(indexed: Indexed, progress: Progress) -> Specification {
 fn cell(is_static: bool, target: IndexTarget) -> Indexed {
     let data_type = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Int), Frozen::No);
     Indexed::Cell { column: 300, is_static, data_type, target }
+}
+
+fn place() -> Indexed {
+    let path = vec![PathStep::Member("name".to_owned()), PathStep::Element(258)];
+    Indexed::Place { column: 300, is_static: true, path }
 }
 
 #[test]
@@ -68,6 +74,7 @@ fn specifications_have_their_bytes() {
                 Progress::Within { row: b"row".to_vec(), path: b"path".to_vec() },
             ),
         ),
+        ("place", specification(place(), before())),
         ("clustering", specification(Indexed::Clustering(1, CqlType::Uuid), Progress::Complete)),
     ];
     let written = stored.map(|(name, stored)| (name, stored.encode()));

@@ -7,15 +7,17 @@
 //! definition := list<key column> · what
 //! key column := 0 partition | 1 ascending | 2 descending, then a type
 //! what       := 0 · column varint · static u8 · target u8 · type | 1 partition column varint | 2 clustering column varint
+//!             | 3 · column varint · static u8 · path, as in programs
 //! ```
 //!
 //! Always true: the definition of an index never changes. Left out: its name, which only the catalog knows.
 
-use crate::program::{put_type, read_type};
+use crate::program::{put_path, put_type, read_path, read_type};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::mutation::{EvaluationFailed, TabletView};
 use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::index::{Indexed, RowIndex, SPECIFICATION_PREFIX, TabletIndexes, specification_key};
+use diorite_model::json::place::is_indexable;
 use diorite_model::key::KeyLayout;
 use diorite_model::schema::{ColumnKind, Index, IndexTarget, Order, Table};
 use diorite_model::types::CqlType;
@@ -95,7 +97,7 @@ pub struct Specification {
 }
 
 impl Specification {
-    /// That of an index of a table; `None` if the table does not have the column.
+    /// That of an index of a table; `None` if the table does not have the column, or the path is over its limits.
     pub fn of(table: &Table, index: &Index) -> Option<Self> {
         let column = table.column_by_id(index.column)?;
         let data_type = column.data_type.clone();
@@ -108,7 +110,11 @@ impl Specification {
             }
             ColumnKind::Static | ColumnKind::Regular => {
                 let is_static = column.kind == ColumnKind::Static;
-                Indexed::Cell { column: column.id, is_static, data_type, target: index.target }
+                match index.path.as_slice() {
+                    [] => Indexed::Cell { column: column.id, is_static, data_type, target: index.target },
+                    path if is_indexable(path) => Indexed::Place { column: column.id, is_static, path: path.to_vec() },
+                    _ => return None,
+                }
             }
         };
         let key = table.partition_key().chain(table.clustering());
@@ -150,6 +156,12 @@ impl Specification {
                 out.extend([u8::from(*is_static), target as u8]);
                 put_type(&mut out, data_type);
             }
+            Indexed::Place { column, is_static, path } => {
+                out.push(3);
+                put_varint(&mut out, u64::from(*column));
+                out.push(u8::from(*is_static));
+                put_path(&mut out, path);
+            }
             Indexed::Partition(at, _) | Indexed::Clustering(at, _) => {
                 out.push(if matches!(self.indexed, Indexed::Partition(..)) { 1 } else { 2 });
                 put_varint(&mut out, *at as u64);
@@ -184,6 +196,19 @@ impl Specification {
                 let is_static = reader.u8()? != 0;
                 let target = *TARGETS.get(usize::from(reader.u8()?)).ok_or(Malformed)?;
                 Indexed::Cell { column, is_static, data_type: read_type(&mut reader)?, target }
+            }
+            3 => {
+                let column = u32::try_from(number).map_err(|_| Malformed)?;
+                let is_static = match reader.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return Err(Malformed),
+                };
+                let path = read_path(&mut reader)?;
+                if !is_indexable(&path) {
+                    return Err(Malformed);
+                }
+                Indexed::Place { column, is_static, path }
             }
             1 => of_kind(true).map(|(at, data_type)| Indexed::Partition(at, data_type))?,
             2 => of_kind(false).map(|(at, data_type)| Indexed::Clustering(at, data_type))?,

@@ -220,7 +220,8 @@ impl TestTree {
     }
 }
 
-fn put_path(out: &mut Vec<u8>, path: &[PathStep]) {
+/// Appends a path into a document.
+pub(crate) fn put_path(out: &mut Vec<u8>, path: &[PathStep]) {
     put_varint(out, path.len() as u64);
     for step in path {
         match step {
@@ -236,7 +237,8 @@ fn put_path(out: &mut Vec<u8>, path: &[PathStep]) {
     }
 }
 
-fn read_path(reader: &mut Reader<'_>) -> Result<Vec<PathStep>, Malformed> {
+/// Reads a path into a document.
+pub(crate) fn read_path(reader: &mut Reader<'_>) -> Result<Vec<PathStep>, Malformed> {
     read_list(reader, |reader| match reader.u8()? {
         0 => String::from_utf8(reader.slice()?.to_vec()).map(PathStep::Member).map_err(|_| Malformed),
         1 => Ok(PathStep::Element(i32::from_le_bytes(reader.array()?))),

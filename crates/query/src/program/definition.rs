@@ -5,6 +5,7 @@
 
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
+pub use diorite_model::json::place::PathStep;
 use diorite_model::row::Expiry;
 use diorite_model::schema::ColumnId;
 use diorite_model::types::CqlType;
@@ -77,15 +78,6 @@ pub enum TestTree {
     Not(Box<TestTree>),
     /// The row exists.
     Exists,
-}
-
-/// One step into a document.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum PathStep {
-    /// To a member of an object.
-    Member(String),
-    /// To an element of an array.
-    Element(i32),
 }
 
 /// A test of a column.

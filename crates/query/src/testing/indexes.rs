@@ -8,8 +8,8 @@ use diorite_model::token::token;
 use proptest::prelude::*;
 
 const COLUMNS: &str = "(k int, p int, c int, s int STATIC, v int, w text, tags set<int>, m map<int, int>, l list<int>, \
-                       f frozen<set<int>>, PRIMARY KEY ((k, p), c))";
-const INDEXES: [&str; 12] = [
+                       f frozen<set<int>>, j jsonb, PRIMARY KEY ((k, p), c))";
+const INDEXES: [&str; 14] = [
     "CREATE INDEX ON t (v) USING 'sai'",
     "CREATE INDEX by_w ON t (w)",
     "CREATE INDEX ON t (s)",
@@ -22,6 +22,8 @@ const INDEXES: [&str; 12] = [
     "CREATE INDEX ON t (FULL(f))",
     "CREATE INDEX ON t (v) WHERE w != 'w1' AND c >= 1",
     "CREATE INDEX ON t (tags) WHERE s = 1 AND v < 3",
+    "CREATE INDEX ON t (j->'a'->>'b')",
+    "CREATE INDEX ON t (j->'c'->>1)",
 ];
 
 /// Statements about table `#`.
@@ -36,7 +38,7 @@ fn write() -> impl Strategy<Value = String> {
     ];
     let using = using.prop_map(|using| if using.is_empty() { using } else { format!("USING {using}") });
     let value = proptest::option::of(x.clone()).prop_map(|x| x.map_or("null".to_owned(), |x| x.to_string()));
-    (key, (x.clone(), x, value), using, 0u8..17).prop_map(|((k, p, c), (x, y, v), using, kind)| {
+    (key, (x.clone(), x, value), using, 0u8..21).prop_map(|((k, p, c), (x, y, v), using, kind)| {
         let row = format!("WHERE k = {k} AND p = {p} AND c = {c}");
         let partition = format!("WHERE k = {k} AND p = {p}");
         match kind {
@@ -55,6 +57,12 @@ fn write() -> impl Strategy<Value = String> {
             12 => format!("DELETE v FROM # {row}"),
             13 => format!("DELETE FROM # {partition} AND c >= {x}"),
             14 => format!("DELETE FROM # {partition}"),
+            16 | 17 => format!(
+                "INSERT INTO # (k, p, c, j) VALUES ({k}, {p}, {c}, '{{\"a\":{{\"b\":\"w{x}\"}},\"c\":[0,{y}]}}') {using}"
+            ),
+            18 => format!("UPDATE # {using} SET j = '{{\"a\":{{\"b\":{x}}},\"c\":[null,\"{y}\"]}}' {row}"),
+            19 => format!("UPDATE # SET j->'a'->'b' = '\"w{x}\"' {row}"),
+            20 => format!("UPDATE # SET j->'c'->1 = '{x}' {row} IF j->'a'->>'b' = 'w{y}'"),
             15 => format!("UPDATE # SET v = {x} {row} IF v = {y}"),
             _ => format!("INSERT INTO # (k, p, c, v) VALUES ({k}, {p}, {c}, {x}) IF NOT EXISTS"),
         }
@@ -89,6 +97,11 @@ fn reads() -> Vec<String> {
             format!("k = 0 AND p = 0 AND c = 1 AND v = {x}"),
             format!("tags CONTAINS {x} AND tags CONTAINS {y}"),
             format!("v = {x} AND w != 'w1' AND c >= 1"),
+            format!("j->'a'->>'b' = 'w{x}'"),
+            format!("j->'a'->>'b' IN ('{x}', 'w{y}')"),
+            format!("j->'c'->>1 = '{x}'"),
+            format!("j->'c'->>1 = '{x}' AND j->'a'->>'b' = 'w{y}'"),
+            format!("k = 1 AND p = 1 AND j->'c'->>1 = '{x}'"),
             format!("tags CONTAINS {x} AND s = 1 AND v < 3"),
             format!("k = 1 AND p = 1 AND c >= 1 AND v = {x} AND w != 'w1'"),
         ];
@@ -251,6 +264,38 @@ fn what_is_bound_does_not_say_a_predicate() {
         let error = database.run(&format!("SELECT k FROM t WHERE {other}")).unwrap_err();
         assert!(error.message.contains("ALLOW FILTERING"), "{other}: {error:?}");
     }
+}
+
+#[test]
+fn null_is_at_no_place_of_a_document() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, j jsonb) WITH tablets = 1").unwrap();
+    database.run("CREATE INDEX ON t (j->>'a')").unwrap();
+    for (k, document) in [(1, "{}"), (2, "{\"a\":null}"), (3, "{\"a\":\"null\"}"), (4, "[]")] {
+        database.run(&format!("INSERT INTO t (k, j) VALUES ({k}, '{document}')")).unwrap();
+    }
+    let read = database.prepare("SELECT k FROM t WHERE j->>'a' = ?").unwrap();
+    let found = |value| match database.execute(&read, &[value]).unwrap() {
+        ClientResponse::Rows(rows) => rendered_rows(&rows).len(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((found(Value::Null), found(Value::Set(b"null")), found(Value::Set(b"x"))), (0, 2, 0));
+    // The path is not known before a marker in it is.
+    let error = database.prepare("SELECT k FROM t WHERE j->>? = 'x'").unwrap_err();
+    assert!(error.message.contains("ALLOW FILTERING"), "{error:?}");
+}
+
+#[test]
+fn paths_of_indexes_are_limited() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, j jsonb) WITH tablets = 1").unwrap();
+    let create = |path: String| database.run(&format!("CREATE INDEX ON t (j{path})"));
+    for refused in ["->0".repeat(32) + "->>0", format!("->>'{}'", "x".repeat(1_025))] {
+        let error = create(refused).unwrap_err();
+        assert!(error.message.contains("at most 32 steps and 1024 bytes of names"), "{error:?}");
+    }
+    create("->0".repeat(31) + "->>0").unwrap();
+    create(format!("->>'{}'", "x".repeat(1_024))).unwrap();
 }
 
 #[test]
