@@ -77,8 +77,8 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
     }
     let index = define(context, &table, create)?;
     let is_same = |known: &&Index| {
-        (known.column, known.target, &known.path, has_ranges(known))
-            == (index.column, index.target, &index.path, has_ranges(&index))
+        (known.column, known.target, &known.path, &known.filtered, has_ranges(known))
+            == (index.column, index.target, &index.path, &index.filtered, has_ranges(&index))
             && predicate::is_same(&known.predicate, &index.predicate)
     };
     if let Some(known) = table.indexes.iter().find(is_same) {
@@ -135,9 +135,14 @@ pub(super) fn check_free(table: &Table, column: &Column, what: &str) -> Result<(
 }
 
 fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<Index, CqlError> {
-    let mut named = create.partition.iter().chain(&create.clustering);
-    let first = named.next().ok_or_else(|| invalid("an index needs a column"))?;
-    let (column, target, path) = match first {
+    let mut named: Vec<&IndexColumn> = create.partition.iter().chain(&create.clustering).collect();
+    // Rows of one partition are found without an index of its key.
+    let is_only_key = |named: &IndexColumn| matches!(named, IndexColumn::Column(name) if is_only_key(table, name));
+    let first = named.iter().position(|named| !is_only_key(named)).unwrap_or(0);
+    if named.is_empty() {
+        return Err(invalid("an index needs a column"));
+    }
+    let (column, target, path) = match named.remove(first) {
         IndexColumn::JsonPath { column, path, as_text } => {
             let (column, path) = place::indexed(column_of(table, column)?, path, *as_text)?;
             (column, IndexTarget::Value, path)
@@ -204,6 +209,12 @@ fn column_of<'t>(table: &'t Table, name: &str) -> Result<&'t Column, CqlError> {
     table.column(name).ok_or_else(|| invalid(format!("Column '{name}' doesn't exist")))
 }
 
+/// Whether a column is all that partitions are known by.
+fn is_only_key(table: &Table, name: &str) -> bool {
+    let mut key = table.partition_key();
+    key.next().is_some_and(|column| column.name == name) && key.next().is_none()
+}
+
 /// The column, and which part of it is indexed.
 fn indexed<'t>(table: &'t Table, named: &IndexColumn) -> Result<(&'t Column, IndexTarget), CqlError> {
     let (name, asked) = match named {
@@ -216,7 +227,7 @@ fn indexed<'t>(table: &'t Table, named: &IndexColumn) -> Result<(&'t Column, Ind
     };
     let column = column_of(table, name)?;
     check_type(&column.data_type)?;
-    if column.kind == ColumnKind::PartitionKey && table.partition_key().count() == 1 {
+    if is_only_key(table, name) {
         return Err(invalid(format!("Cannot create secondary index on the only partition key column {name}")));
     }
     // The tablet reads the value from the row's key, whose layout it knows as it was when the index was created.
