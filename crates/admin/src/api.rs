@@ -8,6 +8,7 @@ mod cidr_group;
 mod detail;
 #[cfg(test)]
 mod golden;
+mod indexes;
 mod join_token;
 mod queries;
 mod restart;
@@ -17,6 +18,9 @@ mod upgrade;
 
 pub use cidr_group::{CIDR_GROUPS, CidrGroupStatus};
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
+pub use indexes::{
+    INDEXES, IndexDetail, IndexId, IndexList, IndexState, IndexStatus, IndexedTablet, MOST_INDEXED_TABLETS,
+};
 pub use join_token::{JOIN_TOKENS, JoinTokenStatus, NewJoinToken};
 pub use queries::{QueryActivity, QueryStatus, RunningQuery};
 pub use restart::{NodeTurn, RestartPlan};
@@ -67,6 +71,20 @@ pub enum Ask {
     Transactions,
     /// Those in the tablets that the asked node leads: [`PreparedTransactions`].
     TransactionsHere,
+    /// The indexes of all tables: an [`IndexList`].
+    Indexes,
+    /// An index: an [`IndexDetail`].
+    Index {
+        /// Its keyspace.
+        keyspace: String,
+        /// Its name.
+        name: String,
+    },
+    /// How far the asked node has come with indexes in the tablets that it leads.
+    IndexesHere {
+        /// The index whose tablets are listed one by one.
+        of: Option<IndexId>,
+    },
     /// The plan of a restart of all nodes: a [`RestartPlan`].
     RestartPlan {
         /// The time since the restart began, milliseconds: a node whose process has run for less has been restarted.
@@ -124,6 +142,9 @@ impl Ask {
             | Self::CidrGroups
             | Self::Transactions
             | Self::TransactionsHere
+            | Self::Indexes
+            | Self::Index { .. }
+            | Self::IndexesHere { .. }
             | Self::Node { question: NodeQuestion::Cancel { .. }, .. }
             | Self::Change(
                 Change::FinishUpgrade

@@ -6,17 +6,19 @@
 
 use crate::api::{
     ClusterStatus, Done, Failure, FailureKind, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus,
-    RestartPlan, TableStatus, TabletFilter, TabletPage,
+    RestartPlan, TableStatus,
 };
 use crate::cidr_groups::{self, CidrGroupsCommand};
 pub use crate::client::AdminError;
 use crate::client::Client;
 use crate::gate::AUTH;
+use crate::indexes;
 use crate::join_token::{self, JoinTokenArguments};
 use crate::password;
 use crate::percent::encoded;
 use crate::restart::RestartArguments;
 use crate::tables;
+use crate::tablets::{self, TabletArguments};
 use crate::upgrade::{self, UpgradeCommand};
 use diorite_base::text::Size;
 use serde::Serialize;
@@ -91,6 +93,12 @@ pub enum AdminCommand {
     },
     /// Show the transactions that are prepared in tablets and wait for their homes, oldest first.
     Transactions,
+    /// Show the secondary indexes of all tables and how far they have been built, or the tablets of one index.
+    Indexes {
+        /// The index; all if not given.
+        #[arg(value_name = "KEYSPACE.INDEX")]
+        index: Option<String>,
+    },
     /// Show in which order to restart all nodes, and whether the next one may be restarted now.
     RestartPlan(RestartArguments),
     /// Show how far the upgrade of the cluster to another release is, hold it, resume it or finish it.
@@ -300,17 +308,6 @@ pub enum Pausable {
     Balancing,
 }
 
-/// The tablets to show.
-#[derive(Debug, Clone, clap::Args)]
-pub struct TabletArguments {
-    /// Only those of this table.
-    #[arg(value_name = "KEYSPACE.TABLE")]
-    pub table: Option<String>,
-    /// Only those with a replica on this node.
-    #[arg(long, value_name = "N")]
-    pub node: Option<u64>,
-}
-
 /// A client for the named nodes, with the named role.
 fn client(arguments: &AdminArguments) -> Result<Client, AdminError> {
     let file = arguments.password_file.as_deref();
@@ -335,12 +332,15 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::Tablet { tablet } => {
             look(&client, json, &format!("/api/v1/tablets/{tablet}"), tables::tablet_detail)?;
         }
-        AdminCommand::Tablets(arguments) => all_tablets(&client, json, arguments)?,
+        AdminCommand::Tablets(arguments) => {
+            show(json, &tablets::all(&client, arguments)?, |found| tables::tablets(found))?
+        }
         AdminCommand::Moves { wait } => {
             wait_until(*wait, || Ok(client.get::<Vec<MoveStatus>>("/api/v1/moves")?.is_empty()))?;
             look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
         }
         AdminCommand::Transactions => look(&client, json, "/api/v1/transactions", tables::transactions)?,
+        AdminCommand::Indexes { index } => show_answer(json, indexes::carry_out(&client, index.as_deref())?)?,
         AdminCommand::RestartPlan(arguments) => return restart_plan(&client, json, arguments),
         AdminCommand::Upgrade(command) => upgrade(&client, json, *command)?,
         AdminCommand::Drain { node, wait } => {
@@ -536,40 +536,6 @@ fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError>
     look(client, json, &format!("/api/v1/tables/{}/{}", encoded(keyspace), encoded(name)), tables::table_detail)
 }
 
-/// Shows all pages as one list.
-fn all_tablets(client: &Client, json: bool, arguments: &TabletArguments) -> Result<(), AdminError> {
-    let (keyspace, table) = match arguments.table.as_deref().map(|name| name.split_once('.').unwrap_or(("", name))) {
-        Some((keyspace, table)) => ((!keyspace.is_empty()).then_some(keyspace), Some(table)),
-        None => (None, None),
-    };
-    let mut filter = TabletFilter {
-        keyspace: keyspace.map(str::to_owned),
-        table: table.map(str::to_owned),
-        node: arguments.node,
-        ..TabletFilter::default()
-    };
-    let mut all = Vec::new();
-    loop {
-        let page: TabletPage = client.get(&format!("/api/v1/tablets?{}", query(&filter)))?;
-        all.extend(page.tablets);
-        filter.after = page.next_after;
-        if filter.after.is_none() {
-            return show(json, &all, |tablets| tables::tablets(tablets));
-        }
-    }
-}
-
-fn query(filter: &TabletFilter) -> String {
-    let named = [
-        ("keyspace", filter.keyspace.clone()),
-        ("table", filter.table.clone()),
-        ("node", filter.node.map(|node| node.to_string())),
-        ("after", filter.after.map(|tablet| tablet.to_string())),
-    ];
-    let given = named.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(&value?))));
-    given.collect::<Vec<_>>().join("&")
-}
-
 /// Whether a node holds no replicas and has no vote in the catalog's group.
 fn is_drained(client: &Client, node: u64) -> Result<bool, AdminError> {
     let nodes: Vec<NodeStatus> = client.get("/api/v1/nodes")?;
@@ -583,15 +549,4 @@ fn wait_until(wanted: bool, mut is_so: impl FnMut() -> Result<bool, AdminError>)
         std::thread::sleep(LOOK_AGAIN);
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn filters_are_encoded() {
-        let filter = TabletFilter { table: Some("a b&c".to_owned()), node: Some(3), ..TabletFilter::default() };
-        assert_eq!(query(&filter), "table=a%20b%26c&node=3");
-    }
 }

@@ -14,6 +14,7 @@ mod exposition;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 pub mod gate;
+mod indexes;
 mod join_token;
 pub mod login;
 mod moment;
@@ -25,6 +26,7 @@ mod restart;
 mod routes;
 pub mod server;
 mod tables;
+mod tablets;
 mod upgrade;
 mod view;
 mod visitor;

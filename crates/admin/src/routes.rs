@@ -2,7 +2,7 @@
 
 use crate::NodeView;
 use crate::api::{
-    Ask, CIDR_GROUPS, Change, CompactionOrder, Failure, FailureKind, JOIN_TOKENS, ScrubOrder, TabletFilter,
+    Ask, CIDR_GROUPS, Change, CompactionOrder, Failure, FailureKind, INDEXES, JOIN_TOKENS, ScrubOrder, TabletFilter,
 };
 use crate::gate::AUTH;
 use crate::upgrade::UPGRADE;
@@ -24,6 +24,8 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/tables", get(|State(view): State<NodeView>| answer(view, Ask::Tables)))
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
         .route("/api/v1/transactions", get(|State(view): State<NodeView>| answer(view, Ask::Transactions)))
+        .route(INDEXES, get(|State(view): State<NodeView>| answer(view, Ask::Indexes)))
+        .route("/api/v1/indexes/{keyspace}/{name}", get(index))
         .route("/api/v1/restart-plan", get(restart_plan))
         .route(UPGRADE, get(|State(view): State<NodeView>| answer(view, Ask::Upgrade)))
         .route(
@@ -119,6 +121,10 @@ async fn restart_plan(
 
 async fn table(State(view): State<NodeView>, Path((keyspace, name)): Path<(String, String)>) -> Response {
     answer(view, Ask::Table { keyspace, name }).await
+}
+
+async fn index(State(view): State<NodeView>, Path((keyspace, name)): Path<(String, String)>) -> Response {
+    answer(view, Ask::Index { keyspace, name }).await
 }
 
 async fn tablet(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {

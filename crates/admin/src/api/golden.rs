@@ -1,17 +1,17 @@
 //! The golden bytes of questions from node to node, and of the reasons of failures.
 
 use super::{
-    Ask, Change, CompactionOrder, Failure, FailureKind, LogChange, LogFilter, NodeQuestion, ScrubOrder, TabletFilter,
-    TabletOrder, TabletState,
+    Ask, Change, CompactionOrder, Failure, FailureKind, IndexId, LogChange, LogFilter, NodeQuestion, ScrubOrder,
+    TabletFilter, TabletOrder, TabletState,
 };
-use diorite_base::{Hold, Level, Levels, NodeId, TabletId};
+use diorite_base::{Hold, Level, Levels, NodeId, TableId, TabletId};
 use diorite_golden::{Decoded, Golden, kinds};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 kinds!(ASKS, ask_kind(Ask):
-    Status, Nodes, Tables, Tablets, Table, Tablet, Replica, SetAside, Moves, Transactions, TransactionsHere, RestartPlan, Recovery,
-    Upgrade, AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
+    Status, Nodes, Tables, Tablets, Table, Tablet, Replica, SetAside, Moves, Transactions, TransactionsHere, Indexes, Index,
+    IndexesHere, RestartPlan, Recovery, Upgrade, AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
     CidrGroups, Change);
 kinds!(CHANGES, change_kind(Change):
     FinishUpgrade, HoldUpgrade, ResumeUpgrade, Drain, Undrain, Remove, Replace, MoveLeaders, SetZone, Split, Merge, CancelSplit,
@@ -111,6 +111,10 @@ fn asks() -> Vec<Ask> {
         Ask::CidrGroups,
         Ask::Transactions,
         Ask::TransactionsHere,
+        Ask::Indexes,
+        Ask::Index { keyspace: "ks".to_owned(), name: "t_by_v".to_owned() },
+        Ask::IndexesHere { of: None },
+        Ask::IndexesHere { of: Some(IndexId { table: TableId(5), index: 7 }) },
     ];
     asks.extend([ScrubOrder::Look, ScrubOrder::Begin { rate_bytes: 300 }, ScrubOrder::Stop].map(Ask::Scrub));
     asks.push(Ask::ScrubHere(ScrubOrder::Look));
@@ -195,6 +199,9 @@ const LATER: &[&str] = &[
     "Ask::CidrGroups",
     "Ask::Transactions",
     "Ask::TransactionsHere",
+    "Ask::Indexes",
+    "Ask::Index",
+    "Ask::IndexesHere",
     "Change::FinishUpgrade",
     "Change::HoldUpgrade",
     "Change::ResumeUpgrade",

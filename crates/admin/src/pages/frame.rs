@@ -22,13 +22,14 @@ const POLICY: &str = "default-src 'none'; style-src 'self'; script-src 'self'; c
 const RELOAD_S: u32 = 10;
 
 /// Pages about the whole cluster, then pages about one node.
-const CLUSTER: [(&str, &str); 6] = [
+const CLUSTER: [(&str, &str); 7] = [
     ("/", "Overview"),
     ("/nodes", "Nodes"),
     ("/tables", "Tables"),
     ("/tablets", "Tablets"),
     ("/moves", "Moves"),
     ("/transactions", "Transactions"),
+    ("/indexes", "Indexes"),
 ];
 const NODE: [(&str, &str); 4] =
     [("/queries", "Queries"), ("/memory", "Memory"), ("/logs", "Logs"), ("/config", "Configuration")];

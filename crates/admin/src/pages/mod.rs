@@ -9,6 +9,7 @@
 mod chart;
 mod config;
 mod frame;
+mod indexes;
 mod listing;
 pub(crate) mod login;
 mod moves;
@@ -37,6 +38,8 @@ pub(crate) fn pages() -> Router<NodeView> {
         .route("/tablets/{tablet}", get(tablets::tablet))
         .route("/moves", get(moves::moves))
         .route("/transactions", get(transactions::transactions))
+        .route("/indexes", get(indexes::indexes))
+        .route("/indexes/{keyspace}/{name}", get(indexes::index))
         .route("/queries", get(process::queries))
         .route("/memory", get(process::memory))
         .route("/logs", get(process::logs))

@@ -4,6 +4,7 @@
 //! does not grow with the tablets; only tables, disks and other nodes have lines of their own, tables up to a bound
 //! (`tables`).
 
+mod indexes;
 mod node;
 mod replicas;
 mod requests;
@@ -68,6 +69,7 @@ impl Collector for Source {
         self.log(&mut out)?;
         self.raft(&mut out)?;
         transactions::write(&self.shared, &mut out)?;
+        indexes::write(self.operations.indexes(), &mut out)?;
         self.cache(&mut out)?;
         self.background(&mut out)?;
         self.tablets(&mut out)?;

@@ -3,11 +3,11 @@
 use super::Operations;
 use super::report::{self, Report, SetAside};
 use super::sight::Sight;
-use super::{Answer, in_json, restart, transactions, unavailable};
+use super::{Answer, in_json, indexes, restart, transactions, unavailable};
 use crate::catalog::CATALOG_TABLET;
 use crate::node_tls::{EXPIRY_WARNING_DAYS, Protection};
 use diorite_admin::api::{
-    Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, MoveStatus, NodeStatus,
+    Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, IndexId, MoveStatus, NodeStatus,
     TableDetail, TableShare, TableStatus,
 };
 use diorite_base::{NodeId, TabletId};
@@ -19,6 +19,7 @@ use diorite_control::view::view;
 use diorite_model::schema::TableEntry;
 use diorite_query::ddl::describe::table_schema;
 use futures::StreamExt;
+use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,6 +32,8 @@ const SET_ASIDE_TIMEOUT: Duration = Duration::from_secs(1);
 const ASKED_AT_A_TIME: usize = 32;
 /// How long a node may take to report its part in the plan of a restart.
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a node may take to look at the indexes of the tablets that it leads.
+const INDEXES_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long a node may take to list the transactions in the tablets that it leads.
 const TRANSACTIONS_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -93,16 +96,51 @@ impl Operations {
     /// Those in all tablets, as the nodes that lead them list them now.
     pub(super) async fn transactions_everywhere(&self) -> Answer {
         let sight = self.sight();
+        let answers = self.ask_everywhere(&sight, &Ask::TransactionsHere, TRANSACTIONS_TIMEOUT).await;
+        in_json(&transactions::gathered(&sight, answers))
+    }
+
+    /// How far indexes are in the tablets led here. That reads the tablets, so it runs on a thread where it delays no
+    /// requests.
+    pub(super) async fn indexes_here(&self, of: Option<IndexId>) -> Answer {
+        let (store, catalog, record) = (Arc::clone(&self.store), self.catalog.served(), Arc::clone(&self.indexes));
+        let now_ns = self.clock.monotonic_ns();
+        let looking =
+            self.runtime.spawn_blocking(move || indexes::status::led_here(&store, &catalog, &record, now_ns, of));
+        in_json(&looking.await.map_err(|error| unavailable(error.to_string()))?)
+    }
+
+    /// How far they are in all tablets.
+    pub(super) async fn indexes_everywhere(&self) -> Answer {
+        let sight = self.sight();
+        let answers = self.ask_everywhere(&sight, &Ask::IndexesHere { of: None }, INDEXES_TIMEOUT).await;
+        in_json(&indexes::status::gathered(&sight, answers))
+    }
+
+    /// How far one is, tablet by tablet.
+    pub(super) async fn index_everywhere(&self, keyspace: &str, name: &str) -> Answer {
+        let sight = self.sight();
+        let of = indexes::status::find(&sight.catalog, keyspace, name)?;
+        let answers = self.ask_everywhere(&sight, &Ask::IndexesHere { of: Some(of) }, INDEXES_TIMEOUT).await;
+        in_json(&indexes::status::detail(&sight, of, answers)?)
+    }
+
+    /// The answers of all nodes that are up, or why there are none.
+    async fn ask_everywhere<T: DeserializeOwned>(
+        &self,
+        sight: &Sight,
+        ask: &Ask,
+        timeout: Duration,
+    ) -> Vec<(NodeId, Result<T, String>)> {
         let nodes: Vec<NodeId> = sight.catalog.nodes().map(|node| node.id).filter(|node| sight.is_up(*node)).collect();
         let asked = nodes.into_iter().map(|node| async move {
-            let answer = self.ask_any(node, Ask::TransactionsHere, TRANSACTIONS_TIMEOUT).await;
+            let answer = self.ask_any(node, ask.clone(), timeout).await;
             let parsed = answer
                 .map_err(|failure| failure.message)
                 .and_then(|value| serde_json::from_value(value).map_err(|error| error.to_string()));
             (node, parsed)
         });
-        let answers = futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME).collect().await;
-        in_json(&transactions::gathered(&sight, answers))
+        futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME).collect().await
     }
 
     fn sight(&self) -> Sight {

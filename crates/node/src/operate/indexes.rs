@@ -2,26 +2,35 @@
 //! ([`diorite_query::index::due`]), and removes stale entries that readers have met.
 //!
 //! Always true: whatever is decided here is decided again by the step when it is applied, so that a node that no longer
-//! leads, or serves an old catalog, does no harm; a step is small, and is followed by a pause as long as itself. Left
-//! out: when an index may be used (each read looks at the tablet).
+//! leads, or serves an old catalog, does no harm; a step is small, and is followed by a pause as long as itself; what was
+//! done is [recorded](record). Left out: when an index may be used (each read looks at the tablet).
+
+mod place;
+pub(super) mod record;
+pub(super) mod status;
+mod view;
 
 use crate::catalog::CatalogFollower;
 use crate::pause::pause;
 use crate::route::Router;
 use ahash::AHashMap;
-use diorite_base::mutation::{EvaluationFailed, TabletView};
+use diorite_base::mutation::EvaluationFailed;
 use diorite_base::program::Unprovable;
 use diorite_base::write::KvError;
-use diorite_base::{Clock, TabletId};
+use diorite_base::{Clock, TableId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::Table;
 use diorite_query::index::{Due, INDEXED, IndexStep, Part, due, part, removals, specifications};
 use diorite_replica::{Leadership, StaleEntries, Store, TabletHandle};
-use diorite_storage::{AFTER_ALL_KEYS, ScanRange, StorageError, Tablet};
+use diorite_storage::{AFTER_ALL_KEYS, ScanRange, StorageError};
 use futures::StreamExt;
+use place::Tokens;
+use record::{Amount, Finished, IndexRecord};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
+use view::View;
 
 /// How often it is looked whether the catalog has changed.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -54,38 +63,31 @@ enum Interrupted {
     Ending,
 }
 
-/// A tablet's data, for reading specifications.
-struct View<'t>(&'t Arc<Tablet>);
-
-impl TabletView for View<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        let found = self.0.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
-        Ok(found.map(|value| value.to_vec()))
-    }
-
-    fn scan(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EvaluationFailed> {
-        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.0.scan(&range, visit).map(|_| ()).map_err(|error| EvaluationFailed(error.to_string()))
-    }
+/// A look at a tablet.
+struct Look {
+    /// The indexes of the table that are not complete in it.
+    incomplete: Vec<u64>,
+    /// The next step, and the rows that it reads with their bytes.
+    next: Option<(IndexStep, (usize, usize))>,
 }
 
-/// The next step in a tablet; reads it.
-fn next_step(handle: &TabletHandle, table: &Table) -> Result<Option<IndexStep>, Interrupted> {
+/// Looks at a tablet, and reads the rows of the next step.
+fn look_at(handle: &TabletHandle, table: &Table) -> Result<Look, Interrupted> {
     let data = handle.data();
-    match due(table, &specifications(&View(data))?) {
-        None => Ok(None),
-        Some(Due::Step(step)) => Ok(Some(step)),
+    let stored = specifications(&View(data))?;
+    let is_complete = |id: u64| stored.iter().any(|(of, specification)| *of == id && specification.is_complete());
+    let incomplete = table.indexes.iter().map(|index| index.id).filter(|id| !is_complete(*id)).collect();
+    let next = match due(table, &stored) {
+        None => None,
+        Some(Due::Step(step)) => Some((step, (0, 0))),
         Some(Due::Build { index, from }) => {
             let range = ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: STEP_ROWS };
-            let Part { to, is_last } = part(AFTER_ALL_KEYS, (STEP_ROWS, STEP_BYTES), |visit| data.scan(&range, visit))?;
-            Ok(Some(IndexStep::Build { index, from, to, is_last }))
+            let Part { to, is_last, entries, bytes } =
+                part(AFTER_ALL_KEYS, (STEP_ROWS, STEP_BYTES), |visit| data.scan(&range, visit))?;
+            Some((IndexStep::Build { index, from, to, is_last }, (entries, bytes)))
         }
-    }
+    };
+    Ok(Look { incomplete, next })
 }
 
 /// What is known of the tablets led here: the version of the table for which nothing is due.
@@ -97,6 +99,14 @@ struct Known {
     has_more: bool,
 }
 
+/// The indexes that a tablet cannot have completed: it has had none, or none when all was done.
+fn new_indexes(handle: &TabletHandle, table: &Table, known: &Known) -> impl Iterator<Item = u64> {
+    let has_had_none = handle.flags() & INDEXED == 0;
+    let known = known.complete.get(&handle.id()).copied();
+    let ids = table.indexes.iter().map(|index| index.id);
+    ids.filter(move |id| has_had_none || known.is_some_and(|version| *id > version))
+}
+
 /// See the top of this module.
 pub(super) struct Indexing<'n> {
     pub(super) store: &'n Store,
@@ -104,6 +114,7 @@ pub(super) struct Indexing<'n> {
     pub(super) catalog: &'n CatalogFollower,
     pub(super) clock: &'n dyn Clock,
     pub(super) runtime: &'n Handle,
+    pub(super) record: &'n IndexRecord,
 }
 
 impl Indexing<'_> {
@@ -146,11 +157,14 @@ impl Indexing<'_> {
 
     async fn sweep_indexes(&self, catalog: &Catalog, known: &mut Known) {
         let tablets = self.indexed_tablets(catalog);
+        let led: BTreeMap<TabletId, TableId> = tablets.iter().map(|(handle, table)| (handle.id(), table.id)).collect();
+        self.record.keep(&led);
         let is_due = |(handle, table): &&(Arc<TabletHandle>, Arc<Table>)| {
             known.complete.get(&handle.id()) != Some(&table.version)
         };
         let mut work = Vec::new();
         for (handle, table) in tablets.iter().filter(is_due) {
+            self.record.expect(table.id, handle.id(), new_indexes(handle, table, known));
             work.push(self.work_on(Arc::clone(handle), Arc::clone(table)));
         }
         let mut working = futures::stream::iter(work).buffer_unordered(AT_A_TIME);
@@ -160,24 +174,51 @@ impl Indexing<'_> {
                 Ok(true) => drop(known.complete.insert(tablet, version)),
                 Ok(false) => known.has_more = true,
                 Err(error) => {
+                    self.record.interrupted();
                     tracing::debug!(%tablet, %error, "work on the indexes of a tablet is interrupted");
                 }
             }
         }
-        let work = tablets.iter().map(|(handle, _)| self.remove_stale_of(handle));
+        drop(working);
+        self.tell_finished(&tablets, known);
+        let work = tablets.iter().map(|(handle, table)| self.remove_stale_of(handle, table.id));
         let mut working = futures::stream::iter(work.collect::<Vec<_>>()).buffer_unordered(AT_A_TIME);
         while let Some(has_more) = working.next().await {
             known.has_more |= has_more;
         }
     }
 
+    /// Logs which indexes are complete now in all tablets that are led here.
+    fn tell_finished(&self, tablets: &[(Arc<TabletHandle>, Arc<Table>)], known: &Known) {
+        let of = |wanted: TableId| tablets.iter().filter(move |(_, table)| table.id == wanted);
+        let is_known =
+            |table| of(table).all(|(handle, table)| known.complete.get(&handle.id()) == Some(&table.version));
+        for Finished { index, rows, took_s } in self.record.take_finished(self.clock.monotonic_ns(), is_known) {
+            let Some((_, table)) = of(index.table).next() else { continue };
+            // An index that was dropped meanwhile is not told.
+            let Some(found) = table.indexes.iter().find(|found| found.id == index.index) else { continue };
+            let (keyspace, name, tablets) = (&table.keyspace, &found.name, of(index.table).count());
+            tracing::info!(
+                event = "index",
+                %keyspace,
+                table = %table.name,
+                index = %name,
+                tablets,
+                rows,
+                seconds = took_s,
+                "an index is complete in all tablets that this node leads"
+            );
+        }
+    }
+
     /// Returns whether readers have met more stale entries than could be kept.
-    async fn remove_stale_of(&self, handle: &Arc<TabletHandle>) -> bool {
+    async fn remove_stale_of(&self, handle: &Arc<TabletHandle>, table: TableId) -> bool {
         let stale = handle.take_stale();
         if stale.keys.is_empty() {
             return false;
         }
-        if let Err(error) = self.remove_stale(handle, &stale).await {
+        if let Err(error) = self.remove_stale(handle, table, &stale).await {
+            self.record.interrupted();
             tracing::debug!(tablet = %handle.id(), %error, "stale index entries are not removed yet");
         }
         stale.is_full
@@ -196,30 +237,47 @@ impl Indexing<'_> {
     /// Returns whether nothing is left to do.
     async fn carry_on(&self, handle: Arc<TabletHandle>, table: Arc<Table>) -> Result<bool, Interrupted> {
         let version = |catalog: &Catalog| catalog.table_by_id(table.id).map(|entry| entry.table.version);
+        let served = self.catalog.served();
+        let tokens = served.table_by_id(table.id).and_then(|entry| Tokens::of(entry, handle.id()));
         for _ in 0..STEPS_PER_TURN {
             if version(&self.catalog.served()) != Some(table.version) {
                 break;
             }
             let began_ns = self.clock.monotonic_ns();
             let (reader, of) = (Arc::clone(&handle), Arc::clone(&table));
-            let looking = self.runtime.spawn_blocking(move || next_step(&reader, &of)).await;
-            let Some(step) = looking.map_err(|_| Interrupted::Ending)?? else { return Ok(true) };
+            let looking = self.runtime.spawn_blocking(move || look_at(&reader, &of)).await;
+            let Look { incomplete, next } = looking.map_err(|_| Interrupted::Ending)??;
+            self.record.look(table.id, handle.id(), &incomplete);
+            let Some((step, read)) = next else { return Ok(true) };
             self.router.write(handle.id(), step.mutation()?).await?;
-            let took = Duration::from_nanos(self.clock.monotonic_ns().saturating_sub(began_ns));
+            let amount = match &step {
+                IndexStep::Build { from, to, .. } => Amount::of(read, tokens, (from, to)),
+                _ => Amount::default(),
+            };
+            let now_ns = self.clock.monotonic_ns();
+            self.record.done(table.id, &step, amount, now_ns);
+            let took = Duration::from_nanos(now_ns.saturating_sub(began_ns));
             pause(took.max(LEAST_PAUSE)).await;
         }
         Ok(false)
     }
 
     /// Removes entries that readers have met, unless they are right again.
-    async fn remove_stale(&self, handle: &Arc<TabletHandle>, stale: &StaleEntries) -> Result<(), Interrupted> {
+    async fn remove_stale(
+        &self,
+        handle: &Arc<TabletHandle>,
+        table: TableId,
+        stale: &StaleEntries,
+    ) -> Result<(), Interrupted> {
         let (reader, keys) = (Arc::clone(handle), stale.keys.iter().cloned().collect::<Vec<_>>());
         let row_bytes = move |row: &[u8]| reader.data().get(row).map(|row| row.map_or(0, |row| row.len()));
         let looking = self.runtime.spawn_blocking(move || removals(keys, row_bytes)).await;
         for step in looking.map_err(|_| Interrupted::Ending)?? {
             let began_ns = self.clock.monotonic_ns();
             self.router.write(handle.id(), step.mutation()?).await?;
-            let took = Duration::from_nanos(self.clock.monotonic_ns().saturating_sub(began_ns));
+            let now_ns = self.clock.monotonic_ns();
+            self.record.done(table, &step, Amount::default(), now_ns);
+            let took = Duration::from_nanos(now_ns.saturating_sub(began_ns));
             pause(took.max(LEAST_PAUSE)).await;
         }
         Ok(())

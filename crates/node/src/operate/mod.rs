@@ -52,6 +52,7 @@ use diorite_control::steering::Steering;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
 use futures::future::BoxFuture;
+pub(crate) use indexes::record::IndexRecord;
 use parking_lot::Mutex;
 pub(crate) use report::ReportOptions;
 use serde::Serialize;
@@ -108,6 +109,8 @@ pub(crate) struct Operations {
     steering: Mutex<Steering<report::Details>>,
     /// The last merged history of the cluster.
     history: kept::Kept,
+    /// What was done about indexes here.
+    indexes: Arc<IndexRecord>,
     /// Bytes of SSTable files here, as of the last report.
     sst_bytes: AtomicU64,
     own: OnceLock<Arc<dyn Own>>,
@@ -144,6 +147,7 @@ impl Operations {
             noting: Arc::default(),
             steering: Mutex::default(),
             history: kept::Kept::default(),
+            indexes: Arc::default(),
             sst_bytes: AtomicU64::new(0),
             own: OnceLock::new(),
             summary: Mutex::default(),
@@ -177,6 +181,11 @@ impl Operations {
         (!is_led).then(|| "no leader of the catalog is known".to_owned())
     }
 
+    /// What was done about indexes on this node.
+    pub(crate) fn indexes(&self) -> &IndexRecord {
+        &self.indexes
+    }
+
     /// Bytes of SSTable files of this node, as of the last report.
     pub(crate) fn sst_bytes(&self) -> u64 {
         self.sst_bytes.load(Ordering::Relaxed)
@@ -191,6 +200,7 @@ impl Operations {
             catalog: &self.catalog,
             clock: &*self.clock,
             runtime: &self.runtime,
+            record: &self.indexes,
         };
         futures::join!(
             self.keep_reporting(),
@@ -301,6 +311,7 @@ impl Operations {
             Ask::NoteHoldHere(hold) => self.note_hold_here(hold).await,
             Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::TransactionsHere => self.transactions_here(),
+            Ask::IndexesHere { of } => self.indexes_here(of).await,
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
         }
@@ -321,6 +332,8 @@ impl Operations {
             Ask::Scrub(order) => self.scrub_everywhere(order).await,
             Ask::Compaction(order) => self.compaction_everywhere(order).await,
             Ask::Transactions => self.transactions_everywhere().await,
+            Ask::Indexes => self.indexes_everywhere().await,
+            Ask::Index { keyspace, name } => self.index_everywhere(&keyspace, &name).await,
             question => self.look_up(question).await,
         }
     }

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+mod indexes;
+
 use super::report::{Details, Report};
 use super::sight::Sight;
 use super::{Answer, Known, answers, transactions};
@@ -287,6 +289,8 @@ impl Operator for Synthetic {
             Ask::History => Ok(of_one_node(&NodeQuestion::History)),
             Ask::Tablet { tablet } => closer(&self.0, *tablet),
             Ask::Transactions => Ok(json!(prepared(&self.0))),
+            Ask::Indexes => Ok(json!(indexes::list())),
+            Ask::Index { name, .. } => indexes::closer(name).map(|found| json!(found)),
             ask => self.0.look_up(ask),
         };
         Box::pin(async move { answer })
@@ -348,6 +352,9 @@ async fn every_page_of_a_large_cluster_is_small_and_complete() {
             ("/transactions", "1–100 of 1,000"),
             ("/transactions?q=no+leader", "100 in all"),
             ("/transactions?q=9000/3/699", "dropped"),
+            ("/indexes", "1–100 of 120"),
+            ("/indexes?q=building", "37 %"),
+            ("/indexes/shop/orders_000_v", "1–100 of 1,000"),
             ("/queries?sort=count&desc=1", "1–100 of 1,000"),
             ("/memory?node=3", "block cache"),
             ("/logs?level=warn&page=50", "4,901–5,000 of 5,000"),
@@ -371,6 +378,7 @@ async fn what_is_not_there_or_makes_no_sense_is_a_page_that_says_so() {
         for (path, expected_status, expected) in [
             ("/nodes/999", 404, "there is no node n999"),
             ("/tables/shop/none", 404, "there is no table shop.none"),
+            ("/indexes/shop/none", 404, "there is no index shop.none"),
             ("/tablets?state=good", 400, "'good' is no state"),
             ("/tablets?sort=color", 400, "'color' is no sort"),
             ("/tablets?page=0&node=&q=+", 200, "1–100 of 10,000"),
@@ -396,6 +404,9 @@ async fn the_interface_for_programs_has_what_pages_show() {
             ("/api/v1/tablets/1000", "/replicas/0/lease_left_ms"),
             ("/api/v1/moves", "/0/rate_bytes"),
             ("/api/v1/transactions", "/transactions/0/staged_bytes"),
+            ("/api/v1/indexes", "/indexes/0/eta_seconds"),
+            ("/api/v1/indexes/shop/orders_000_v", "/listed/0/leader"),
+            ("/api/v1/indexes/shop/orders_000_v", "/rate_bytes"),
             ("/api/v1/cluster/history", "/series/reads_per_second"),
         ] {
             let (status, body) = get(address, path).await;

@@ -327,6 +327,10 @@ pub struct Part {
     pub to: Vec<u8>,
     /// Nothing follows.
     pub is_last: bool,
+    /// Its rows and headers of partitions.
+    pub entries: usize,
+    /// Their bytes.
+    pub bytes: usize,
 }
 
 /// The end of a range that begins at the start of `scan` and has about this many entries or bytes at most. `scan` calls
@@ -349,5 +353,5 @@ pub fn part<E>(
         }
         goes_on
     })?;
-    Ok(Part { to: if is_last { end.to_vec() } else { last }, is_last })
+    Ok(Part { to: if is_last { end.to_vec() } else { last }, is_last, entries, bytes })
 }

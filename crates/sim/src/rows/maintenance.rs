@@ -47,7 +47,7 @@ fn next_step(handle: &TabletHandle<MemoryTablet>, table: &Table) -> Option<Index
             let scan = |visit: &mut dyn FnMut(&[u8], &[u8]) -> bool| {
                 Ok::<_, Infallible>(data.scan(&range, visit).expect("memory can be read"))
             };
-            let Ok(Part { to, is_last }) = part(AFTER_ALL_KEYS, (STEP_ROWS, usize::MAX), scan);
+            let Ok(Part { to, is_last, .. }) = part(AFTER_ALL_KEYS, (STEP_ROWS, usize::MAX), scan);
             Some(IndexStep::Build { index, from, to, is_last })
         }
     }
