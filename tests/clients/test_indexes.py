@@ -5,6 +5,7 @@ import json
 import signal
 import subprocess
 import time
+import urllib.request
 
 import pytest
 from cassandra import InvalidRequest, OperationTimedOut, ReadTimeout, Unavailable
@@ -147,6 +148,68 @@ def admin(server, *arguments):
 
 def tablets_of(server, table):
     return [tablet["tablet"] for tablet in json.loads(admin(server, "tablets", table, "--json"))]
+
+
+def fetch(server, path):
+    with urllib.request.urlopen(f"http://{server.address}:7000{path}", timeout=30) as answer:
+        return answer.read().decode()
+
+
+def metrics(server):
+    """The values of metrics, by name with labels."""
+    lines = (line for line in fetch(server, "/metrics").splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def once(what, look, is_so=bool, within_s=BUILT_WITHIN_S):
+    deadline = time.monotonic() + within_s
+    while True:
+        seen = look()
+        if is_so(seen):
+            return seen
+        assert time.monotonic() < deadline, f"{what}: {seen!r}"
+        time.sleep(0.1)
+
+
+def test_operators_see_how_far_an_index_is(server, session):
+    session.execute("CREATE TABLE shown (id int PRIMARY KEY, v int, filler text) WITH tablets = 4")
+    rows = 20_000
+    insert(session, "INSERT INTO shown (id, v, filler) VALUES (?, ?, ?)", [(n, n % 10, "x" * 100) for n in range(rows)])
+    before = metrics(server)
+    session.execute("CREATE INDEX shown_by_v ON shown (v)")
+
+    def status():
+        (one,) = (one for one in json.loads(admin(server, "indexes", "--json"))["indexes"] if one["name"] == "shown_by_v")
+        assert one["state"] in ("unknown", "not_begun", "building", "ready"), one
+        return one
+
+    one = once("the index is built", status, lambda one: one["state"] == "ready")
+    named = {"keyspace": "indexed", "table": "shown", "name": "shown_by_v", "target": "v", "state": "ready"}
+    counted = {"tablets": 4, "tablets_complete": 4, "tablets_unknown": 0, "done_permille": 1000, "rate_rows": 0, "rate_bytes": 0}
+    assert one == {**named, **counted, "eta_seconds": None}
+    assert any(line.split()[:4] == ["indexed.shown_by_v", "shown", "v", "ready"] for line in admin(server, "indexes").splitlines())
+    closer = json.loads(admin(server, "indexes", "indexed.shown_by_v", "--json"))
+    assert closer["state"] == "ready" and closer["unanswered"] == []
+    assert sorted(tablet["tablet"] for tablet in closer["listed"]) == sorted(tablets_of(server, "indexed.shown"))
+    assert all(tablet["state"] == "ready" and tablet["leader"] for tablet in closer["listed"]), closer
+    command = [str(binary()), "admin", "indexes", "indexed.none", "--host", server.address]
+    missing = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert missing.returncode != 0 and "there is no index indexed.none" in missing.stderr, missing
+
+    once("nothing is left", lambda: metrics(server)["diorite_index_tablets_left"], lambda left: left == 0)
+    after = metrics(server)
+    assert after["diorite_indexes_building"] == 0
+    grown = {name: after[name] - before[name] for name in before if name.startswith("diorite_index_") and name in after}
+    assert grown["diorite_index_built_rows_total"] >= rows and grown["diorite_index_built_bytes_total"] >= 100 * rows, grown
+    assert grown['diorite_index_steps_total{step="define"}'] >= 4 and grown['diorite_index_steps_total{step="build"}'] >= 4, grown
+    once("the log says so", lambda: fetch(server, "/api/v1/logs"), lambda log: "shown_by_v" in log and "an index is complete" in log)
+
+    stale = "diorite_index_stale_entries_total"
+    session.execute("UPDATE shown SET v = 1000 WHERE id = 3")
+    assert 3 not in {row.id for row in session.execute("SELECT id FROM shown WHERE v = 3")}
+    once("the stale entry is removed", lambda: metrics(server)[stale], lambda removed: removed > before[stale])
+    session.execute("DROP INDEX shown_by_v")
+    once("it is gone", lambda: admin(server, "indexes"), lambda shown: "shown_by_v" not in shown)
 
 
 def wait_for_copies(server, table):

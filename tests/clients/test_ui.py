@@ -74,6 +74,7 @@ class Load:
             f" PRIMARY KEY (customer, placed)) WITH CLUSTERING ORDER BY (placed DESC) AND tablets = {TABLETS}"
         )
         session.execute("CREATE TABLE shop.items (id int PRIMARY KEY, name text) WITH tablets = 3")
+        session.execute("CREATE INDEX items_by_name ON shop.items (name)")
         insert = session.prepare("INSERT INTO shop.orders (customer, placed, total, note) VALUES (?, ?, 12.5, ?)")
         select = session.prepare("SELECT total FROM shop.orders WHERE customer = ? LIMIT 1")
         insert.is_idempotent = select.is_idempotent = True
@@ -187,6 +188,8 @@ def paths(server):
         "tablet": f"/tablets/{tablet}",
         "moves": "/moves",
         "transactions": "/transactions",
+        "indexes": "/indexes",
+        "index": "/indexes/shop/items_by_name",
         "queries": "/queries",
         "memory": "/memory",
         "logs": "/logs",
