@@ -19,7 +19,8 @@ mod upgrade;
 pub use cidr_group::{CIDR_GROUPS, CidrGroupStatus};
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
 pub use indexes::{
-    INDEXES, IndexDetail, IndexId, IndexList, IndexState, IndexStatus, IndexedTablet, MOST_INDEXED_TABLETS,
+    INDEX_RATE, INDEXES, IndexDetail, IndexId, IndexList, IndexState, IndexStatus, IndexedTablet, MOST_INDEXED_TABLETS,
+    NodeIndexRate,
 };
 pub use join_token::{JOIN_TOKENS, JoinTokenStatus, NewJoinToken};
 pub use queries::{QueryActivity, QueryStatus, RunningQuery};
@@ -85,6 +86,16 @@ pub enum Ask {
         /// The index whose tablets are listed one by one.
         of: Option<IndexId>,
     },
+    /// Limits index builds on all nodes: a list of [`NodeIndexRate`].
+    LimitIndexes {
+        /// Bytes of rows per second and node; 0: no limit.
+        rate_bytes: u64,
+    },
+    /// The same on the asked node alone: a [`NodeIndexRate`].
+    LimitIndexesHere {
+        /// Bytes of rows per second; 0: no limit.
+        rate_bytes: u64,
+    },
     /// The plan of a restart of all nodes: a [`RestartPlan`].
     RestartPlan {
         /// The time since the restart began, milliseconds: a node whose process has run for less has been restarted.
@@ -145,6 +156,8 @@ impl Ask {
             | Self::Indexes
             | Self::Index { .. }
             | Self::IndexesHere { .. }
+            | Self::LimitIndexes { .. }
+            | Self::LimitIndexesHere { .. }
             | Self::Node { question: NodeQuestion::Cancel { .. }, .. }
             | Self::Change(
                 Change::FinishUpgrade

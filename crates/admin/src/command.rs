@@ -177,6 +177,12 @@ pub enum AdminCommand {
         #[arg(value_name = "SIZE")]
         rate: Size,
     },
+    /// Limit how fast secondary indexes are built, for each node until it is started again; initially --index-rate.
+    SetIndexRate {
+        /// Bytes of rows per second; 0: no limit.
+        #[arg(value_name = "SIZE")]
+        rate: Size,
+    },
     /// Put a node into a zone.
     SetZone {
         /// The node's id.
@@ -332,9 +338,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::Tablet { tablet } => {
             look(&client, json, &format!("/api/v1/tablets/{tablet}"), tables::tablet_detail)?;
         }
-        AdminCommand::Tablets(arguments) => {
-            show(json, &tablets::all(&client, arguments)?, |found| tables::tablets(found))?
-        }
+        AdminCommand::Tablets(arguments) => all_tablets(&client, json, arguments)?,
         AdminCommand::Moves { wait } => {
             wait_until(*wait, || Ok(client.get::<Vec<MoveStatus>>("/api/v1/moves")?.is_empty()))?;
             look(&client, json, "/api/v1/moves", |moves: &Vec<MoveStatus>| tables::moves(moves))?;
@@ -360,6 +364,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::Scrub(arguments) => return scrub(&client, json, arguments),
         AdminCommand::Compact { status, wait } => compact(&client, json, *status, *wait)?,
         AdminCommand::SetCompactionRate { rate } => set_compaction_rate(&client, json, rate.0)?,
+        AdminCommand::SetIndexRate { rate } => show_answer(json, indexes::set_rate(&client, rate.0)?)?,
         AdminCommand::SetZone { node, zone } => {
             change(&client, json, &format!("/api/v1/nodes/{node}/zone"), &json!({ "zone": zone }))?;
         }
@@ -529,6 +534,10 @@ fn compact(client: &Client, json: bool, is_look: bool, waits: bool) -> Result<()
 fn set_compaction_rate(client: &Client, json: bool, rate_bytes: u64) -> Result<(), AdminError> {
     let nodes: Vec<NodeCompaction> = client.post("/api/v1/compaction/rate", &json!({ "rate_bytes": rate_bytes }))?;
     show(json, &nodes, |nodes| tables::compaction(nodes))
+}
+
+fn all_tablets(client: &Client, json: bool, arguments: &TabletArguments) -> Result<(), AdminError> {
+    show(json, &tablets::all(client, arguments)?, |found| tables::tablets(found))
 }
 
 fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError> {

@@ -1,12 +1,13 @@
-//! `diorite admin indexes`: the secondary indexes, and how far they have been built, as text.
+//! `diorite admin indexes` and `set-index-rate`: the secondary indexes, how far they have been built, and how fast they may be.
 //!
 //! Always true: a state is shown as the cluster says it; nothing is computed here but percentages.
 
-use crate::api::{INDEXES, IndexDetail, IndexList, IndexState, IndexStatus};
+use crate::api::{INDEX_RATE, INDEXES, IndexDetail, IndexList, IndexState, IndexStatus, NodeIndexRate};
 use crate::client::{AdminError, Client};
 use crate::join_token::{Answer, answer};
 use crate::percent::encoded;
 use diorite_base::text::{NOTHING, bytes, duration, or_dash, table};
+use serde_json::json;
 
 /// Carries out the command: for one index, or for all.
 pub(crate) fn carry_out(client: &Client, index: Option<&str>) -> Result<Answer, AdminError> {
@@ -16,6 +17,21 @@ pub(crate) fn carry_out(client: &Client, index: Option<&str>) -> Result<Answer, 
     let (keyspace, name) = index.split_once('.').unwrap_or(("", index));
     let found: IndexDetail = client.get(&format!("{INDEXES}/{}/{}", encoded(keyspace), encoded(name)))?;
     answer(&found, detail)
+}
+
+/// Limits builds on all nodes.
+pub(crate) fn set_rate(client: &Client, rate_bytes: u64) -> Result<Answer, AdminError> {
+    let nodes: Vec<NodeIndexRate> = client.post(INDEX_RATE, &json!({ "rate_bytes": rate_bytes }))?;
+    answer(&nodes, |nodes| rates(nodes))
+}
+
+fn rates(nodes: &[NodeIndexRate]) -> String {
+    let rate = |node: &NodeIndexRate| match (&node.failure, node.rate_bytes) {
+        (Some(reason), _) => reason.clone(),
+        (None, 0) => "no limit".to_owned(),
+        (None, rate_bytes) => format!("{}/s", bytes(rate_bytes as f64)),
+    };
+    table(["node", "rate"], nodes.iter().map(|node| [node.node.0.to_string(), rate(node)]))
 }
 
 /// `ready`, `building 37 %`
@@ -112,6 +128,13 @@ mod tests {
         assert_eq!(lines[1], building, "{shown}");
         assert_eq!(lines[2], ["ks.t_by_v", "t", "values(v)", "ready", "3", "2000", "–", "–", "–", "–"], "{shown}");
         assert_eq!(lines[3], ["missing: node 4: it does not answer"], "{shown}");
+    }
+
+    #[test]
+    fn rates_are_those_in_force() {
+        let node = |node, rate_bytes, failure| NodeIndexRate { node: NodeId(node), rate_bytes, failure };
+        let shown = rates(&[node(1, 0, None), node(2, 1 << 20, None), node(3, 0, Some("it is down".to_owned()))]);
+        assert_eq!(shown, "node  rate\n1     no limit\n2     1.0 MiB/s\n3     it is down\n");
     }
 
     #[test]

@@ -2,7 +2,8 @@
 
 use crate::NodeView;
 use crate::api::{
-    Ask, CIDR_GROUPS, Change, CompactionOrder, Failure, FailureKind, INDEXES, JOIN_TOKENS, ScrubOrder, TabletFilter,
+    Ask, CIDR_GROUPS, Change, CompactionOrder, Failure, FailureKind, INDEX_RATE, INDEXES, JOIN_TOKENS, ScrubOrder,
+    TabletFilter,
 };
 use crate::gate::AUTH;
 use crate::upgrade::UPGRADE;
@@ -25,6 +26,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/moves", get(|State(view): State<NodeView>| answer(view, Ask::Moves)))
         .route("/api/v1/transactions", get(|State(view): State<NodeView>| answer(view, Ask::Transactions)))
         .route(INDEXES, get(|State(view): State<NodeView>| answer(view, Ask::Indexes)))
+        .route(INDEX_RATE, post(index_rate))
         .route("/api/v1/indexes/{keyspace}/{name}", get(index))
         .route("/api/v1/restart-plan", get(restart_plan))
         .route(UPGRADE, get(|State(view): State<NodeView>| answer(view, Ask::Upgrade)))
@@ -193,6 +195,13 @@ struct Rate {
 async fn scrub(State(view): State<NodeView>, body: Bytes) -> Response {
     match parsed::<Rate>(&body) {
         Ok(Rate { rate_bytes }) => answer(view, Ask::Scrub(ScrubOrder::Begin { rate_bytes })).await,
+        Err(failure) => failed(&failure),
+    }
+}
+
+async fn index_rate(State(view): State<NodeView>, body: Bytes) -> Response {
+    match parsed::<Rate>(&body) {
+        Ok(Rate { rate_bytes }) => answer(view, Ask::LimitIndexes { rate_bytes }).await,
         Err(failure) => failed(&failure),
     }
 }

@@ -172,6 +172,7 @@ setting_limits! {
     SPLIT_LOAD: 10, 1_000_000_000, true, "operations/s", "the load to split at";
     MERGE_SIZE: 1 << 20, 1 << 40, true, "bytes", "the size to merge up to";
     COMPACTION_RATE: 1 << 20, 1 << 40, true, "bytes/s", "the rate of flushes and compactions";
+    INDEX_RATE: 1 << 20, 1 << 40, true, "bytes/s", "the rate of index builds";
     SCRUB_RATE: 64 << 10, 1 << 40, true, "bytes/s", "the rate of reading everything once";
     JOIN_TOKEN_LIFETIME: 1_000, 30 * 24 * 3_600 * 1_000, false, "ms", "the lifetime of a join token";
 }

@@ -310,6 +310,10 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub compaction_rate: Size,
 
+    /// Bytes of rows per second that may be read to build secondary indexes; 0 is no limit.
+    #[arg(long, value_name = "SIZE", default_value = "0")]
+    pub index_rate: Size,
+
     /// Percentage by which a tablet may exceed the size of its live data before it is compacted as a whole.
     #[arg(long, value_name = "PERCENT", default_value_t = 25)]
     pub space_amplification: i32,

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 kinds!(ASKS, ask_kind(Ask):
     Status, Nodes, Tables, Tablets, Table, Tablet, Replica, SetAside, Moves, Transactions, TransactionsHere, Indexes, Index,
-    IndexesHere, RestartPlan, Recovery, Upgrade, AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
+    IndexesHere, LimitIndexes, LimitIndexesHere, RestartPlan, Recovery, Upgrade, AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
     CidrGroups, Change);
 kinds!(CHANGES, change_kind(Change):
     FinishUpgrade, HoldUpgrade, ResumeUpgrade, Drain, Undrain, Remove, Replace, MoveLeaders, SetZone, Split, Merge, CancelSplit,
@@ -114,6 +114,8 @@ fn asks() -> Vec<Ask> {
         Ask::Indexes,
         Ask::Index { keyspace: "ks".to_owned(), name: "t_by_v".to_owned() },
         Ask::IndexesHere { of: None },
+        Ask::LimitIndexes { rate_bytes: 300 },
+        Ask::LimitIndexesHere { rate_bytes: 300 },
         Ask::IndexesHere { of: Some(IndexId { table: TableId(5), index: 7 }) },
     ];
     asks.extend([ScrubOrder::Look, ScrubOrder::Begin { rate_bytes: 300 }, ScrubOrder::Stop].map(Ask::Scrub));
@@ -202,6 +204,8 @@ const LATER: &[&str] = &[
     "Ask::Indexes",
     "Ask::Index",
     "Ask::IndexesHere",
+    "Ask::LimitIndexes",
+    "Ask::LimitIndexesHere",
     "Change::FinishUpgrade",
     "Change::HoldUpgrade",
     "Change::ResumeUpgrade",

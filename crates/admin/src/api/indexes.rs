@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// The path of the indexes.
 pub const INDEXES: &str = "/api/v1/indexes";
+/// The path of the limit of their builds.
+pub const INDEX_RATE: &str = "/api/v1/indexes/rate";
 /// The most tablets that are listed of an index, those that are furthest from complete.
 pub const MOST_INDEXED_TABLETS: usize = 1_000;
 
@@ -95,4 +97,15 @@ pub struct IndexedTablet {
     pub state: IndexState,
     /// The share of the tablet that is indexed, estimated from tokens.
     pub done_permille: u16,
+}
+
+/// The limit of index builds on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeIndexRate {
+    /// The node.
+    pub node: NodeId,
+    /// Bytes of rows that it indexes per second; 0: no limit.
+    pub rate_bytes: u64,
+    /// Why it is unknown, if it is.
+    pub failure: Option<String>,
 }

@@ -38,6 +38,7 @@ fn the_http_port_is_not_for_pages_of_other_sites_and_settings_have_limits() {
         ("settings", r#"{"replace_after_ms": 1}"#, "REPLACE_AFTER"),
         ("settings", r#"{"copy_rate_bytes": 1}"#, "COPY_RATE"),
         ("compaction/rate", r#"{"rate_bytes": 1}"#, "COMPACTION_RATE"),
+        ("indexes/rate", r#"{"rate_bytes": 1}"#, "INDEX_RATE"),
         ("scrub", r#"{"rate_bytes": 1}"#, "SCRUB_RATE"),
     ] {
         let (status, message) = answer(&server, &format!("POST /api/v1/{path}"), &[host, JSON], body);

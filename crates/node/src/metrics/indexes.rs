@@ -28,6 +28,8 @@ pub(super) fn write(record: &IndexRecord, out: &mut Writer<'_, '_>) -> fmt::Resu
     out.counter("index_built_rows", help, None, read(&counters.rows))?;
     let help = "Bytes of these rows";
     out.counter("index_built", help, Some(&Unit::Bytes), read(&counters.bytes))?;
+    let help = "The most bytes of rows that are read per second to build indexes; 0: no limit";
+    out.gauge("index_rate_limit", help, Some(&Unit::Bytes), record.pacer.rate_bytes())?;
     let help = "Index entries that readers have found stale, in steps that remove them";
     out.counter("index_stale_entries", help, None, read(&counters.stale_entries))?;
     let help = "Times that work on the secondary indexes of a tablet led here was interrupted, to be taken up again";

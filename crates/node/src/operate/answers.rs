@@ -1,16 +1,17 @@
 //! Answers about the cluster, its nodes, its tables and its moves, from the catalog and the nodes' reports.
 
 use super::Operations;
+use super::changes::check_set;
 use super::report::{self, Report, SetAside};
 use super::sight::Sight;
 use super::{Answer, in_json, indexes, restart, transactions, unavailable};
 use crate::catalog::CATALOG_TABLET;
 use crate::node_tls::{EXPIRY_WARNING_DAYS, Protection};
 use diorite_admin::api::{
-    Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, IndexId, MoveStatus, NodeStatus,
-    TableDetail, TableShare, TableStatus,
+    Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, IndexId, MoveStatus, NodeIndexRate,
+    NodeStatus, TableDetail, TableShare, TableStatus,
 };
-use diorite_base::{NodeId, TabletId};
+use diorite_base::{NodeId, TabletId, limits};
 use diorite_cluster::balance::{Progress, progress};
 use diorite_cluster::catalog::{Catalog, Node, NodeState, Placement};
 use diorite_control::report::{DiskReport, Files};
@@ -123,6 +124,28 @@ impl Operations {
         let of = indexes::status::find(&sight.catalog, keyspace, name)?;
         let answers = self.ask_everywhere(&sight, &Ask::IndexesHere { of: Some(of) }, INDEXES_TIMEOUT).await;
         in_json(&indexes::status::detail(&sight, of, answers)?)
+    }
+
+    /// Limits index builds on this node.
+    pub(super) fn limit_indexes_here(&self, rate_bytes: u64) -> Answer {
+        check_set(&limits::INDEX_RATE, rate_bytes)?;
+        self.indexes.pacer.set_rate(rate_bytes);
+        in_json(&NodeIndexRate { node: self.node, rate_bytes, failure: None })
+    }
+
+    /// Limits them on all nodes.
+    pub(super) async fn limit_indexes_everywhere(&self, rate_bytes: u64) -> Answer {
+        check_set(&limits::INDEX_RATE, rate_bytes)?;
+        let sight = self.sight();
+        let ask = Ask::LimitIndexesHere { rate_bytes };
+        let mut answers: BTreeMap<NodeId, Result<NodeIndexRate, String>> =
+            self.ask_everywhere(&sight, &ask, INDEXES_TIMEOUT).await.into_iter().collect();
+        let down = || Err("the node is down".to_owned());
+        let found = sight.catalog.nodes().map(|node| {
+            let answer = answers.remove(&node.id).unwrap_or_else(down);
+            answer.unwrap_or_else(|reason| NodeIndexRate { node: node.id, rate_bytes: 0, failure: Some(reason) })
+        });
+        in_json(&found.collect::<Vec<_>>())
     }
 
     /// The answers of all nodes that are up, or why there are none.

@@ -2,9 +2,10 @@
 //! ([`diorite_query::index::due`]), and removes stale entries that readers have met.
 //!
 //! Always true: whatever is decided here is decided again by the step when it is applied, so that a node that no longer
-//! leads, or serves an old catalog, does no harm; a step is small, and is followed by a pause as long as itself; what was
-//! done is [recorded](record). Left out: when an index may be used (each read looks at the tablet).
+//! leads, or serves an old catalog, does no harm; a step is small, and is followed by a pause as long as itself, or longer
+//! if the rate is limited; what was done is [recorded](record). Left out: when an index may be used (each read looks at the tablet).
 
+mod pacer;
 mod place;
 pub(super) mod record;
 pub(super) mod status;
@@ -44,6 +45,8 @@ const AT_A_TIME: usize = 4;
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// After so many steps in a tablet, others have their turn.
 const STEPS_PER_TURN: usize = 32;
+/// After so long other tablets have their turn, too: a low rate makes steps rare.
+const LONGEST_TURN_NS: u64 = 5_000_000_000;
 /// The rows that a step indexes; a step writes a part of them if their entries are many.
 const STEP_BYTES: usize = 256 << 10;
 const STEP_ROWS: usize = 2_000;
@@ -239,6 +242,7 @@ impl Indexing<'_> {
         let version = |catalog: &Catalog| catalog.table_by_id(table.id).map(|entry| entry.table.version);
         let served = self.catalog.served();
         let tokens = served.table_by_id(table.id).and_then(|entry| Tokens::of(entry, handle.id()));
+        let turn_ns = self.clock.monotonic_ns();
         for _ in 0..STEPS_PER_TURN {
             if version(&self.catalog.served()) != Some(table.version) {
                 break;
@@ -256,8 +260,12 @@ impl Indexing<'_> {
             };
             let now_ns = self.clock.monotonic_ns();
             self.record.done(table.id, &step, amount, now_ns);
-            let took = Duration::from_nanos(now_ns.saturating_sub(began_ns));
-            pause(took.max(LEAST_PAUSE)).await;
+            let took_ns = now_ns.saturating_sub(began_ns);
+            let wait = Duration::from_nanos(took_ns.max(self.record.pacer.pay(amount.bytes, now_ns)));
+            pause(wait.max(LEAST_PAUSE)).await;
+            if self.clock.monotonic_ns().saturating_sub(turn_ns) > LONGEST_TURN_NS {
+                break;
+            }
         }
         Ok(false)
     }

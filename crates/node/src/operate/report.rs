@@ -31,6 +31,8 @@ pub(crate) struct ReportOptions {
     requires_login: bool,
     /// How traffic with other nodes is protected.
     traffic: Traffic,
+    /// `--index-rate`.
+    pub(super) index_rate_bytes: u64,
 }
 
 impl ReportOptions {
@@ -40,6 +42,7 @@ impl ReportOptions {
             memory_limit_bytes: options.memory_limit_bytes(),
             requires_login: options.auth,
             traffic: traffic.clone(),
+            index_rate_bytes: options.index_rate.0,
         }
     }
 

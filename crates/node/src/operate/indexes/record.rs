@@ -3,6 +3,7 @@
 //! Always true: a rate is that of the last seconds; what is left is as of the last look at each tablet that is led here.
 //! Left out: the tablets' own state, which they store.
 
+use super::pacer::Pacer;
 use super::place::Tokens;
 use diorite_admin::api::IndexId;
 use diorite_base::{TableId, TabletId};
@@ -111,10 +112,17 @@ struct Seen {
 #[derive(Debug, Default)]
 pub(crate) struct IndexRecord {
     pub(crate) counters: IndexCounters,
+    /// The limit of builds.
+    pub(crate) pacer: Pacer,
     seen: Mutex<Seen>,
 }
 
 impl IndexRecord {
+    /// Builds may index so many bytes of rows per second; 0: no limit.
+    pub(in crate::operate) fn new(rate_bytes: u64) -> Self {
+        Self { pacer: Pacer::new(rate_bytes), ..Self::default() }
+    }
+
     /// Notes indexes that cannot be complete in a tablet, before it is looked at.
     pub(super) fn expect(&self, table: TableId, tablet: TabletId, incomplete: impl Iterator<Item = u64>) {
         let mut incomplete = incomplete.peekable();
