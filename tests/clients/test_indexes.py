@@ -174,16 +174,29 @@ def once(what, look, is_so=bool, within_s=BUILT_WITHIN_S):
 def test_operators_see_how_far_an_index_is(server, session):
     session.execute("CREATE TABLE shown (id int PRIMARY KEY, v int, filler text) WITH tablets = 4")
     rows = 20_000
-    insert(session, "INSERT INTO shown (id, v, filler) VALUES (?, ?, ?)", [(n, n % 10, "x" * 100) for n in range(rows)])
+    insert(session, "INSERT INTO shown (id, v, filler) VALUES (?, ?, ?)", [(n, n % 10, "x" * 200) for n in range(rows)])
     before = metrics(server)
-    session.execute("CREATE INDEX shown_by_v ON shown (v)")
+    # So slow that it can be watched.
+    limits = json.loads(admin(server, "set-index-rate", "1MiB", "--json"))
+    assert [(node["rate_bytes"], node["failure"]) for node in limits] == [(1 << 20, None)]
+    assert metrics(server)["diorite_index_rate_limit_bytes"] == 1 << 20
+    seen = []
 
     def status():
         (one,) = (one for one in json.loads(admin(server, "indexes", "--json"))["indexes"] if one["name"] == "shown_by_v")
         assert one["state"] in ("unknown", "not_begun", "building", "ready"), one
+        seen.append(one)
         return one
 
-    one = once("the index is built", status, lambda one: one["state"] == "ready")
+    try:
+        began = time.monotonic()
+        session.execute("CREATE INDEX shown_by_v ON shown (v)")
+        one = once("the index is built", status, lambda one: one["state"] == "ready")
+        assert time.monotonic() - began > 2
+    finally:
+        admin(server, "set-index-rate", "0")
+    assert any(one["state"] == "building" and 0 < one["done_permille"] < 1000 and one["rate_rows"] > 0 for one in seen), seen
+    assert [one["done_permille"] for one in seen] == sorted(one["done_permille"] for one in seen)
     named = {"keyspace": "indexed", "table": "shown", "name": "shown_by_v", "target": "v", "state": "ready"}
     counted = {"tablets": 4, "tablets_complete": 4, "tablets_unknown": 0, "done_permille": 1000, "rate_rows": 0, "rate_bytes": 0}
     assert one == {**named, **counted, "eta_seconds": None}
@@ -200,7 +213,7 @@ def test_operators_see_how_far_an_index_is(server, session):
     after = metrics(server)
     assert after["diorite_indexes_building"] == 0
     grown = {name: after[name] - before[name] for name in before if name.startswith("diorite_index_") and name in after}
-    assert grown["diorite_index_built_rows_total"] >= rows and grown["diorite_index_built_bytes_total"] >= 100 * rows, grown
+    assert grown["diorite_index_built_rows_total"] >= rows and grown["diorite_index_built_bytes_total"] >= 200 * rows, grown
     assert grown['diorite_index_steps_total{step="define"}'] >= 4 and grown['diorite_index_steps_total{step="build"}'] >= 4, grown
     once("the log says so", lambda: fetch(server, "/api/v1/logs"), lambda log: "shown_by_v" in log and "an index is complete" in log)
 
