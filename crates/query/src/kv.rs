@@ -148,6 +148,14 @@ pub struct IndexScan {
     pub may_scan: bool,
 }
 
+impl IndexScan {
+    /// Whether it is about one value.
+    pub fn is_one_value(&self) -> bool {
+        let mut spans = several::decode(&self.spans);
+        matches!((spans.next(), spans.next()), (Some(Ok(several::Span { end: None, .. })), None))
+    }
+}
+
 /// The answer to a [`Fetch`]. Parts that were not asked for, or do not exist, are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fetched {

@@ -153,6 +153,9 @@ impl Indexing<'_> {
             let concerns = !entry.table.indexes.is_empty() || handle.flags() & INDEXED != 0;
             if concerns && handle.leadership() == Leadership::Here {
                 found.push((Arc::clone(handle), Arc::clone(&entry.table)));
+            } else {
+                // What it has noted as leader is charged to the account of requests.
+                drop(handle.take_stale());
             }
         }
         found

@@ -262,7 +262,8 @@ fn read_pinned(
     let committed: Vec<Committed> = committed
         .map(|it| Committed { id: it.id, prepared_us: it.prepared_us, committed_us: it.committed_us })
         .collect();
-    let view = kept.view(&committed)?;
+    let by_index = matches!(request.rows, RowsRef::Index(_));
+    let view = kept.view(&committed, by_index, &mut |bytes| look.hold(bytes).and_then(|()| look.step()))?;
     read_all(&Pinned { view: &view, handle }, request, look)
 }
 

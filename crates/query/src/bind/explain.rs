@@ -5,11 +5,12 @@
 //! choosing a plan ([`super::index`], [`super::restrictions`]).
 
 use super::binder::Binder;
-use super::index::{Use, usable};
+use super::index::{Use, unspoken, usable};
 use super::modify::{bind_delete, bind_insert, bind_update};
 use super::relation::needs_predicate;
 use super::select::bind_select;
 use super::timeout::bind_timeout;
+use crate::ddl::index::place_text;
 use crate::error::not_supported;
 use crate::plan::explain::{ExplainPlan, Explained, joined};
 use crate::plan::index::IndexPlan;
@@ -167,8 +168,7 @@ fn conjuncts_text(predicate: &Predicate, markers: &[Option<String>]) -> Vec<Stri
 
 /// What an index is asked for.
 fn use_text(table: &TableContext, index: &Index, of: Use) -> String {
-    let name = table.table().column_by_id(index.column).map(|column| quote_identifier(&column.name));
-    let name = name.unwrap_or_default();
+    let name = place_text(table.table(), index);
     match (index.target, of) {
         (IndexTarget::Keys, _) => format!("a key of {name}"),
         (IndexTarget::Values, _) => format!("an element of {name}"),
@@ -190,6 +190,9 @@ fn index_lines(table: &TableContext, restrictions: &Restrictions, select: &Selec
     }
     for (of, index) in usable.iter().copied().filter(|(_, index)| Some(index.id) != chosen_id) {
         let why = match chosen {
+            Some((best, first)) if best == of && first.predicate.len() > index.predicate.len() => {
+                format!("the predicate of {} says more", quote_identifier(&first.name))
+            }
             Some((best, first)) if best == of => format!("{} was made first", quote_identifier(&first.name)),
             Some((best, _)) if best < of => "it is not as narrow".to_owned(),
             None if !select.order_by.is_empty() => "ORDER BY takes rows by their keys".to_owned(),
@@ -197,6 +200,10 @@ fn index_lines(table: &TableContext, restrictions: &Restrictions, select: &Selec
         };
         let (name, what) = (quote_identifier(&index.name), use_text(table, index, of));
         lines.push(format!("Not used: {name}, {what}: {why}"));
+    }
+    for (of, index) in unspoken(table, restrictions) {
+        let (name, what) = (quote_identifier(&index.name), use_text(table, index, of));
+        lines.push(format!("Not used: {name}, {what}: WHERE does not say all of its predicate"));
     }
     lines
 }

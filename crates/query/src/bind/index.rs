@@ -85,10 +85,18 @@ fn is_beside(table: &TableContext, index: &Index, filter: &Filter) -> bool {
     index.filtered.contains(&table.column(at).id)
 }
 
+/// How an index serves a read best.
+fn best_use(table: &TableContext, restrictions: &Restrictions, index: &Index) -> Option<Use> {
+    restrictions.filters.iter().filter_map(|filter| use_of(table, index, filter)).min()
+}
+
+fn may_use(restrictions: &Restrictions, index: &Index) -> bool {
+    index.predicate.is_empty() || restrictions.implied_indexes.contains(&index.id)
+}
+
 /// The indexes that a statement may use.
-fn permitted<'t>(table: &'t TableContext, restrictions: &Restrictions) -> impl Iterator<Item = &'t Index> {
-    let may_use = |index: &Index| index.predicate.is_empty() || restrictions.implied_indexes.contains(&index.id);
-    table.table().indexes.iter().filter(move |index| may_use(index))
+fn permitted<'t>(table: &'t TableContext, restrictions: &'t Restrictions) -> impl Iterator<Item = &'t Index> {
+    table.table().indexes.iter().filter(move |index| may_use(restrictions, index))
 }
 
 /// Whether each filter is served by an index, so that no other rows than those asked for are read, or nearly so.
@@ -107,8 +115,17 @@ pub(super) fn usable<'t>(
     table: &'t TableContext,
     restrictions: &'t Restrictions,
 ) -> impl Iterator<Item = (Use, &'t Index)> {
-    let best = move |index: &Index| restrictions.filters.iter().filter_map(|filter| use_of(table, index, filter)).min();
-    permitted(table, restrictions).filter_map(move |index| Some((best(index)?, index)))
+    let indexes = permitted(table, restrictions);
+    indexes.filter_map(move |index| Some((best_use(table, restrictions, index)?, index)))
+}
+
+/// The indexes that could serve a read if it said all of their predicates, and how.
+pub(super) fn unspoken<'t>(
+    table: &'t TableContext,
+    restrictions: &'t Restrictions,
+) -> impl Iterator<Item = (Use, &'t Index)> {
+    let others = table.table().indexes.iter().filter(move |index| !may_use(restrictions, index));
+    others.filter_map(move |index| Some((best_use(table, restrictions, index)?, index)))
 }
 
 fn choose<'t>(table: &'t TableContext, restrictions: &'t Restrictions) -> Option<&'t Index> {

@@ -36,12 +36,18 @@ pub fn has_ranges(index: &Index) -> bool {
     index.class.as_ref().is_some_and(|class| ATTACHED.contains(&class.to_ascii_lowercase().as_str()))
 }
 
+/// The column whose values an index finds, or the place in it, as CQL text.
+pub fn place_text(table: &Table, index: &Index) -> String {
+    let column = table.column_by_id(index.column).map(|column| identifier(&column.name));
+    place::text(column.unwrap_or_default(), &index.path)
+}
+
 /// What an index is made of, as CQL text.
 pub fn target(table: &Table, index: &Index) -> String {
     let name = |id: ColumnId| table.column_by_id(id).map(|column| identifier(&column.name)).unwrap_or_default();
-    let first = name(index.column);
+    let first = place_text(table, index);
     let first = match index.target {
-        IndexTarget::Value => place::text(first, &index.path),
+        IndexTarget::Value => first,
         IndexTarget::Values => format!("values({first})"),
         IndexTarget::Keys => format!("keys({first})"),
         IndexTarget::Entries => format!("entries({first})"),

@@ -74,11 +74,11 @@ impl<K: Kv> Read<'_, K> {
             let is_page = !folds && page.page_size.is_some();
             if is_page {
                 let resumable = self.source.resumable(scans.iter().map(|scan| scan.tablet));
-                let most = resumable.unwrap_or(MAX_PAGE_TABLETS);
+                let most = resumable.unwrap_or_else(|| touched::within_tablets(&scans, MAX_PAGE_TABLETS));
                 is_cut = scans.len() > most;
                 scans.truncate(most);
             }
-            self.source.take_snapshot(touched::by_scans(&scans, is_page)?, self.budget()).await?;
+            self.source.take_snapshot(touched::by_scans(self, &scans, is_page)?, self.budget()).await?;
         }
         if folds {
             let units: Vec<Unit> = scans.iter().map(|scan| Unit::of_scan(scan, state.as_ref())).collect();

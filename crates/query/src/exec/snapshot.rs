@@ -181,12 +181,11 @@ impl<K: Kv> Snapshot<K> {
         });
     }
 
-    /// How many of these tablets, from the first on, the snapshot of the page before has; `None`: not the first.
-    pub fn resumable(&self, mut tablets: impl Iterator<Item = TabletId>) -> Option<usize> {
+    /// How many of these scans' tablets, from the first on, the snapshot of the page before has; `None`: not the first.
+    pub fn resumable(&self, tablets: impl Iterator<Item = TabletId>) -> Option<usize> {
         let resumed = self.resumed.lock();
         let pins = resumed.as_ref()?;
-        let count = tablets.position(|tablet| !pins.contains_key(&tablet)).unwrap_or(pins.len());
-        Some(count).filter(|count| *count > 0)
+        Some(tablets.take_while(|tablet| pins.contains_key(tablet)).count()).filter(|count| *count > 0)
     }
 
     /// How a tablet is to be read.

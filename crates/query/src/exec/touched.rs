@@ -12,7 +12,7 @@ use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_transact::targets::{Target, Targets};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Of more partitions in one tablet only the first and the last are named, and all that is between them.
 const MAX_NAMED: usize = 1_000;
@@ -74,14 +74,43 @@ pub(super) fn by_partitions<K: Kv>(
     Ok(Touched { targets: targets.collect(), is_small })
 }
 
-/// Of scans. The read is small if it is a page of rows that an index names in few tablets.
-pub(super) fn by_scans(scans: &[TabletScan], is_page: bool) -> Result<Touched, CqlError> {
-    check_count(scans.len())?;
-    let targets = scans.iter().map(|scan| {
+/// The keys of a tablet that a read names; of many, all between the first and the last.
+fn targets_of(mut named: Vec<Target>) -> Targets {
+    if named.len() > MAX_NAMED {
+        named.sort_by(|one, other| one.start().cmp(other.start()));
+        let end = named.iter().filter_map(|target| match target {
+            Target::Range { end, .. } => Some(end),
+            Target::Row(_) => None,
+        });
+        if let (Some(first), Some(end)) = (named.first(), end.max()) {
+            named = vec![Target::Range { start: first.start().to_vec(), end: end.clone() }];
+        }
+    }
+    Targets::new(named)
+}
+
+/// Of scans. The read is small if it is a page of the rows that an index names for one value in few tablets.
+pub(super) fn by_scans<K: Kv>(read: &Read<'_, K>, scans: &[TabletScan], is_page: bool) -> Result<Touched, CqlError> {
+    let bytes = scans.iter().map(|scan| 2 * (size_of::<Target>() + scan.end.len())).sum();
+    read.budget().take(bytes)?;
+    let mut named: BTreeMap<TabletId, Vec<Target>> = BTreeMap::new();
+    for scan in scans {
         // A page that goes on in a partition also reads its beginning.
         let start = scan.start[..scan.start.len().min(size_of::<i64>())].to_vec();
-        (scan.tablet, Targets::new(vec![Target::Range { start, end: scan.end.clone() }]))
-    });
-    let is_small = is_page && scans.len() <= FEW_TABLETS && scans.iter().all(|scan| scan.by.is_some());
+        named.entry(scan.tablet).or_default().push(Target::Range { start, end: scan.end.clone() });
+    }
+    check_count(named.len())?;
+    let is_one_value = |scan: &TabletScan| scan.by.as_ref().is_some_and(|by| by.is_one_value());
+    let is_small = is_page && named.len() <= FEW_TABLETS && scans.iter().all(is_one_value);
+    let targets = named.into_iter().map(|(tablet, named)| (tablet, targets_of(named)));
     Ok(Touched { targets: targets.collect(), is_small })
+}
+
+/// How many of these scans a page takes that reads at most so many tablets, all of each.
+pub(super) fn within_tablets(scans: &[TabletScan], most: usize) -> usize {
+    let mut tablets = BTreeSet::new();
+    scans
+        .iter()
+        .take_while(|scan| tablets.contains(&scan.tablet) || tablets.len() < most && tablets.insert(scan.tablet))
+        .count()
 }

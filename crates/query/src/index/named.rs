@@ -7,7 +7,7 @@
 
 use super::moment::{MOST_ROWS, Moment, Request, Unfinished};
 use crate::kv::several::{self, Span};
-use diorite_model::index::{EntryKey, entry_prefix};
+use diorite_model::index::{EntryKey, entry_prefix, lasts};
 use std::collections::BTreeMap;
 
 /// The least number of rows that are looked up for a result if entries of several values have to be read for it.
@@ -59,7 +59,8 @@ impl<M: Moment> Naming<'_, M> {
         if more > 0 { self.moment.hold(more) } else { Ok(()) }
     }
 
-    fn see(&mut self, entry: &EntryKey<'_>) -> Result<(), M::Error> {
+    /// `may_be_stale`: it does not expire, so somebody has to remove it if it is stale.
+    fn see(&mut self, entry: &EntryKey<'_>, may_be_stale: bool) -> Result<(), M::Error> {
         let last = self.named.rows.last_key_value().filter(|_| self.named.rows.len() >= self.named.most);
         if last.is_some_and(|(last, _)| entry.row > last.as_slice()) {
             self.named.has_more = true;
@@ -76,7 +77,7 @@ impl<M: Moment> Naming<'_, M> {
             self.named.rows.insert(entry.row.to_vec(), row);
         }
         let form_bytes = entry.form.len() + FIXED_BYTES;
-        if self.forms_bytes + form_bytes <= FORMS_BYTES {
+        if may_be_stale && self.forms_bytes + form_bytes <= FORMS_BYTES {
             self.charge(form_bytes)?;
             self.forms_bytes += form_bytes;
             if let Some(row) = self.named.rows.get_mut(entry.row) {
@@ -104,10 +105,10 @@ pub(super) fn named<M: Moment>(moment: &M, request: Request<'_>, first: &[u8]) -
             Some(end) => ([&prefix[..], &span.start].concat(), [&prefix[..], end].concat()),
         };
         let mut seen = Ok(());
-        moment.scan(&start, &end, &mut |key, _| {
+        moment.scan(&start, &end, &mut |key, value| {
             let Ok(entry) = EntryKey::read(key) else { return true };
             if entry.row >= first && entry.row < request.end.as_slice() {
-                seen = naming.see(&entry);
+                seen = naming.see(&entry, lasts(value));
             }
             seen.is_ok() && !(is_one_value && naming.named.has_more)
         })?;

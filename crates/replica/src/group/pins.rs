@@ -4,7 +4,8 @@
 //! are of transactions whose outcome the reader learns from their homes; those that are committed at or below the stamp
 //! are laid over the rows.
 //!
-//! Always true: a snapshot gives the same answers whenever it is read, whoever leads the tablet then. How many there
+//! Always true: a snapshot gives the same answers whenever it is read, whoever leads the tablet then, but for values whose
+//! TTL ends meanwhile: compactions remove them from snapshots too. How many there
 //! are on a node is bounded, and so is how long each is kept. Left out: the promise to stamp nothing at or below the
 //! stamp, which is the leader's ([`super::transactions`]).
 
@@ -18,6 +19,7 @@ use diorite_base::write::KvError;
 use diorite_storage::{ScanRange, TabletSnapshot};
 use diorite_transact::TransactionId;
 use diorite_transact::records::{PreparedRecord, Records};
+use diorite_transact::step::Operation;
 use diorite_transact::targets::Targets;
 use diorite_transact::wire::PinId;
 use parking_lot::Mutex;
@@ -133,20 +135,22 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
         Self { snapshot, prepared, evaluator, newest_explicit_us, flags, planted, taken_ns, used_ns, _counted: counted }
     }
 
-    /// The snapshot with the rows of these transactions over it.
+    /// The snapshot with the rows of these transactions over it, and with their index entries if the read is `by_index`.
+    /// `hold` is told the bytes of all that is laid over it, before it is kept.
     ///
     /// # Errors
-    /// If it cannot be read, or does not have one of these prepares.
-    pub fn view(&self, committed: &[Committed]) -> Result<PinnedView<'_, S>, KvError> {
+    /// Those of `hold`; if the snapshot cannot be read, or does not have one of these prepares.
+    pub fn view(
+        &self,
+        committed: &[Committed],
+        by_index: bool,
+        hold: &mut dyn FnMut(usize) -> Result<(), KvError>,
+    ) -> Result<PinnedView<'_, S>, KvError> {
         let mut view = PinnedView { pinned: self, flags: self.flags, rows: BTreeMap::new(), removed: Vec::new() };
-        if committed.is_empty() {
-            return Ok(view);
-        }
-        let indexes = self.evaluator.row_indexes(self.flags, &Below(&self.snapshot));
-        let indexes = indexes.map_err(|failed| KvError::Storage(failed.to_string()))?;
-        let indexes = indexes.filter(|_| !self.planted.pin_without_entries);
+        let indexes = if by_index && !committed.is_empty() { self.indexes()? } else { None };
         let mut in_order = committed.to_vec();
         in_order.sort_unstable_by_key(|it| it.committed_us);
+        let mut entries_bytes = 0;
         for it in in_order {
             let record = self.prepared.get(&it.id).filter(|record| record.stamp_us == it.prepared_us);
             let Some(record) = record else {
@@ -154,22 +158,35 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
                 return Err(KvError::Locked(it.id.tablet));
             };
             for operation in &record.prepare.operations {
-                let context = EvaluationContext {
-                    now_s: operation.now_s,
-                    ..EvaluationContext::new(it.committed_us, self.newest_explicit_us)
-                };
-                let mut changes = Changes::default();
-                let evaluated =
-                    self.evaluator.evaluate(&operation.program, context, &Below(&self.snapshot), &mut changes);
-                evaluated.map_err(|failed| KvError::Storage(failed.to_string()))?;
+                let mut changes = self.changes_of(operation, it.committed_us)?;
+                hold(changes.size_bytes())?;
                 if let Some(indexes) = &indexes {
-                    // Only until what is prepared is applied, which decides what becomes of so many entries.
-                    changes.index(&**indexes).map_err(|TooManyEntries| KvError::Locked(it.id.tablet))?;
+                    // When they are applied, it is decided what becomes of so many entries.
+                    let added = changes.index(&**indexes, MAX_INDEX_BYTES - entries_bytes, hold)?;
+                    entries_bytes += added.ok_or(KvError::Locked(it.id.tablet))?;
                 }
                 view.lay_over(changes)?;
             }
         }
         Ok(view)
+    }
+
+    fn indexes(&self) -> Result<Option<Arc<dyn RowIndexes>>, KvError> {
+        let indexes = self.evaluator.row_indexes(self.flags, &Below(&self.snapshot));
+        let indexes = indexes.map_err(|failed| KvError::Storage(failed.to_string()))?;
+        Ok(indexes.filter(|_| !self.planted.pin_without_entries))
+    }
+
+    /// What a prepared program changes, in the context in which it is applied.
+    fn changes_of(&self, operation: &Operation, committed_us: i64) -> Result<Changes, KvError> {
+        let explicit_us = self.evaluator.explicit_us(&operation.program).unwrap_or(i64::MIN);
+        let newest_explicit_us = self.newest_explicit_us.max(explicit_us);
+        let context =
+            EvaluationContext { now_s: operation.now_s, ..EvaluationContext::new(committed_us, newest_explicit_us) };
+        let mut changes = Changes::default();
+        let evaluated = self.evaluator.evaluate(&operation.program, context, &Below(&self.snapshot), &mut changes);
+        evaluated.map_err(|failed| KvError::Storage(failed.to_string()))?;
+        Ok(changes)
     }
 }
 
@@ -205,12 +222,24 @@ struct Changes {
     flags: u64,
 }
 
-/// More bytes of index entries follow from one write than a tablet keeps.
-struct TooManyEntries;
-
 impl Changes {
-    /// Adds the index entries that follow from the rows in it.
-    fn index(&mut self, indexes: &dyn RowIndexes) -> Result<(), TooManyEntries> {
+    fn size_bytes(&self) -> usize {
+        let size = |change: &Change| match change {
+            Change::Put(key, value) | Change::Merge(key, value) => key.len() + value.len(),
+            Change::Delete(key) => key.len(),
+            Change::DeleteRange(start, end) => start.len() + end.len(),
+        };
+        self.changes.iter().map(|change| size(change) + size_of::<Change>()).sum()
+    }
+
+    /// Adds the index entries that follow from the rows in it; returns their bytes, or `None` if these are more than
+    /// `most`.
+    fn index(
+        &mut self,
+        indexes: &dyn RowIndexes,
+        most: usize,
+        hold: &mut dyn FnMut(usize) -> Result<(), KvError>,
+    ) -> Result<Option<usize>, KvError> {
         let mut entries = Vec::new();
         let mut bytes = 0;
         for change in &self.changes {
@@ -218,17 +247,19 @@ impl Changes {
             if key.starts_with(&RECORD_PREFIX) {
                 continue;
             }
-            bytes += indexes.size_bytes(key, value, MAX_INDEX_BYTES);
-            if bytes > MAX_INDEX_BYTES {
-                return Err(TooManyEntries);
+            let added = indexes.size_bytes(key, value, most);
+            bytes += added;
+            if bytes > most {
+                return Ok(None);
             }
+            hold(added)?;
             indexes.entries(key, value, &mut |key, value, is_merged| {
                 let (key, value) = (key.to_vec(), value.to_vec());
                 entries.push(if is_merged { Change::Merge(key, value) } else { Change::Put(key, value) });
             });
         }
         self.changes.append(&mut entries);
-        Ok(())
+        Ok(Some(bytes))
     }
 }
 

@@ -112,7 +112,7 @@ impl RowClients {
             29..32 => (statements::increment_all(&self.world.pair), Meaning::Pair),
             45..48 => (statements::open_accounts(&partitions), Meaning::Open),
             48..62 => self.move_amount(&partitions),
-            62..72 => (statements::accounts(&partitions, self.dice.chance(500)), Meaning::Total),
+            62..72 => (statements::accounts(&partitions, &mut self.dice), Meaning::Total),
             40..45 => (statements::transfer(partitions[0], self.dice.chance(200)), Meaning::Transfer),
             32..40 => (statements::scan(&partitions, self.dice.chance(500)), Meaning::Scan),
             _ => (statements::anything(&mut self.dice, value), Meaning::Anything),
@@ -123,7 +123,7 @@ impl RowClients {
         let from = self.dice.range(0, partitions.len() as u64) as usize;
         let to = (from + self.dice.range(1, partitions.len().max(2) as u64) as usize) % partitions.len();
         if from == to {
-            return (statements::accounts(partitions, self.dice.chance(500)), Meaning::Total);
+            return (statements::accounts(partitions, &mut self.dice), Meaning::Total);
         }
         (statements::move_amount(partitions[from], partitions[to], self.dice.range(0, 9)), Meaning::Move)
     }

@@ -312,7 +312,8 @@ pub fn read(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Result<Fetc
         .iter()
         .map(|it| Committed { id: it.id, prepared_us: it.prepared_us, committed_us: it.committed_us })
         .collect();
-    let view = kept.view(&committed)?;
+    let by_index = matches!(request.rows, FetchRows::Index(_));
+    let view = kept.view(&committed, by_index, &mut |_| Ok(()))?;
     if let FetchRows::Index(scan) = &request.rows {
         return Ok(read_index(&PinnedMoment(&view), handle, scan));
     }

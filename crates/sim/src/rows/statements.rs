@@ -121,12 +121,15 @@ pub fn move_amount(from: u64, to: u64, amount: u64) -> String {
     format!("BEGIN TRANSACTION {}{}END TRANSACTION", change(from, '-'), change(to, '+'))
 }
 
-/// Reads the accounts in these partitions: by their keys, or by the index of amounts.
-pub fn accounts(partitions: &[u64], is_by_index: bool) -> String {
-    if is_by_index {
-        return format!("SELECT a, w FROM t WHERE a >= {}", i32::MIN);
-    }
+/// Reads the accounts in these partitions: by their keys, by the index of amounts, or by both.
+pub fn accounts(partitions: &[u64], dice: &mut Dice) -> String {
     let keys: Vec<String> = partitions.iter().map(u64::to_string).collect();
+    let amounts = format!("a >= {}", i32::MIN);
+    match dice.range(0, 4) {
+        0 => return format!("SELECT a, w FROM t WHERE {amounts}"),
+        1 => return format!("SELECT a, w FROM t WHERE k IN ({}) AND {amounts}", keys.join(", ")),
+        _ => {}
+    }
     format!("SELECT a, w FROM t WHERE k IN ({}) AND c = {ACCOUNT_ROW}", keys.join(", "))
 }
 

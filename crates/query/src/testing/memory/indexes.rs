@@ -87,7 +87,7 @@ impl MemoryKv {
                 let end = vec![0xFF; 9];
                 let scan =
                     |visit: &mut dyn FnMut(&[u8], &[u8]) -> bool| index::Moment::scan(tablet, &from, &end, visit);
-                let Part { to, is_last } = index::part(&end, (2, 1 << 20), scan).unwrap();
+                let Part { to, is_last, .. } = index::part(&end, (2, 1 << 20), scan).unwrap();
                 Some(IndexStep::Build { index, from, to, is_last })
             }
         }
