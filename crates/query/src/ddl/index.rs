@@ -21,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most indexes of a table.
 const MAX_INDEXES: usize = 64;
+/// Each reads the whole document with every write of it.
+const MAX_OF_PLACES: usize = 8;
 
 /// The classes of storage-attached indexes, in lower case.
 const ATTACHED: [&str; 3] = ["sai", "storageattachedindex", "org.apache.cassandra.index.sai.storageattachedindex"];
@@ -95,6 +97,11 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
     }
     if table.indexes.len() >= MAX_INDEXES {
         return Err(invalid(format!("table {name} has {MAX_INDEXES} indexes, which is the maximum")));
+    }
+    let of_places = table.indexes.iter().filter(|known| !known.path.is_empty()).count();
+    if !index.path.is_empty() && of_places >= MAX_OF_PLACES {
+        let what = format!("table {name} has {MAX_OF_PLACES} indexes of places in documents, which is the maximum");
+        return Err(invalid(what));
     }
     table.indexes.push(index);
     Ok(alter(table))

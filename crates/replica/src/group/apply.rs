@@ -493,8 +493,10 @@ impl<E: Engine> Applier<E> {
     ) -> Result<(), StorageError> {
         // A batch has one applied index: earlier entries are written under their own.
         self.write(replica, state, outcomes)?;
+        let before: Vec<u64> = replica.group.all_voters().collect();
         let members = replica.group.apply_member_change(entry)?;
         if let Some(members) = members {
+            replica.note_removed(&before);
             tracing::info!(tablet = %replica.id(), voters = ?members.voters, outgoing = ?members.voters_outgoing, learners = ?members.learners, "members changed");
             let encoded = members.write_to_bytes().map_err(|error| StorageError::Corrupt(error.to_string()))?;
             self.batch.put(MEMBERS_KEY, &encoded);

@@ -16,6 +16,7 @@ use crate::group::wanted::Members;
 use diorite_base::NodeId;
 use diorite_raft::{ConfState, MemberChange, MemberProgress};
 use diorite_storage::Engine;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// A learner that lacks at most this many entries may become a voter.
@@ -207,6 +208,15 @@ impl<E: Engine> Replica<E> {
         let (commit, voters) = (self.group.commit_index(), &self.group.members().voters);
         let is_able = |member: &MemberProgress| member.matched + NEARLY >= commit && voters.contains(&member.replica);
         self.group.progress().filter(is_able).map(|member| NodeId(member.replica)).collect()
+    }
+
+    /// Notes which of the former voters are none any more.
+    pub(crate) fn note_removed(&mut self, before: &[u64]) {
+        let (term, voters) = (self.group.term(), self.group.all_voters().collect::<BTreeSet<u64>>());
+        if self.leading.removed.0 != term {
+            self.leading.removed = (term, BTreeSet::new());
+        }
+        self.leading.removed.1.extend(before.iter().filter(|voter| !voters.contains(voter)));
     }
 
     /// Forgets the acknowledgements of former members.
