@@ -1,4 +1,5 @@
-//! `diorite admin indexes` and `set-index-rate`: the secondary indexes, how far they have been built, and how fast they may be.
+//! `diorite admin indexes` and `set-index-rate`: the secondary indexes, how far they have been built, and how fast they
+//! may be.
 //!
 //! Always true: a state is shown as the cluster says it; nothing is computed here but percentages.
 

@@ -1,7 +1,7 @@
 //! Secondary indexes: what is built and cleaned in the tablets led here, and what is left to build.
 //!
-//! Always true: nothing is read from tablets; what is left is as of the last look at each of them, which is repeated every two
-//! seconds while something is due, and every minute otherwise.
+//! Always true: nothing is read from tablets; what is left is as of the last look at each of them, which is repeated
+//! every two seconds while something is due, and every minute otherwise.
 
 use super::source::read;
 use super::writer::Writer;

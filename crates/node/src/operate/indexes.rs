@@ -2,8 +2,9 @@
 //! ([`diorite_query::index::due`]), and removes stale entries that readers have met.
 //!
 //! Always true: whatever is decided here is decided again by the step when it is applied, so that a node that no longer
-//! leads, or serves an old catalog, does no harm; a step is small, and is followed by a pause as long as itself, or longer
-//! if the rate is limited; what was done is [recorded](record). Left out: when an index may be used (each read looks at the tablet).
+//! leads, or serves an old catalog, does no harm; a step is small, and is followed by a pause as long as itself, or
+//! longer if the rate is limited; what was done is [recorded](record). Left out: when an index may be used (each read
+//! looks at the tablet).
 
 mod pacer;
 mod place;

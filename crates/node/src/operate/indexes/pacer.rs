@@ -1,7 +1,7 @@
 //! The limit of index builds on this node.
 //!
-//! Always true: over any longer time no more bytes are let through than the rate allows, whatever is done at a time; a rate
-//! that changes counts from the next step on. Left out: waiting.
+//! Always true: over any longer time no more bytes are let through than the rate allows, whatever is done at a time; a
+//! rate that changes counts from the next step on. Left out: waiting.
 
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,8 @@
 //! Where a key is in the token range of its tablet.
 //!
-//! Always true: a share is between 0 and 1, and does not fall when the key grows. It is an estimate: partitions are spread
-//! over the tokens evenly, but may have any size. Left out: the bytes before a key, which storage knows for files only.
+//! Always true: a share is between 0 and 1, and does not fall when the key grows. It is an estimate: partitions are
+//! spread over the tokens evenly, but may have any size. Left out: the bytes before a key, which storage knows for
+//! files only.
 
 use diorite_base::TabletId;
 use diorite_model::key::token_of;

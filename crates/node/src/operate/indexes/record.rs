@@ -1,7 +1,7 @@
 //! What the shell of indexes has done and seen on this node: for operators, metrics and the log.
 //!
-//! Always true: a rate is that of the last seconds; what is left is as of the last look at each tablet that is led here.
-//! Left out: the tablets' own state, which they store.
+//! Always true: a rate is that of the last seconds; what is left is as of the last look at each tablet that is led
+//! here. Left out: the tablets' own state, which they store.
 
 use super::pacer::Pacer;
 use super::place::Tokens;
@@ -189,8 +189,8 @@ impl IndexRecord {
         self.counters.interrupted.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes the indexes that were built here and are complete in all tablets led here; `is_known`: whether nothing is due in any
-    /// of the table's tablets.
+    /// Takes the indexes that were built here and are complete in all tablets led here; `is_known`: whether nothing is
+    /// due in any of the table's tablets.
     pub(super) fn take_finished(&self, now_ns: u64, is_known: impl Fn(TableId) -> bool) -> Vec<Finished> {
         let mut seen = self.seen.lock();
         let Seen { left, paces } = &mut *seen;
@@ -211,7 +211,8 @@ impl IndexRecord {
         self.seen.lock().paces.get(&index).map_or_else(Amount::default, |pace| pace.rate(now_ns))
     }
 
-    /// The indexes that are not complete in tablets led here, and the number of such tablets, each once for every index.
+    /// The indexes that are not complete in tablets led here, and the number of such tablets, each once for every
+    /// index.
     pub(crate) fn left(&self) -> (usize, usize) {
         let seen = self.seen.lock();
         (seen.left.len(), seen.left.values().map(BTreeSet::len).sum())

@@ -1,8 +1,8 @@
-//! How far indexes are: each node says it for the tablets that it leads, and the node that leads the catalog gathers the
-//! answers.
+//! How far indexes are: each node says it for the tablets that it leads, and the node that leads the catalog gathers
+//! the answers.
 //!
-//! Always true: a tablet is complete if its own specification says so; one for which no leader has answered is unknown. A
-//! tablet that two nodes believe to lead is not counted above the number of all. Left out: dropped indexes, of which
+//! Always true: a tablet is complete if its own specification says so; one for which no leader has answered is unknown.
+//! A tablet that two nodes believe to lead is not counted above the number of all. Left out: dropped indexes, of which
 //! tablets may still hold entries.
 
 use super::place::Tokens;
@@ -59,7 +59,8 @@ fn stored(handle: &TabletHandle) -> Result<Vec<(u64, Specification)>, Evaluation
     if handle.flags() & INDEXED == 0 { Ok(Vec::new()) } else { specifications(&View(handle.data())) }
 }
 
-/// How far the indexes of all tables are in the tablets that this node leads; those of one index are listed. Reads the tablets.
+/// How far the indexes of all tables are in the tablets that this node leads; those of one index are listed. Reads the
+/// tablets.
 pub(in crate::operate) fn led_here(
     store: &Store,
     catalog: &Catalog,

@@ -79,8 +79,8 @@ fn led(id: IndexId, tablets: &[(TabletId, Option<u16>)]) -> Led {
     }
 }
 
-/// The answers about all indexes. Of the first one, node 1 has built half of its tablets and half of each other, and node 2
-/// has begun none, or does not answer.
+/// The answers about all indexes. Of the first one, node 1 has built half of its tablets and half of each other, and
+/// node 2 has begun none, or does not answer.
 fn answers(sight: &Sight, is_all: bool) -> Vec<(NodeId, Result<Vec<Led>, String>)> {
     let id = find(&sight.catalog, "shop", NAME).unwrap();
     let ranges = &sight.catalog.table_by_id(id.table).unwrap().tablets;
