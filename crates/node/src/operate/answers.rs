@@ -138,12 +138,16 @@ impl Operations {
         check_set(&limits::INDEX_RATE, rate_bytes)?;
         let sight = self.sight();
         let ask = Ask::LimitIndexesHere { rate_bytes };
-        let mut answers: BTreeMap<NodeId, Result<NodeIndexRate, String>> =
+        let mut answers: BTreeMap<NodeId, Result<NodeIndexRate, Failure>> =
             self.ask_everywhere(&sight, &ask, INDEXES_TIMEOUT).await.into_iter().collect();
-        let down = || Err("the node is down".to_owned());
+        let down = || Err(unavailable("the node is down"));
         let found = sight.catalog.nodes().map(|node| {
             let answer = answers.remove(&node.id).unwrap_or_else(down);
-            answer.unwrap_or_else(|reason| NodeIndexRate { node: node.id, rate_bytes: 0, failure: Some(reason) })
+            answer.unwrap_or_else(|failure| NodeIndexRate {
+                node: node.id,
+                rate_bytes: 0,
+                failure: Some(failure.message),
+            })
         });
         in_json(&found.collect::<Vec<_>>())
     }
@@ -154,14 +158,12 @@ impl Operations {
         sight: &Sight,
         ask: &Ask,
         timeout: Duration,
-    ) -> Vec<(NodeId, Result<T, String>)> {
+    ) -> Vec<(NodeId, Result<T, Failure>)> {
         let nodes: Vec<NodeId> = sight.catalog.nodes().map(|node| node.id).filter(|node| sight.is_up(*node)).collect();
         let asked = nodes.into_iter().map(|node| async move {
             let answer = self.ask_any(node, ask.clone(), timeout).await;
-            let parsed = answer
-                .map_err(|failure| failure.message)
-                .and_then(|value| serde_json::from_value(value).map_err(|error| error.to_string()));
-            (node, parsed)
+            let read = |value| serde_json::from_value(value).map_err(|error| unavailable(error.to_string()));
+            (node, answer.and_then(read))
         });
         futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME).collect().await
     }

@@ -10,6 +10,7 @@ use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_query::exec::homes::tablet_of_home;
 use diorite_replica::{Leadership, Store};
+use std::fmt::Display;
 
 /// The keyspace and the name of a tablet's table.
 fn table_of(catalog: &Catalog, tablet: TabletId) -> Option<(String, String)> {
@@ -51,7 +52,7 @@ pub(super) fn led_here(node: NodeId, store: &Store, catalog: &Catalog) -> Prepar
 /// The answers of all nodes as one.
 pub(super) fn gathered(
     sight: &Sight,
-    answers: Vec<(NodeId, Result<PreparedTransactions, String>)>,
+    answers: Vec<(NodeId, Result<PreparedTransactions, impl Display>)>,
 ) -> PreparedTransactions {
     let mut all = PreparedTransactions::default();
     for (node, answer) in answers {

@@ -62,14 +62,14 @@ impl Amount {
 
 /// How fast an index is built here.
 #[derive(Debug, Default)]
-struct Pace {
+struct Speed {
     began_ns: u64,
     total: Amount,
     /// By second, the last ones.
     seconds: VecDeque<(u64, Amount)>,
 }
 
-impl Pace {
+impl Speed {
     fn add(&mut self, now_ns: u64, amount: Amount) {
         self.total.add(amount);
         let second = now_ns / NS_PER_S;
@@ -105,7 +105,7 @@ struct Seen {
     /// The tablets led here in which an index is not complete.
     left: BTreeMap<IndexId, BTreeSet<TabletId>>,
     /// The indexes that are being built here.
-    paces: BTreeMap<IndexId, Pace>,
+    speeds: BTreeMap<IndexId, Speed>,
 }
 
 /// See the top of this module.
@@ -152,13 +152,13 @@ impl IndexRecord {
     /// Forgets the tablets that are not led here any more, and indexes of tables without such tablets.
     pub(super) fn keep(&self, led: &BTreeMap<TabletId, TableId>) {
         let mut seen = self.seen.lock();
-        if seen.left.is_empty() && seen.paces.is_empty() {
+        if seen.left.is_empty() && seen.speeds.is_empty() {
             return;
         }
         let tables: BTreeSet<TableId> = led.values().copied().collect();
         seen.left.values_mut().for_each(|tablets| tablets.retain(|tablet| led.contains_key(tablet)));
         seen.left.retain(|_, tablets| !tablets.is_empty());
-        seen.paces.retain(|of, _| tables.contains(&of.table));
+        seen.speeds.retain(|of, _| tables.contains(&of.table));
     }
 
     /// Notes that a step was carried out.
@@ -179,8 +179,8 @@ impl IndexRecord {
                 add(&counters.rows, amount.rows);
                 add(&counters.bytes, amount.bytes);
                 let mut seen = self.seen.lock();
-                let new = || Pace { began_ns: now_ns, ..Pace::default() };
-                seen.paces.entry(IndexId { table, index: *index }).or_insert_with(new).add(now_ns, amount);
+                let new = || Speed { began_ns: now_ns, ..Speed::default() };
+                seen.speeds.entry(IndexId { table, index: *index }).or_insert_with(new).add(now_ns, amount);
             }
         }
     }
@@ -193,13 +193,13 @@ impl IndexRecord {
     /// due in any of the table's tablets.
     pub(super) fn take_finished(&self, now_ns: u64, is_known: impl Fn(TableId) -> bool) -> Vec<Finished> {
         let mut seen = self.seen.lock();
-        let Seen { left, paces } = &mut *seen;
+        let Seen { left, speeds } = &mut *seen;
         let mut finished = Vec::new();
-        paces.retain(|index, pace| {
+        speeds.retain(|index, speed| {
             let is_finished = !left.contains_key(index) && is_known(index.table);
             if is_finished {
-                let took_s = now_ns.saturating_sub(pace.began_ns) / NS_PER_S;
-                finished.push(Finished { index: *index, rows: pace.total.rows, took_s });
+                let took_s = now_ns.saturating_sub(speed.began_ns) / NS_PER_S;
+                finished.push(Finished { index: *index, rows: speed.total.rows, took_s });
             }
             !is_finished
         });
@@ -208,7 +208,7 @@ impl IndexRecord {
 
     /// What is indexed per second now.
     pub(super) fn rate(&self, index: IndexId, now_ns: u64) -> Amount {
-        self.seen.lock().paces.get(&index).map_or_else(Amount::default, |pace| pace.rate(now_ns))
+        self.seen.lock().speeds.get(&index).map_or_else(Amount::default, |speed| speed.rate(now_ns))
     }
 
     /// The indexes that are not complete in tablets led here, and the number of such tablets, each once for every

@@ -21,6 +21,7 @@ use diorite_query::index::{INDEXED, Specification, specifications};
 use diorite_replica::{Leadership, Store, TabletHandle};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 
 /// How much of a complete tablet is indexed.
 const WHOLE_PERMILLE: u16 = 1_000;
@@ -46,7 +47,7 @@ pub(in crate::operate) struct Led {
     pub(in crate::operate) listed: Vec<(TabletId, Option<u16>)>,
 }
 
-type Answers = Vec<(NodeId, Result<Vec<Led>, String>)>;
+type Answers<E> = Vec<(NodeId, Result<Vec<Led>, E>)>;
 
 /// How much of a tablet is indexed; `None`: it has not begun. Only a complete one has all thousandths.
 fn done_permille(specification: Option<&Specification>, tokens: Tokens) -> Option<u16> {
@@ -155,7 +156,7 @@ fn status(entry: &TableEntry, index: &Index, all: &[&Led]) -> IndexStatus {
 }
 
 /// The answers that there are, and the reasons why others are missing.
-fn answered(answers: Answers) -> (Vec<(NodeId, Led)>, Vec<String>) {
+fn answered(answers: Answers<impl Display>) -> (Vec<(NodeId, Led)>, Vec<String>) {
     let (mut all, mut unanswered) = (Vec::new(), Vec::new());
     for (node, answer) in answers {
         match answer {
@@ -168,7 +169,7 @@ fn answered(answers: Answers) -> (Vec<(NodeId, Led)>, Vec<String>) {
 }
 
 /// The answers of all nodes as one.
-pub(in crate::operate) fn gathered(sight: &Sight, answers: Answers) -> IndexList {
+pub(in crate::operate) fn gathered(sight: &Sight, answers: Answers<impl Display>) -> IndexList {
     let (all, unanswered) = answered(answers);
     let mut by_index: HashMap<IndexId, Vec<&Led>> = HashMap::new();
     all.iter().for_each(|(_, led)| by_index.entry(led.id).or_default().push(led));
@@ -197,7 +198,11 @@ pub(in crate::operate) fn find(catalog: &Catalog, keyspace: &str, name: &str) ->
 ///
 /// # Errors
 /// It was dropped meanwhile.
-pub(in crate::operate) fn detail(sight: &Sight, id: IndexId, answers: Answers) -> Result<IndexDetail, Failure> {
+pub(in crate::operate) fn detail(
+    sight: &Sight,
+    id: IndexId,
+    answers: Answers<impl Display>,
+) -> Result<IndexDetail, Failure> {
     let dropped = || Failure::new(FailureKind::NotFound, "the index was dropped meanwhile");
     let entry = sight.catalog.table_by_id(id.table).ok_or_else(dropped)?;
     let index = entry.table.indexes.iter().find(|index| index.id == id.index).ok_or_else(dropped)?;

@@ -131,7 +131,7 @@ fn tablets_of_which_nobody_answers_are_unknown() {
     let one = &found.indexes[0];
     assert_eq!((one.state, one.tablets_unknown, one.eta_seconds), (IndexState::Building, 1_000, None));
     assert!(found.indexes[1..].iter().all(|one| one.state == IndexState::Ready));
-    let nothing = gathered(&sight, Vec::new());
+    let nothing = gathered(&sight, Vec::<(NodeId, Result<_, String>)>::new());
     assert!(nothing.indexes.iter().all(|one| one.state == IndexState::Unknown && one.done_permille == 0));
     // Two nodes that believe to lead the same tablets do not make them more.
     let twice = [answers(&sight, false), answers(&sight, false)].concat();
@@ -143,7 +143,7 @@ fn an_index_that_no_tablet_has_begun_is_not_begun() {
     let sight = sight();
     let id = find(&sight.catalog, "shop", "orders_007_v").unwrap();
     let tablet = sight.catalog.table_by_id(id.table).unwrap().tablets[0].tablet;
-    let found = gathered(&sight, vec![(NodeId(1), Ok(vec![led(id, &[(tablet, None)])]))]);
+    let found = gathered(&sight, vec![(NodeId(1), Ok::<_, String>(vec![led(id, &[(tablet, None)])]))]);
     assert_eq!(found.indexes[7].state, IndexState::NotBegun);
 }
 
@@ -158,5 +158,8 @@ fn the_least_complete_tablets_are_listed_first() {
     assert!(found.listed.iter().all(|one| one.state == IndexState::Unknown && one.leader.is_none()));
     assert_eq!(closer("none").unwrap_err().kind, FailureKind::NotFound);
     let other = IndexId { table: TableId(9_999), ..id };
-    assert_eq!(detail(&sight, other, Vec::new()).unwrap_err().kind, FailureKind::NotFound);
+    assert_eq!(
+        detail(&sight, other, Vec::<(NodeId, Result<_, String>)>::new()).unwrap_err().kind,
+        FailureKind::NotFound
+    );
 }
