@@ -33,7 +33,7 @@ pub enum PeerCall {
 
 /// What the leader that has made a call learns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerNews {
+pub enum PeerResult {
     /// What has become of a transaction whose prepare has this stamp.
     Learned(TransactionId, i64, Status),
     /// A participant has finished.

@@ -8,7 +8,7 @@ use diorite_base::TabletId;
 use diorite_base::mutation::Mutation;
 use diorite_query::exec::homes::{self, Sending};
 use diorite_replica::{Store, TransactionPeers};
-use diorite_transact::peer::{PeerCall, PeerNews};
+use diorite_transact::peer::{PeerCall, PeerResult};
 use diorite_transact::wire::{Answer, Call};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -55,19 +55,19 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
             let mutation = Mutation::request(&Call::Request(request).encode());
             let answer = router.write(to, mutation).await.ok().and_then(|answer| Answer::decode(&answer).ok());
             if let Some(Answer::Reply { reply, .. }) = answer
-                && let Some(news) = homes::news(to, &call, &reply, router.clock.wall_us())
+                && let Some(result) = homes::result_of(to, &call, &reply, router.clock.wall_us())
             {
-                tell(store, from, news);
+                tell(store, from, result);
             }
         }
-        Sending::News(news) => tell(store, from, news),
+        Sending::Result(result) => tell(store, from, result),
         Sending::Nothing => {}
     }
 }
 
-fn tell(store: &Store, from: TabletId, news: PeerNews) {
-    match news {
-        PeerNews::Learned(id, prepared_us, status) => store.transaction_learned(from, (id, prepared_us), status),
-        PeerNews::Finished(id, participant) => store.transaction_finished(from, id, participant),
+fn tell(store: &Store, from: TabletId, result: PeerResult) {
+    match result {
+        PeerResult::Learned(id, prepared_us, status) => store.transaction_learned(from, (id, prepared_us), status),
+        PeerResult::Finished(id, participant) => store.transaction_finished(from, id, participant),
     }
 }

@@ -1,6 +1,6 @@
 //! `EXPLAIN`: the plan of a statement as rows of text.
 //!
-//! Always true: nothing is read or written, and no tablet is asked: what is told follows from the plan and the catalog.
+//! Always true: nothing is read or written, and no tablet is asked: the answer follows from the plan and the catalog.
 //! Left out: the texts ([`crate::exec::explain`]).
 
 use super::request::Reply;
@@ -17,33 +17,31 @@ use diorite_base::level::Level;
 use diorite_cql::protocol::{Consistency, CqlError, Response};
 use std::sync::Arc;
 
-impl<K: Kv> QueryEngine<K> {
-    /// The answer to an `EXPLAIN`; errors are those of the statement.
-    pub(super) fn explain(
-        &self,
-        plan: &ExplainPlan,
-        planned: &Planned,
-        bound: &Bound<'_>,
-        consistency: Consistency,
-    ) -> Result<Reply, CqlError> {
-        match &plan.of {
-            Explained::Select(_) if consistency == Consistency::Any => {
-                return Err(invalid("ANY ConsistencyLevel is only supported for writes"));
-            }
-            Explained::Select(_) => {}
-            Explained::Modify(_) => check_write_consistency(consistency)?,
+/// The answer to an `EXPLAIN`; errors are those of the statement.
+pub(super) fn explain<K: Kv>(
+    engine: &QueryEngine<K>,
+    plan: &ExplainPlan,
+    planned: &Planned,
+    bound: &Bound<'_>,
+    consistency: Consistency,
+) -> Result<Reply, CqlError> {
+    match &plan.of {
+        Explained::Select(_) if consistency == Consistency::Any => {
+            return Err(invalid("ANY ConsistencyLevel is only supported for writes"));
         }
-        let table = plan.of.table();
-        let entry = match table.source() {
-            Source::Virtual => None,
-            Source::Tablets => Some(self.entry(table)?),
-        };
-        let around = Around {
-            tablets: entry.as_ref().map(|entry| entry.tablets.as_slice()),
-            staleness_ms: table.staleness_ms(consistency),
-            has_snapshots: table.has_transactions() && self.kv.catalog().level() >= Level::RECORDED,
-        };
-        let rows = rows(plan, Arc::clone(&planned.result), around, bound)?;
-        Ok(Reply::plain(Response::Rows(rows)))
+        Explained::Select(_) => {}
+        Explained::Modify(_) => check_write_consistency(consistency)?,
     }
+    let table = plan.of.table();
+    let entry = match table.source() {
+        Source::Virtual => None,
+        Source::Tablets => Some(engine.entry(table)?),
+    };
+    let around = Around {
+        tablets: entry.as_ref().map(|entry| entry.tablets.as_slice()),
+        staleness_ms: table.staleness_ms(consistency),
+        has_snapshots: table.has_transactions() && engine.kv.catalog().level() >= Level::RECORDED,
+    };
+    let rows = rows(plan, Arc::clone(&planned.result), around, bound)?;
+    Ok(Reply::plain(Response::Rows(rows)))
 }

@@ -3,6 +3,7 @@
 //! Always true: a statement is planned again when its table has changed; a statement whose tablets are gone (`TRUNCATE` came in
 //! between) is executed again on the current ones. Left out: batches of the protocol ([`super::batch`]).
 
+use super::explain::explain;
 use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
 use super::snapshot::Selecting;
@@ -301,7 +302,7 @@ impl<K: Kv> QueryEngine<K> {
             }
             Plan::Batch(batch) => self.text_batch(batch, bound, &run).await,
             Plan::Block(block) => self.block(block, &bound, &run).await,
-            Plan::Explain(explain) => self.explain(explain, planned, &bound, run.parameters.consistency),
+            Plan::Explain(plan) => explain(self, plan, planned, &bound, run.parameters.consistency),
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone()), budget).await,
             Plan::Definition(statement) => {
                 // A change of the catalog is reported, however long it took.

@@ -10,7 +10,7 @@ use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_transact::Home;
 use diorite_transact::message::{Reply, Request, Status};
-use diorite_transact::peer::{PeerCall, PeerNews};
+use diorite_transact::peer::{PeerCall, PeerResult};
 use diorite_transact::timing::Timing;
 
 /// The tablet that holds a token.
@@ -54,10 +54,10 @@ fn is_old(prepared_us: i64, now_us: i64) -> bool {
 /// What becomes of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sending {
-    /// This is sent to this tablet; [`news`] says what the answer means.
+    /// This is sent to this tablet; [`result_of`] says what the answer means.
     To(TabletId, Request),
     /// There is nobody to ask, and this is true.
-    News(PeerNews),
+    Result(PeerResult),
     /// Nothing for now.
     Nothing,
 }
@@ -68,7 +68,7 @@ pub fn sending(catalog: &Catalog, from: TabletId, call: &PeerCall, now_us: i64) 
         PeerCall::Ask { home, id, prepared_us } => match tablet_of_home(catalog, id.tablet, home) {
             Some(to) => Sending::To(to, Request::Status { id: *id, of: Some((from, *prepared_us)), at_us: None }),
             None if is_dropped(catalog, id.tablet) && is_old(*prepared_us, now_us) => {
-                Sending::News(PeerNews::Learned(*id, *prepared_us, Status::Aborted))
+                Sending::Result(PeerResult::Learned(*id, *prepared_us, Status::Aborted))
             }
             None => Sending::Nothing,
         },
@@ -76,7 +76,7 @@ pub fn sending(catalog: &Catalog, from: TabletId, call: &PeerCall, now_us: i64) 
             match tablet_now(catalog, participant.tablet, participant.table, &participant.key) {
                 Some(to) => Sending::To(to, Request::Finish { id: *id, ending: *ending }),
                 None if is_dropped(catalog, participant.tablet) => {
-                    Sending::News(PeerNews::Finished(*id, participant.tablet))
+                    Sending::Result(PeerResult::Finished(*id, participant.tablet))
                 }
                 None => Sending::Nothing,
             }
@@ -85,7 +85,7 @@ pub fn sending(catalog: &Catalog, from: TabletId, call: &PeerCall, now_us: i64) 
 }
 
 /// What the answer of this tablet to a call means, if anything.
-pub fn news(to: TabletId, call: &PeerCall, reply: &Reply, now_us: i64) -> Option<PeerNews> {
+pub fn result_of(to: TabletId, call: &PeerCall, reply: &Reply, now_us: i64) -> Option<PeerResult> {
     match (call, reply) {
         // It never knew the transaction.
         (PeerCall::Ask { id, prepared_us, .. }, Reply::Status { status: Status::Aborted, .. })
@@ -94,10 +94,10 @@ pub fn news(to: TabletId, call: &PeerCall, reply: &Reply, now_us: i64) -> Option
             None
         }
         (PeerCall::Ask { id, prepared_us, .. }, Reply::Status { status, .. }) => {
-            Some(PeerNews::Learned(*id, *prepared_us, *status))
+            Some(PeerResult::Learned(*id, *prepared_us, *status))
         }
         (PeerCall::Finish { id, participant, .. }, Reply::Finished(_)) => {
-            Some(PeerNews::Finished(*id, participant.tablet))
+            Some(PeerResult::Finished(*id, participant.tablet))
         }
         _ => None,
     }

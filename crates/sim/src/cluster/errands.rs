@@ -15,7 +15,7 @@ use diorite_control::replicas::CATALOG_TABLET;
 use diorite_query::exec::homes::{self, Sending};
 use diorite_replica::Leadership;
 use diorite_rpc::{Lane, Transport};
-use diorite_transact::peer::{PeerCall, PeerNews};
+use diorite_transact::peer::{PeerCall, PeerResult};
 use diorite_transact::wire::{Answer as CallAnswer, Call};
 use std::sync::Arc;
 
@@ -226,7 +226,7 @@ impl Cluster {
                     self.reached.peer_calls += 1;
                     self.begin_errand(node, tablet, mutation, Purpose::Transaction(from, tablet, call));
                 }
-                Sending::News(news) => self.tell_leader(node, from, news),
+                Sending::Result(result) => self.tell_leader(node, from, result),
                 Sending::Nothing => {}
             }
         }
@@ -242,17 +242,17 @@ impl Cluster {
     ) {
         let Ok(Ok(CallAnswer::Reply { reply, .. })) = ended.map(|answer| CallAnswer::decode(&answer)) else { return };
         let now_us = self.life(node).map(|life| Clock::wall_us(&*life.clock));
-        if let Some(news) = now_us.and_then(|now_us| homes::news(to, call, &reply, now_us)) {
-            self.tell_leader(node, from, news);
+        if let Some(result) = now_us.and_then(|now_us| homes::result_of(to, call, &reply, now_us)) {
+            self.tell_leader(node, from, result);
         }
     }
 
-    fn tell_leader(&mut self, node: NodeId, from: TabletId, news: PeerNews) {
-        match news {
-            PeerNews::Learned(id, prepared_us, status) => {
+    fn tell_leader(&mut self, node: NodeId, from: TabletId, result: PeerResult) {
+        match result {
+            PeerResult::Learned(id, prepared_us, status) => {
                 self.command(node, CoreCommand::Learned(from, (id, prepared_us), status));
             }
-            PeerNews::Finished(id, participant) => self.command(node, CoreCommand::Finished(from, id, participant)),
+            PeerResult::Finished(id, participant) => self.command(node, CoreCommand::Finished(from, id, participant)),
         }
     }
 

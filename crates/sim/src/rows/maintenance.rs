@@ -53,40 +53,39 @@ fn next_step(handle: &TabletHandle<MemoryTablet>, table: &Table) -> Option<Index
     }
 }
 
-impl Cluster {
-    /// Now and then the leader of a tablet of the first table does the next thing for its index.
-    pub(super) fn keep_index(&mut self) {
-        let Some(rows) = &mut self.rows else { return };
-        if !rows.dice.chance(150) {
-            return;
-        }
-        let table = rows.world.table();
-        let Some(entry) = self.setting.newest.table_by_id(table.id) else { return };
-        let tablet = rows.dice.pick(&entry.tablets).tablet;
-        let (drops, removes) = (rows.dice.chance(30), rows.dice.chance(500));
-        let Some(handle) = self.handle_of_leader(tablet) else { return };
-        let steps = if drops {
-            table.indexes.iter().map(|index| IndexStep::Drop { index: index.id }).collect()
-        } else if removes {
-            let stale = handle.take_stale().keys.into_iter().collect();
-            let row_bytes = |row: &[u8]| {
-                Ok::<_, Infallible>(handle.data().get(row).map_or(0, |row| row.map_or(0, |row| row.len())))
-            };
-            let Ok(steps) = removals(stale, row_bytes);
-            steps
-        } else {
-            next_step(&handle, &table).into_iter().collect()
+/// Now and then the leader of a tablet of the first table does the next thing for its index.
+pub(super) fn keep_index(cluster: &mut Cluster) {
+    let Some(rows) = &mut cluster.rows else { return };
+    if !rows.dice.chance(150) {
+        return;
+    }
+    let table = rows.world.table();
+    let Some(entry) = cluster.setting.newest.table_by_id(table.id) else { return };
+    let tablet = rows.dice.pick(&entry.tablets).tablet;
+    let (drops, removes) = (rows.dice.chance(30), rows.dice.chance(500));
+    let Some(handle) = handle_of_leader(cluster, tablet) else { return };
+    let steps = if drops {
+        table.indexes.iter().map(|index| IndexStep::Drop { index: index.id }).collect()
+    } else if removes {
+        let stale = handle.take_stale().keys.into_iter().collect();
+        let row_bytes = |row: &[u8]| {
+            let stored = handle.data().get(row).expect("memory can be read");
+            Ok::<_, Infallible>(stored.map_or(0, |row| row.len()))
         };
-        let Some(rows) = &self.rows else { return };
-        for step in steps {
-            propose(&rows.world, tablet, &step);
-        }
+        let Ok(steps) = removals(stale, row_bytes);
+        steps
+    } else {
+        next_step(&handle, &table).into_iter().collect()
+    };
+    let Some(rows) = &cluster.rows else { return };
+    for step in steps {
+        propose(&rows.world, tablet, &step);
     }
+}
 
-    fn handle_of_leader(&self, tablet: TabletId) -> Option<Arc<TabletHandle<MemoryTablet>>> {
-        let life = self.nodes.get(&self.leader_of(tablet)?)?.life.as_ref()?;
-        life.handles.get(&tablet).cloned()
-    }
+fn handle_of_leader(cluster: &Cluster, tablet: TabletId) -> Option<Arc<TabletHandle<MemoryTablet>>> {
+    let life = cluster.nodes.get(&cluster.leader_of(tablet)?)?.life.as_ref()?;
+    life.handles.get(&tablet).cloned()
 }
 
 /// Nobody waits for the outcome, which the next look at the tablet shows.

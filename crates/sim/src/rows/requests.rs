@@ -3,6 +3,7 @@
 use super::clients::{Call, Open, Said, ended};
 use super::event::RowEvent;
 use super::kv::{Answered, Asked, Given};
+use super::maintenance::keep_index;
 use super::schema::{poll, response};
 use super::statements::{Meaning, is_logged};
 use crate::cluster::{Cluster, Event, Phase};
@@ -43,7 +44,7 @@ impl Cluster {
         let (now_ns, present) = (self.now_ns(), self.present());
         let own = client.checked_sub(self.scenario.clients).map(|at| self.scenario.tablets[at as usize]);
         if self.phase == Phase::Chaos {
-            self.keep_index();
+            keep_index(self);
         }
         let Some(rows) = &mut self.rows else { return };
         if rows.open.contains_key(&client) {

@@ -48,6 +48,8 @@ fn catalog() -> Catalog {
             name: format!("{}_v", plain.name),
             column: 1,
             target: IndexTarget::Value,
+            path: Vec::new(),
+            predicate: Vec::new(),
             filtered: Vec::new(),
             class: None,
             options: BTreeMap::new(),
