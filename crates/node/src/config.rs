@@ -6,6 +6,7 @@ use crate::machine;
 pub use audit::{AuditCategory, AuditOption, AuditedTable};
 use clap::{Args, ValueEnum};
 pub use diorite_admin::gate::ChangesFrom;
+use diorite_base::limits;
 pub use diorite_base::text::Size;
 use serde::Serialize;
 use std::fmt;
@@ -152,6 +153,11 @@ impl Serialize for SlowQueryOption {
 }
 
 /// A duration in milliseconds. The text is a number of milliseconds, or a number with a unit.
+fn index_rate(text: &str) -> Result<Size, String> {
+    let rate: Size = text.parse()?;
+    limits::check_setting(&limits::INDEX_RATE, rate.0).map(|()| rate).map_err(|exceeded| exceeded.to_string())
+}
+
 fn duration_ms(text: &str) -> Result<u64, String> {
     let wrong = || format!("{text:?} is not a duration such as 1500ms, 10s or 2m");
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
@@ -311,7 +317,7 @@ pub struct StartOptions {
     pub compaction_rate: Size,
 
     /// Bytes of rows per second that may be read to build secondary indexes; 0 is no limit.
-    #[arg(long, value_name = "SIZE", default_value = "0")]
+    #[arg(long, value_name = "SIZE", default_value = "0", value_parser = index_rate)]
     pub index_rate: Size,
 
     /// Percentage by which a tablet may exceed the size of its live data before it is compacted as a whole.

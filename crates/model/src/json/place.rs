@@ -6,6 +6,7 @@
 
 use super::Reader;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// The most steps of the path of an index, and the most bytes of its names together.
 pub const MAX_INDEXED_STEPS: usize = 32;
@@ -28,66 +29,79 @@ pub fn is_indexable(path: &[PathStep]) -> bool {
     (1..=MAX_INDEXED_STEPS).contains(&path.len()) && names.sum::<usize>() <= MAX_INDEXED_NAMES_BYTES
 }
 
-/// The text at a place of a stored document: of a string its characters, of anything else its JSON.
+/// The text at a place of a stored document: of a string its characters, of anything else its JSON. Each byte is looked at
+/// once, and those of the place twice, however long the path is.
 pub fn text_at(document: &[u8], path: &[PathStep]) -> Option<String> {
     let mut reader = Reader { text: std::str::from_utf8(document).ok()?, at: 0 };
-    for step in path {
-        reader.skip_space();
-        match step {
-            PathStep::Member(name) => reader.enter_member(name)?,
-            PathStep::Element(index) => reader.enter_element(usize::try_from(*index).ok()?)?,
-        }
+    let found = reader.locate(path)??;
+    if reader.text.as_bytes().get(found.start) == Some(&b'"') {
+        return Reader { text: reader.text, at: found.start }.string().ok();
     }
-    reader.skip_space();
-    if reader.peek() == Some(b'"') {
-        return reader.string().ok();
-    }
-    let start = reader.at;
-    reader.skip_value()?;
-    reader.text.get(start..reader.at).map(str::to_owned)
+    reader.text.get(found).map(str::to_owned)
 }
 
 impl Reader<'_> {
-    /// Goes to the value of a member of the object at hand; of several with the same name to that of the last.
-    fn enter_member(&mut self, wanted: &str) -> Option<()> {
-        let mut found = None;
-        let mut is_open = self.eat(b'{');
+    /// Goes behind the value at hand; returns where in it the path leads. It calls itself once for each step of the path, of
+    /// which there are few. The outer `None`: this is no document.
+    fn locate(&mut self, path: &[PathStep]) -> Option<Option<Range<usize>>> {
         self.skip_space();
-        if self.peek() == Some(b'}') {
-            return None;
+        match (path.split_first(), self.peek()) {
+            (Some((PathStep::Member(name), rest)), Some(b'{')) => self.locate_member(name, rest),
+            (Some((PathStep::Element(index), rest)), Some(b'[')) => self.locate_element(*index, rest),
+            (Some(_), _) => self.skip_value().map(|()| None),
+            (None, _) => {
+                let start = self.at;
+                self.skip_value()?;
+                Some(Some(start..self.at))
+            }
         }
-        while is_open {
+    }
+
+    /// The same from a member of the object at hand; of several with the same name from the last.
+    fn locate_member(&mut self, wanted: &str, rest: &[PathStep]) -> Option<Option<Range<usize>>> {
+        let mut found = None;
+        self.at += 1;
+        self.skip_space();
+        if self.eat(b'}') {
+            return Some(None);
+        }
+        loop {
             self.skip_space();
             let is_wanted = self.skip_name(wanted)?;
             self.skip_space();
             if !self.eat(b':') {
                 return None;
             }
-            if is_wanted {
-                found = Some(self.at);
+            match is_wanted {
+                true => found = self.locate(rest)?,
+                false => self.skip_value()?,
             }
-            self.skip_value()?;
-            self.skip_space();
-            is_open = self.eat(b',');
-        }
-        self.at = found?;
-        Some(())
-    }
-
-    /// Goes to an element of the array at hand.
-    fn enter_element(&mut self, index: usize) -> Option<()> {
-        if !self.eat(b'[') {
-            return None;
-        }
-        for _ in 0..index {
-            self.skip_value()?;
             self.skip_space();
             if !self.eat(b',') {
-                return None;
+                return self.eat(b'}').then_some(found);
             }
         }
+    }
+
+    /// The same from an element of the array at hand.
+    fn locate_element(&mut self, wanted: i32, rest: &[PathStep]) -> Option<Option<Range<usize>>> {
+        let mut found = None;
+        self.at += 1;
         self.skip_space();
-        (self.peek() != Some(b']')).then_some(())
+        if self.eat(b']') {
+            return Some(None);
+        }
+        for index in 0_i32.. {
+            match index == wanted {
+                true => found = self.locate(rest)?,
+                false => self.skip_value()?,
+            }
+            self.skip_space();
+            if !self.eat(b',') {
+                return self.eat(b']').then_some(found);
+            }
+        }
+        None
     }
 
     /// Goes behind a name; whether it is the wanted one.

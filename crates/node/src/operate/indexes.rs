@@ -42,6 +42,8 @@ const INTERVALS_PER_SWEEP: u32 = 20;
 const SWEEPS_KNOWN: u32 = 30;
 /// Tablets that are worked on at a time.
 const AT_A_TIME: usize = 4;
+/// While a step is paid for, it is looked so often whether the rate has changed.
+const RATE_LOOK: Duration = Duration::from_secs(1);
 /// The shortest pause between two steps.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// After so many steps in a tablet, others have their turn.
@@ -265,13 +267,26 @@ impl Indexing<'_> {
             let now_ns = self.clock.monotonic_ns();
             self.record.done(table.id, &step, amount, now_ns);
             let took_ns = now_ns.saturating_sub(began_ns);
-            let wait = Duration::from_nanos(took_ns.max(self.record.pacer.pay(amount.bytes, now_ns)));
-            pause(wait.max(LEAST_PAUSE)).await;
+            pause(Duration::from_nanos(took_ns).max(LEAST_PAUSE)).await;
+            let until_ns = now_ns.saturating_add(self.record.pacer.pay(amount.bytes, now_ns));
+            self.wait_for_rate(until_ns).await;
             if self.clock.monotonic_ns().saturating_sub(turn_ns) > LONGEST_TURN_NS {
                 break;
             }
         }
         Ok(false)
+    }
+
+    /// Waits until then, or until the rate changes.
+    async fn wait_for_rate(&self, until_ns: u64) {
+        let rate_bytes = self.record.pacer.rate_bytes();
+        while self.record.pacer.rate_bytes() == rate_bytes {
+            let left_ns = until_ns.saturating_sub(self.clock.monotonic_ns());
+            if left_ns == 0 {
+                return;
+            }
+            pause(Duration::from_nanos(left_ns).min(RATE_LOOK)).await;
+        }
     }
 
     /// Removes entries that readers have met, unless they are right again.

@@ -165,7 +165,7 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
                     let added = changes.index(&**indexes, MAX_INDEX_BYTES - entries_bytes, hold)?;
                     entries_bytes += added.ok_or(KvError::Locked(it.id.tablet))?;
                 }
-                view.lay_over(changes)?;
+                view.lay_over(changes, hold)?;
             }
         }
         Ok(view)
@@ -354,13 +354,19 @@ impl<S: TabletSnapshot> PinnedView<'_, S> {
         self.removed.iter().any(|(start, end)| start.as_slice() <= key && key < end.as_slice())
     }
 
-    fn lay_over(&mut self, changes: Changes) -> Result<(), KvError> {
+    fn lay_over(
+        &mut self,
+        changes: Changes,
+        hold: &mut dyn FnMut(usize) -> Result<(), KvError>,
+    ) -> Result<(), KvError> {
         self.flags |= changes.flags;
         for change in changes.changes {
             match change {
                 Change::Put(key, value) => drop(self.rows.insert(key, Some(value))),
                 Change::Merge(key, value) => {
                     let below = self.get(&key)?;
+                    // What is below may be much more than what is merged into it.
+                    hold(below.as_ref().map_or(0, Vec::len))?;
                     let together = self.pinned.evaluator.merged(below.as_deref(), &value);
                     let together = together.map_err(|failed| KvError::Storage(failed.to_string()))?;
                     self.rows.insert(key, Some(together));

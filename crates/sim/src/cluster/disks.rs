@@ -6,10 +6,12 @@
 //! disk is in its place.
 
 use crate::cluster::{Cluster, Event};
+use crate::errands::{Errand, Purpose};
 use crate::nemesis::Fault;
 use crate::step::Step;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Placement;
+use diorite_control::replicas::CATALOG_TABLET;
 use std::sync::Arc;
 
 /// The interval at which a node checks its disks, nanoseconds.
@@ -71,6 +73,15 @@ impl Cluster {
             && voters.iter().filter(running).count() > voters.len() / 2
             && self.are_groups_at_rest()
             && self.are_replicas_whole()
+            && !self.is_placing()
+    }
+
+    /// Whether a command that may place a tablet on other nodes is on its way: on this one alone, perhaps.
+    fn is_placing(&self) -> bool {
+        let places = |errand: &Errand| {
+            errand.tablet == CATALOG_TABLET && matches!(errand.purpose, Purpose::Nothing | Purpose::Move(_))
+        };
+        self.errands.under_way.values().any(places)
     }
 
     /// Whether all replicas hold all entries that they have acknowledged.
