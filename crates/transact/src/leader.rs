@@ -18,13 +18,14 @@ mod home_side;
 mod participant_side;
 pub mod promises;
 
-use crate::ids::{Home, Participant, TransactionId};
+use crate::ids::{Home, TransactionId};
 use crate::in_flight::InFlight;
 use crate::locks::{Asked, Hold, LockLimits, Locks, Owner, Wait};
 use crate::message::{Program, Refusal, Reply, Request, Status};
+use crate::peer::PeerCall;
 use crate::planted::Planted;
 use crate::records::Records;
-use crate::step::{Ending, Operation, Step};
+use crate::step::{Operation, Step};
 use crate::targets::Targets;
 use crate::timing::Timing;
 use diorite_base::TabletId;
@@ -61,24 +62,8 @@ pub enum Action {
         /// For [`Refusal::ConditionFailed`]: the reply of the program.
         of_program: Vec<u8>,
     },
-    /// Ask the home what has become of a transaction, and call [`Leader::learned`] with the answer.
-    Ask {
-        /// Where the home is found.
-        home: Home,
-        /// The transaction.
-        id: TransactionId,
-        /// The stamp of its prepare here.
-        prepared_us: i64,
-    },
-    /// Finish a participant, and call [`Leader::finished`] when it has answered.
-    Finish {
-        /// The participant.
-        participant: Participant,
-        /// The transaction.
-        id: TransactionId,
-        /// How it has ended.
-        ending: Ending,
-    },
+    /// Call another tablet, and then [`Leader::learned`] or [`Leader::finished`] with the answer.
+    Call(PeerCall),
     /// Append the write with this tag now, before anything else, with a stamp greater than
     /// [`Leader::promised_us`], and call [`Leader::written`] when it is applied.
     Admit(u64),

@@ -9,7 +9,7 @@ use crate::{Home, Participant, TransactionId};
 use diorite_base::TabletId;
 
 /// What the leader of a tablet asks of another tablet.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PeerCall {
     /// What has become of a transaction that is prepared here.
     Ask {

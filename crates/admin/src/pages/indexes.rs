@@ -40,8 +40,12 @@ fn standing(state: IndexState) -> Markup {
 }
 
 /// A bar that needs no warning colour when it is nearly full.
+fn percent(done_permille: u16) -> String {
+    format!("{} %", done_permille / 10)
+}
+
 fn built(done_permille: u16) -> Markup {
-    let label = format!("{} %", done_permille / 10);
+    let label = percent(done_permille);
     html! { span.share { progress value=(done_permille) max="1000" aria-label=(label) {} span { (label) } } }
 }
 
@@ -134,7 +138,7 @@ pub(super) async fn index(
                 span.links { (table(status)) }
             }
             dl.tiles {
-                (tile("Built", built(status.done_permille), Some(text("estimated from tokens"))))
+                (tile("Built", text(percent(status.done_permille)), Some(text("estimated"))))
                 (tile("Tablets", text(count(status.tablets_complete as u64)), Some(html! { "of " (count(status.tablets as u64)) " complete" })))
                 (tile("Unknown", text(count(status.tablets_unknown as u64)), Some(text("tablets without an answer"))))
                 (tile("Rows", rows_rate(status), None))

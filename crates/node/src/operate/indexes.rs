@@ -10,7 +10,6 @@ mod pacer;
 mod place;
 pub(super) mod record;
 pub(super) mod status;
-mod view;
 
 use crate::catalog::CatalogFollower;
 use crate::pause::pause;
@@ -24,7 +23,7 @@ use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::Table;
 use diorite_query::index::{Due, INDEXED, IndexStep, Part, due, part, removals, specifications};
 use diorite_replica::{Leadership, StaleEntries, Store, TabletHandle};
-use diorite_storage::{AFTER_ALL_KEYS, ScanRange, StorageError};
+use diorite_storage::{AFTER_ALL_KEYS, DataView, ScanRange, StorageError};
 use futures::StreamExt;
 use place::Tokens;
 use record::{Amount, Finished, IndexRecord};
@@ -32,7 +31,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
-use view::View;
 
 /// How often it is looked whether the catalog has changed.
 const INTERVAL: Duration = Duration::from_millis(100);
@@ -80,7 +78,7 @@ struct Look {
 /// Looks at a tablet, and reads the rows of the next step.
 fn look_at(handle: &TabletHandle, table: &Table) -> Result<Look, Interrupted> {
     let data = handle.data();
-    let stored = specifications(&View(data))?;
+    let stored = specifications(&DataView(data))?;
     let is_complete = |id: u64| stored.iter().any(|(of, specification)| *of == id && specification.is_complete());
     let incomplete = table.indexes.iter().map(|index| index.id).filter(|id| !is_complete(*id)).collect();
     let next = match due(table, &stored) {

@@ -82,7 +82,7 @@ fn tell_relations(binder: &Binder<'_>, relations: &[Relation], told: &mut Explai
             || matches!(relation, Relation::Compare { operator, .. } if *operator != ComparisonOperator::Equal);
         if let Some(at) = key_place(table, restrictions, relation) {
             keys.push((at, text));
-        } else if (is_range || !is_served) && is_indexed(table, restrictions, relation) {
+        } else if (is_range || !is_served) && is_indexed(table, restrictions, (relation, &text)) {
             // Of several questions about a collection the index is asked the first.
             is_served = true;
             keys.push((usize::MAX, text));
@@ -117,10 +117,23 @@ fn key_place(table: &TableContext, restrictions: &Restrictions, relation: &Relat
 }
 
 /// Whether the index of the plan is asked for what a relation says.
-fn is_indexed(table: &TableContext, restrictions: &Restrictions, relation: &Relation) -> bool {
-    let Some(IndexPlan { filters, .. }) = &restrictions.index else { return false };
+fn is_indexed(table: &TableContext, restrictions: &Restrictions, (relation, text): (&Relation, &str)) -> bool {
+    let Some(IndexPlan { id, filters, .. }) = &restrictions.index else { return false };
+    let index = table.table().indexes.iter().find(|index| index.id == *id);
+    if let Some(index) = index.filter(|index| !index.path.is_empty()) {
+        return says_place(&place_text(table.table(), index), relation, text);
+    }
     let mut asked = filters.iter().filter_map(|at| restrictions.filters.get(*at));
     asked.any(|filter| is_of(table, filter, relation))
+}
+
+/// Whether a relation says what is at a place in documents.
+fn says_place(place: &str, relation: &Relation, text: &str) -> bool {
+    let is_asked = matches!(
+        relation,
+        Relation::Compare { operator: ComparisonOperator::Equal, .. } | Relation::In { negated: false, .. }
+    );
+    is_asked && text.strip_prefix(place).is_some_and(|rest| rest.starts_with([' ', '=']))
 }
 
 /// Whether a filter is what a relation became.

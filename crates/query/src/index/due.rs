@@ -31,9 +31,10 @@ pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
         return Some(Due::Step(IndexStep::Drop { index: *index }));
     }
     let of = |id: u64| stored.iter().find(|(known, _)| *known == id).map(|(_, specification)| specification);
-    if let Some(index) = table.indexes.iter().find(|index| of(index.id).is_none()) {
-        let definition = Specification::of(table, index)?.definition();
-        return Some(Due::Step(IndexStep::Define { index: index.id, definition }));
+    let unknown = table.indexes.iter().filter(|index| of(index.id).is_none());
+    let mut specified = unknown.filter_map(|index| Some((index.id, Specification::of(table, index)?)));
+    if let Some((index, specification)) = specified.next() {
+        return Some(Due::Step(IndexStep::Define { index, definition: specification.definition() }));
     }
     table.indexes.iter().find_map(|index| {
         let from = of(index.id)?.progress.next()?;

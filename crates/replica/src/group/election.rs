@@ -36,7 +36,6 @@ use crate::group::wire::Envelope;
 use diorite_base::{NodeId, TabletId};
 use diorite_raft::{Message, Supporter, Term};
 use diorite_storage::Engine;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -160,10 +159,10 @@ impl<E: Engine> Replica<E> {
         *notified_ns = Some(turn.now_ns());
         *notices += 1;
         let released = Envelope::Released { term: *term, candidate: candidate.map_or(0, |node| node.0) };
-        // Whoever has not applied a change of members yet needs the votes of those that it has removed.
-        let (removed_in, removed) = &self.leading.removed;
-        let removed = removed.iter().copied().filter(|_| *removed_in == *term);
-        let bound: BTreeSet<u64> = self.group.all_voters().chain(removed).collect();
+        let term = *term;
+        let mut bound = self.handle.roles.bound_in(term);
+        // Those that are published may be of the turn before.
+        bound.extend(self.group.all_voters());
         for node in bound.into_iter().filter(|node| *node != turn.context.node.0) {
             turn.outbox.post_envelope(NodeId(node), self.group_id(), &released);
         }

@@ -3,12 +3,13 @@
 use crate::group::lease::LeaseSlot;
 use crate::group::pins::PinnedTablet;
 use crate::group::prepared::{PreparedNow, PreparedTransaction};
+use crate::group::roles::Roles;
 use crate::group::samples::KeySamples;
 use crate::group::split::SplitMark;
 use crate::group::stale::StaleEntries;
 use crate::group::transacted::Transacted;
 use crate::planted::Planted;
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwapOption;
 use diorite_base::account::Account;
 use diorite_base::write::KvError;
 use diorite_base::{Clock, NodeId, TabletId};
@@ -48,21 +49,6 @@ pub enum Permit {
 enum Begun {
     InTerm(Term),
     Within(u64),
-}
-
-/// The leader and the voters.
-#[derive(Default)]
-pub(crate) struct Roles {
-    /// The replica that leads, 0 if unknown.
-    pub(crate) leader: AtomicU64,
-    /// The term in which this replica leads; 0 if it does not.
-    pub(crate) led_term: AtomicU64,
-    /// The voters; in a joint configuration, the old ones.
-    pub(crate) voters: ArcSwap<Vec<u64>>,
-    /// In a joint configuration, the new voters; otherwise empty.
-    pub(crate) coming_voters: ArcSwap<Vec<u64>>,
-    /// For a leader: the voters, if they are as wanted and no change is under way.
-    pub(crate) committed_voters: ArcSwapOption<Vec<NodeId>>,
 }
 
 /// Sizes of a replica's log.

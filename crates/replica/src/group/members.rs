@@ -211,12 +211,13 @@ impl<E: Engine> Replica<E> {
     }
 
     /// Notes which of the former voters are none any more.
-    pub(crate) fn note_removed(&mut self, before: &[u64]) {
+    pub(crate) fn note_removed(&self, before: &[u64]) {
         let (term, voters) = (self.group.term(), self.group.all_voters().collect::<BTreeSet<u64>>());
-        if self.leading.removed.0 != term {
-            self.leading.removed = (term, BTreeSet::new());
-        }
-        self.leading.removed.1.extend(before.iter().filter(|voter| !voters.contains(voter)));
+        let published = &self.handle.roles.removed_voters;
+        let known = published.load();
+        let mut removed = if known.0 == term { known.1.clone() } else { BTreeSet::new() };
+        removed.extend(before.iter().filter(|voter| !voters.contains(voter)));
+        published.store(Arc::new((term, removed)));
     }
 
     /// Forgets the acknowledgements of former members.

@@ -27,6 +27,7 @@ pub(crate) mod proposal;
 pub(crate) mod receive;
 pub(crate) mod recover;
 pub(crate) mod replica;
+pub(crate) mod roles;
 pub(crate) mod row_sizes;
 pub(crate) mod samples;
 pub(crate) mod sealed;

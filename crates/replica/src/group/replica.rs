@@ -24,7 +24,6 @@ use diorite_base::row_index::RowIndexes;
 use diorite_base::{GroupId, HybridClock, NodeId, TabletId};
 use diorite_raft::{Entry, EntryType, Group, GroupOptions, LogPosition, Step, Term};
 use diorite_storage::{AppliedState, Engine, Log, StorageError, TabletData};
-use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -122,9 +121,6 @@ pub(crate) struct Release {
 pub(crate) struct Leading {
     pub(crate) acknowledged: Acknowledgements,
     pub(crate) release: Release,
-    /// Voters that the group no longer has, and the term in which they were removed: they may still be bound to the leader
-    /// of that term.
-    pub(crate) removed: (Term, BTreeSet<u64>),
     /// Since when this node has led, in the current term.
     pub(crate) since_ns: Option<u64>,
     /// Since when this leader has had no lease although a member is bound to it.

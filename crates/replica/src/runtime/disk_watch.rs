@@ -115,15 +115,15 @@ fn let_others_lead<'a, D: TabletData + 'a>(
     let me = context.node.0;
     let mut frames: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for handle in tablets {
-        let voters = handle.roles.voters.load();
         let term = Term(handle.roles.led_term.load(Ordering::Acquire));
-        let is_alone = voters.iter().all(|voter| *voter == me);
+        let bound = handle.roles.bound_in(term);
+        let is_alone = bound.iter().all(|node| *node == me);
         // A planted bug: the followers are released while the lease is in force.
         if term == Term(0) || is_alone || (!context.planted.free_without_revoking && !handle.lease.revoke(term)) {
             continue;
         }
-        for voter in voters.iter().filter(|voter| **voter != me) {
-            let frame = frames.entry(*voter).or_insert_with(|| {
+        for node in bound.into_iter().filter(|node| *node != me) {
+            let frame = frames.entry(node).or_insert_with(|| {
                 let mut frame = Vec::new();
                 wire::begin_frame(&mut frame);
                 frame
@@ -132,8 +132,8 @@ fn let_others_lead<'a, D: TabletData + 'a>(
         }
     }
     note();
-    for (voter, frame) in frames {
-        // A voter that does not receive the release waits until its support lapses, as for a node that is down.
-        let _ = context.transport.send(NodeId(voter), Lane::Raft, &frame);
+    for (node, frame) in frames {
+        // A node that does not receive the release waits until its support lapses, as for a node that is down.
+        let _ = context.transport.send(NodeId(node), Lane::Raft, &frame);
     }
 }

@@ -6,41 +6,20 @@
 use super::schema::RowWorld;
 use crate::cluster::Cluster;
 use diorite_base::TabletId;
-use diorite_base::mutation::{EvaluationFailed, TabletView};
 use diorite_model::schema::Table;
 use diorite_query::index::{Due, IndexStep, Part, due, part, removals, specifications};
 use diorite_query::kv::Kv as _;
 use diorite_replica::TabletHandle;
-use diorite_storage::{AFTER_ALL_KEYS, MemoryTablet, ScanRange, TabletData};
+use diorite_storage::{AFTER_ALL_KEYS, DataView, MemoryTablet, ScanRange, TabletData};
 use std::convert::Infallible;
 use std::sync::Arc;
 
 /// The rows that a step indexes, so that builds take several.
 const STEP_ROWS: usize = 4;
 
-/// A tablet's data, for reading specifications.
-struct View<'d>(&'d Arc<MemoryTablet>);
-
-impl TabletView for View<'_> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        Ok(self.0.get(key).expect("memory can be read").map(|value| value.to_vec()))
-    }
-
-    fn scan(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EvaluationFailed> {
-        let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.0.scan(&range, visit).expect("memory can be read");
-        Ok(())
-    }
-}
-
 fn next_step(handle: &TabletHandle<MemoryTablet>, table: &Table) -> Option<IndexStep> {
     let data = handle.data();
-    match due(table, &specifications(&View(data)).expect("memory can be read"))? {
+    match due(table, &specifications(&DataView(data)).expect("memory can be read"))? {
         Due::Step(step) => Some(step),
         Due::Build { index, from } => {
             let range = ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: 0 };

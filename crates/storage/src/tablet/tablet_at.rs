@@ -1,7 +1,8 @@
 //! A tablet as it was at one moment, for as long as it is held.
 //!
-//! Always true: all reads see the same batches. Compaction keeps what they see, so a snapshot holds files and memory
-//! back: whoever takes one bounds how many there are and how long they live.
+//! Always true: all reads see the same batches. Compaction keeps what they see, except values that it removes because
+//! they have ended: RocksDB's compaction filters do not know of snapshots. So a snapshot holds files and memory back:
+//! whoever takes one bounds how many there are and how long they live.
 
 use super::{Tablet, scan_options};
 use crate::engine::{ScanRange, TabletSnapshot};

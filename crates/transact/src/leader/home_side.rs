@@ -9,6 +9,7 @@ use super::{Asker, Leader, Pending, Reservation, Role, Stage, Sweep};
 use crate::ids::{Prepared, TransactionId};
 use crate::locks::{Hold, Owner, Wait};
 use crate::message::{Program, Reply, Status};
+use crate::peer::PeerCall;
 use crate::records::Records;
 use crate::step::{Commit, Ending, MAX_FORGOTTEN, Operation, Step};
 use crate::targets::Targets;
@@ -121,7 +122,7 @@ impl Leader {
         }
     }
 
-    /// A participant has answered an [`super::Action::Finish`].
+    /// A participant has answered an [`PeerCall::Finish`].
     pub fn finished(&mut self, id: TransactionId, participant: TabletId) {
         if let Some(sweep) = self.sweeps.get_mut(&id) {
             sweep.unfinished.remove(&participant);
@@ -163,7 +164,7 @@ impl Leader {
                 let left = outcome.prepared.iter().filter(|it| sweep.unfinished.contains(&it.participant.tablet));
                 finishes.extend(left.map(|it| {
                     let ending = Ending::Committed { prepared_us: it.stamp_us, committed_us };
-                    super::Action::Finish { participant: it.participant.clone(), id: *id, ending }
+                    super::Action::Call(PeerCall::Finish { participant: it.participant.clone(), id: *id, ending })
                 }));
             }
         }

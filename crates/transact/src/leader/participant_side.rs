@@ -8,6 +8,7 @@ use super::{Action, Asker, Leader, Pending};
 use crate::ids::{Home, TransactionId};
 use crate::locks::{Hold, Owner, Wait};
 use crate::message::{Reply, Status};
+use crate::peer::PeerCall;
 use crate::records::Records;
 use crate::step::{Ending, Operation, Prepare, Step};
 use crate::targets::Targets;
@@ -108,15 +109,14 @@ impl Leader {
             let since_ns = self.prepared_since_ns.get(*id);
             !is_ending && !is_planted && since_ns.is_some_and(|since_ns| now_ns >= since_ns + ask_ns)
         });
-        let questions = old.map(|(id, record)| Action::Ask {
-            home: record.prepare.home.clone(),
-            id: *id,
-            prepared_us: record.stamp_us,
+        let questions = old.map(|(id, record)| {
+            let home = record.prepare.home.clone();
+            Action::Call(PeerCall::Ask { home, id: *id, prepared_us: record.stamp_us })
         });
         self.actions.extend(questions);
     }
 
-    /// The home has answered an [`Action::Ask`] about the prepare with this stamp.
+    /// The home has answered an [`PeerCall::Ask`] about the prepare with this stamp.
     pub fn learned(&mut self, records: &Records, id: TransactionId, prepared_us: i64, status: Status) {
         if records.prepared(&id).is_none_or(|record| record.stamp_us != prepared_us) || !self.is_ready {
             return;

@@ -1,9 +1,9 @@
 //! Single schedules at one tablet, step by step.
 
 use super::*;
-use crate::ids::Prepared;
+use crate::ids::{Participant, Prepared};
 use crate::locks::Owner;
-use crate::step::Commit;
+use crate::step::{Commit, Ending};
 use crate::targets::Target;
 use diorite_base::TableId;
 
@@ -56,10 +56,10 @@ impl Tablet {
                     self.leader.evaluated(id, Evaluated::Operations(vec![operation]), now_ns);
                 }
                 Action::Reply { to, reply, .. } => self.replies.push((to, reply)),
-                Action::Ask { id, prepared_us, .. } => self.asked.push((id, prepared_us)),
+                Action::Call(PeerCall::Ask { id, prepared_us, .. }) => self.asked.push((id, prepared_us)),
                 Action::Admit(tag) => self.admitted.push(tag),
                 Action::Refuse(tag) => self.refused.push(tag),
-                Action::Finish { .. } => {}
+                Action::Call(PeerCall::Finish { .. }) => {}
             }
         }
     }

@@ -12,6 +12,7 @@ use crate::coordinator;
 use crate::ids::TransactionId;
 use crate::leader::{Action, Asker, Evaluated};
 use crate::message::{Reply, Request};
+use crate::peer::PeerCall;
 use crate::planted::Planted;
 use crate::timing::Timing;
 use diorite_base::TabletId;
@@ -304,12 +305,12 @@ impl World {
                     }
                     self.post(Message::Reply { from: at, to: Source::of(to), reply });
                 }
-                Action::Ask { id, prepared_us, .. } => {
+                Action::Call(PeerCall::Ask { id, prepared_us, .. }) => {
                     let of = Some((tablet.id, prepared_us));
                     let (from, to) = (Source::Participant(at, prepared_us), self.index(id.tablet));
                     self.post(Message::Request { from, to, request: Request::Status { id, of, at_us: None } });
                 }
-                Action::Finish { participant, id, ending } => {
+                Action::Call(PeerCall::Finish { participant, id, ending }) => {
                     let to = self.index(participant.tablet);
                     let request = Request::Finish { id, ending };
                     self.post(Message::Request { from: Source::Sweep(at), to, request });

@@ -7,7 +7,6 @@
 
 use super::place::Tokens;
 use super::record::IndexRecord;
-use super::view::View;
 use crate::operate::sight::Sight;
 use diorite_admin::api::{
     Failure, FailureKind, IndexDetail, IndexId, IndexList, IndexState, IndexStatus, IndexedTablet, MOST_INDEXED_TABLETS,
@@ -19,6 +18,7 @@ use diorite_model::schema::{Index, Table, TableEntry};
 use diorite_query::ddl::index::target;
 use diorite_query::index::{INDEXED, Specification, specifications};
 use diorite_replica::{Leadership, Store, TabletHandle};
+use diorite_storage::DataView;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
@@ -57,7 +57,7 @@ fn done_permille(specification: Option<&Specification>, tokens: Tokens) -> Optio
 
 fn stored(handle: &TabletHandle) -> Result<Vec<(u64, Specification)>, EvaluationFailed> {
     // A tablet that has had no index is not read.
-    if handle.flags() & INDEXED == 0 { Ok(Vec::new()) } else { specifications(&View(handle.data())) }
+    if handle.flags() & INDEXED == 0 { Ok(Vec::new()) } else { specifications(&DataView(handle.data())) }
 }
 
 /// How far the indexes of all tables are in the tablets that this node leads; those of one index are listed. Reads the

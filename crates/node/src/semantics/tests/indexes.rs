@@ -4,14 +4,13 @@
 use super::actions::{Action, PARTITION_BYTES, actions};
 use super::content::content;
 use super::{InMemory, OnDisk, Reference, RowSemantics, Worked, in_memory, shared};
-use diorite_base::mutation::{EvaluationFailed, TabletView};
 use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::index::{EntryKey, Indexed, entries_end, entry_prefix, value_form};
 use diorite_model::row::RowReader;
 use diorite_model::schema::{ColumnKind, IndexTarget};
 use diorite_model::types::{CqlType, Frozen};
 use diorite_query::index::{IndexStep, Progress, Specification};
-use diorite_storage::{AFTER_ALL_KEYS, CompactionStyle, ScanRange, TabletData};
+use diorite_storage::{AFTER_ALL_KEYS, CompactionStyle, DataView, ScanRange, TabletData};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -154,25 +153,6 @@ proptest! {
     }
 }
 
-/// A tablet's data as steps see it.
-struct View<'d, T>(&'d Arc<T>);
-
-impl<T: TabletData> TabletView for View<'_, T> {
-    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
-        Ok(self.0.get(key).unwrap().map(|value| value.to_vec()))
-    }
-
-    fn scan(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
-    ) -> Result<(), EvaluationFailed> {
-        self.0.scan(&ScanRange { start, end, reverse: false, expected_entries: 0 }, visit).unwrap();
-        Ok(())
-    }
-}
-
 #[test]
 fn a_specification_outlives_compactions_and_crashes() {
     let home = tempfile::tempdir().unwrap();
@@ -186,6 +166,6 @@ fn a_specification_outlives_compactions_and_crashes() {
     tablet.flush();
     (0..3).for_each(|_| tablet.compact(1));
     tablet.crash();
-    let found = diorite_query::index::specifications(&View(tablet.data())).unwrap();
+    let found = diorite_query::index::specifications(&DataView(tablet.data())).unwrap();
     assert_eq!(found, [(1, specification(1))]);
 }

@@ -14,6 +14,7 @@ use diorite_transact::leader::promises::{Pin, staged};
 use diorite_transact::leader::{Action, Asker, Evaluated};
 use diorite_transact::locks::Wait;
 use diorite_transact::message::{Program, Reply, Request};
+use diorite_transact::peer::PeerCall;
 use diorite_transact::records::Effect;
 use diorite_transact::step::Step;
 use diorite_transact::targets::{Target, Targets};
@@ -233,12 +234,12 @@ impl MemoryKv {
                 leading.leader.evaluated(of, evaluated, now_ns);
             }
             Action::Reply { to, reply, of_program } => self.reply(tablets, shared, to, (reply, of_program)),
-            Action::Ask { home, id: of, prepared_us } => {
+            Action::Call(PeerCall::Ask { home, id: of, prepared_us }) => {
                 let Some(to) = tablet_of_home(&self.catalog.load(), of.tablet, &home) else { return };
                 let request = Request::Status { id: of, of: Some((id, prepared_us)), at_us: None };
                 self.ask(tablets, shared, to, (To::Learns(id, of, prepared_us), request));
             }
-            Action::Finish { participant, id: of, ending } => {
+            Action::Call(PeerCall::Finish { participant, id: of, ending }) => {
                 let to = participant.tablet;
                 let request = Request::Finish { id: of, ending };
                 self.ask(tablets, shared, to, (To::Finishes(id, to), request));

@@ -57,15 +57,7 @@ fn carry_out<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
                     turn.outcomes.push(waiter, Ok(Answer::Reply { reply, of_program }.encode()));
                 }
             }
-            Action::Ask { home, id, prepared_us } => {
-                let call = PeerCall::Ask { home, id, prepared_us };
-                call_peer(turn, led, (id, id.tablet), (replica.handle.id(), call));
-            }
-            Action::Finish { participant, id, ending } => {
-                let other = participant.tablet;
-                let call = PeerCall::Finish { participant, id, ending };
-                call_peer(turn, led, (id, other), (replica.handle.id(), call));
-            }
+            Action::Call(call) => call_peer(turn, led, replica.handle.id(), call),
             Action::Admit(tag) => {
                 if let Some(proposal) = led.writes.waiting.remove(&tag) {
                     led.writes.admitted.push((tag, proposal));
@@ -83,13 +75,12 @@ fn carry_out<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
 }
 
 /// Calls another tablet, unless that was done a moment ago.
-fn call_peer<E: Engine>(
-    turn: &Turn<E>,
-    led: &mut Led,
-    key: (TransactionId, TabletId),
-    (tablet, call): (TabletId, PeerCall),
-) {
+fn call_peer<E: Engine>(turn: &Turn<E>, led: &mut Led, tablet: TabletId, call: PeerCall) {
     let now_ns = turn.now_ns();
+    let key = match &call {
+        PeerCall::Ask { id, .. } => (*id, id.tablet),
+        PeerCall::Finish { id, participant, .. } => (*id, participant.tablet),
+    };
     if led.asks.sent.get(&key).is_some_and(|sent_ns| now_ns < sent_ns + ASK_AGAIN_NS) {
         return;
     }

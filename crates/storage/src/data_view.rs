@@ -1,15 +1,19 @@
-//! A tablet's data, for reading the specifications of its indexes.
+//! A tablet's data as programs and steps of indexes see it.
 //!
-//! Always true: nothing is changed.
+//! Always true: nothing is changed; each call sees the data as it is then. Left out: one moment for several calls
+//! ([`TabletData::snapshot`]).
 
+use crate::engine::{ScanRange, TabletData};
 use diorite_base::mutation::{EvaluationFailed, TabletView};
-use diorite_storage::{ScanRange, Tablet};
 use std::sync::Arc;
 
 /// See the top of this module.
-pub(super) struct View<'t>(pub(super) &'t Arc<Tablet>);
+pub struct DataView<'d, T>(
+    /// The data.
+    pub &'d Arc<T>,
+);
 
-impl TabletView for View<'_> {
+impl<T: TabletData> TabletView for DataView<'_, T> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
         let found = self.0.get(key).map_err(|error| EvaluationFailed(error.to_string()))?;
         Ok(found.map(|value| value.to_vec()))
@@ -22,6 +26,6 @@ impl TabletView for View<'_> {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EvaluationFailed> {
         let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
-        self.0.scan(&range, visit).map(|_| ()).map_err(|error| EvaluationFailed(error.to_string()))
+        self.0.scan(&range, visit).map(drop).map_err(|error| EvaluationFailed(error.to_string()))
     }
 }
