@@ -22,6 +22,23 @@ pub trait RowIndexes: Send + Sync {
     /// nothing for a key that belongs to no row.
     fn entries(&self, key: &[u8], value: &[u8], add: &mut AddEntry<'_>);
 
+    /// The unique indexes, ascending.
+    fn unique(&self) -> &[u64] {
+        &[]
+    }
+
+    /// Whether a value that is written to a row may change what a unique index says of the row.
+    fn concerns_unique(&self, value: &[u8]) -> bool {
+        let _ = value;
+        false
+    }
+
+    /// Whether a column is one of a unique index.
+    fn is_unique_column(&self, column: u32) -> bool {
+        let _ = column;
+        false
+    }
+
     /// The most bytes of entries that follow from a key and a value of these lengths: quick to compute, and often far
     /// from what they are.
     fn most_bytes(&self, key_bytes: usize, value_bytes: usize) -> usize;

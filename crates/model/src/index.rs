@@ -69,6 +69,14 @@ pub fn value_form(data_type: &CqlType, wire: &[u8]) -> Result<Vec<u8>, ValueErro
     Ok(form)
 }
 
+/// Appends a value as a part of a key, whole; no value's bytes are the beginning of another one's.
+///
+/// # Errors
+/// If the bytes are not a value of the type.
+pub fn push_value(data_type: &CqlType, wire: &[u8], key: &mut Vec<u8>) -> Result<(), ValueError> {
+    push_component(data_type, wire, key)
+}
+
 /// The form of an entry of a map.
 ///
 /// # Errors
@@ -171,12 +179,23 @@ pub struct RowIndex {
 pub struct TabletIndexes {
     layout: KeyLayout,
     indexes: Vec<RowIndex>,
+    /// The unique ones, ascending.
+    unique: Vec<u64>,
+    /// The columns of the unique ones.
+    unique_columns: Vec<ColumnId>,
 }
 
 impl TabletIndexes {
     /// The indexes of a tablet whose keys have this layout.
     pub fn new(layout: KeyLayout, indexes: Vec<RowIndex>) -> Self {
-        Self { layout, indexes }
+        Self { layout, indexes, unique: Vec::new(), unique_columns: Vec::new() }
+    }
+
+    /// Makes one of them unique in these columns.
+    pub fn add_unique(&mut self, index: u64, columns: &[ColumnId]) {
+        self.unique.push(index);
+        self.unique.sort_unstable();
+        self.unique_columns.extend_from_slice(columns);
     }
 }
 
@@ -383,6 +402,24 @@ impl RowIndexes for TabletIndexes {
             add(&derived.key(), &derived.value(), derived.is_merged());
             true
         });
+    }
+
+    fn unique(&self) -> &[u64] {
+        &self.unique
+    }
+
+    fn is_unique_column(&self, column: ColumnId) -> bool {
+        self.unique_columns.contains(&column)
+    }
+
+    fn concerns_unique(&self, value: &[u8]) -> bool {
+        if self.unique.is_empty() {
+            return false;
+        }
+        // What cannot be read is no row.
+        let Ok(row) = RowReader::new(value) else { return false };
+        row.deletion().is_some()
+            || row.cells().map_while(Result::ok).any(|cell| self.unique_columns.contains(&cell.column))
     }
 
     fn most_bytes(&self, key_bytes: usize, value_bytes: usize) -> usize {

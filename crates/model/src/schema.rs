@@ -107,6 +107,16 @@ pub struct IndexCondition {
     pub literal: String,
 }
 
+/// What makes an index unique: no two rows have the same values in these columns. Rows that lack one of them are not
+/// compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unique {
+    /// The columns, in the order of the statement.
+    pub columns: Vec<ColumnId>,
+    /// The index table: for each combination of values, which row has it. Zero until the catalog has made it.
+    pub table: TableId,
+}
+
 /// A local secondary index: each tablet holds the entries of its own rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
@@ -133,6 +143,9 @@ pub struct Index {
     /// Its predicate, of which all conditions hold: only statements that say the same use it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub predicate: Vec<IndexCondition>,
+    /// Of a unique index, what is unique.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unique: Option<Unique>,
 }
 
 /// A table.
@@ -161,6 +174,18 @@ pub struct Table {
     /// Its secondary indexes, in the order in which they were made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<Index>,
+    /// Of the table of a unique index, the table that the index is of. Statements cannot name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index_of: Option<TableId>,
+}
+
+/// The columns of the table of a unique index.
+pub const INDEX_TABLE_KEY: ColumnId = 0;
+/// The key of the row, in the table of a unique index.
+pub const INDEX_TABLE_ROW: ColumnId = 1;
+
+fn clone_pair((name, value): (&String, &String)) -> (String, String) {
+    (name.clone(), value.clone())
 }
 
 impl Table {
@@ -197,6 +222,35 @@ impl Table {
     /// The index called `name`, in its stored form.
     pub fn index(&self, name: &str) -> Option<&Index> {
         self.indexes.iter().find(|index| index.name == name)
+    }
+
+    /// The table of a unique index of this table: its key is the encoded values, its one column the key of the row that
+    /// has them.
+    pub fn index_table(&self, index: &Index, id: TableId) -> Table {
+        let column = |id, name: &str, kind| Column { id, name: name.to_owned(), data_type: CqlType::Blob, kind };
+        Table {
+            id,
+            uuid: Uuid::from_u128(self.uuid.as_u128() ^ (u128::from(index.id) << 64)),
+            keyspace: self.keyspace.clone(),
+            // A name with a dot is none that a statement can give to a table.
+            name: format!("{}.{}", self.name, index.name),
+            version: 1,
+            columns: vec![
+                column(INDEX_TABLE_KEY, "key", ColumnKind::PartitionKey),
+                column(INDEX_TABLE_ROW, "row", ColumnKind::Regular),
+            ],
+            next_column_id: INDEX_TABLE_ROW + 1,
+            default_ttl_s: 0,
+            gc_grace_s: self.gc_grace_s,
+            options: self.options.iter().filter(|(name, _)| *name == "transactions").map(clone_pair).collect(),
+            indexes: Vec::new(),
+            index_of: Some(self.id),
+        }
+    }
+
+    /// The unique indexes, with what is unique.
+    pub fn unique_indexes(&self) -> impl Iterator<Item = (&Index, &Unique)> {
+        self.indexes.iter().filter_map(|index| Some((index, index.unique.as_ref()?)))
     }
 
     /// Whether its regular columns are counters.

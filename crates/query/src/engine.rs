@@ -9,6 +9,7 @@
 
 mod answer;
 mod batch;
+mod compared;
 mod explain;
 mod long;
 mod outcomes;
@@ -20,10 +21,12 @@ mod snapshot;
 mod state;
 mod statement;
 mod transaction;
+mod unique;
 mod write;
 
 #[cfg(test)]
 pub(crate) use self::long::{LONG_BYTES, planning_work};
+pub use self::compared::Comparison;
 pub use self::outcomes::TransactionOutcomes;
 pub use self::point::{ExecuteNow, ReplyTo, held_bytes_of, slot_of, write_type_of};
 pub use self::request::{Answered, OwnedRequest, Reply};

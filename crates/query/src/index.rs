@@ -26,6 +26,6 @@ pub use moment::{Moment, Request, Unfinished};
 pub use read::{Found, first_row, read};
 pub use removals::removals;
 pub(crate) use specification::tablet_indexes;
-pub use specification::{Progress, Specification, specifications};
+pub use specification::{Compared, Progress, Specification, UniqueColumns, specifications};
 pub use step::{INDEXED, IndexReply, IndexStep, Part, part};
 pub(crate) use step::{begin_again, carry_out};

@@ -33,5 +33,8 @@ pub use definition::{
     RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, ValueTest,
 };
 pub use evaluate::TabletEvaluator;
+pub(crate) use growth::is_unmaintained;
 pub use outcome::{Change, Outcome, evaluate};
+pub(crate) use targets::deleted;
+pub(crate) use wire::read_list;
 pub use types::{put_type, read_type};

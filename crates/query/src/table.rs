@@ -53,6 +53,8 @@ pub struct TableContext {
     has_dropped_columns: bool,
     staleness_ms: Option<u32>,
     has_transactions: bool,
+    /// The columns of unique indexes, ascending.
+    unique_columns: Vec<ColumnId>,
 }
 
 impl TableContext {
@@ -69,7 +71,12 @@ impl TableContext {
             names = (0..).take(definition.columns.len()).collect();
             names.sort_unstable_by_key(|at| definition.columns[*at as usize].name.as_str());
         }
+        let mut unique_columns: Vec<ColumnId> =
+            definition.unique_indexes().flat_map(|(_, unique)| unique.columns.iter().copied()).collect();
+        unique_columns.sort_unstable();
+        unique_columns.dedup();
         Self {
+            unique_columns,
             names,
             has_dropped_columns: positions.contains(&usize::MAX),
             positions,
@@ -97,6 +104,16 @@ impl TableContext {
     /// Whether it may be written to in transaction blocks.
     pub fn has_transactions(&self) -> bool {
         self.has_transactions
+    }
+
+    /// The columns of unique indexes, ascending.
+    pub fn unique_columns(&self) -> &[ColumnId] {
+        &self.unique_columns
+    }
+
+    /// Whether a column is one of a unique index.
+    pub fn is_unique_column(&self, column: ColumnId) -> bool {
+        self.unique_columns.binary_search(&column).is_ok()
     }
 
     /// The definition.

@@ -46,14 +46,17 @@ mod refused;
 mod requests;
 #[cfg(test)]
 mod transactions;
+#[cfg(test)]
+mod unique;
 
 pub use memory::MemoryKv;
 
 use crate::budget::Budget;
 use crate::engine::{
-    EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, held_bytes_of, slot_of, write_type_of,
+    Comparison, EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, held_bytes_of, slot_of, write_type_of,
 };
 use crate::error::write_error;
+use crate::index::{Compared, IndexStep};
 use crate::kv::{Completion, WriteSink};
 use crate::session::Session;
 use diorite_base::NodeId;
@@ -184,7 +187,24 @@ impl Database {
             arrived_ns: 0,
             budget: Arc::clone(&self.budget),
         };
-        block_on(self.engine.answer(Arc::clone(&self.session), owned)).outcome
+        let answered = block_on(self.engine.answer(Arc::clone(&self.session), owned));
+        self.compare_rows();
+        answered.outcome
+    }
+
+    /// Compares the rows of tables with new unique indexes, as nodes do.
+    fn compare_rows(&self) {
+        while let Some((table, index, rows, (tablet, step))) = self.kv.next_comparison() {
+            let mut compared = step.clone();
+            for row in rows {
+                let found = block_on(self.engine.compare_row(table, index, &row, &self.budget)).unwrap();
+                if let (Comparison::Duplicate(why), IndexStep::Compare { to, .. }) = (found, &mut compared) {
+                    *to = Compared::Failed(why);
+                    break;
+                }
+            }
+            self.kv.take_step(tablet, &compared);
+        }
     }
 
     /// Sends EXECUTE on the point path; the general path must give the same answer. `None` if it was declined.

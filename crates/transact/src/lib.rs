@@ -27,6 +27,7 @@ pub mod ids;
 pub mod in_flight;
 pub mod leader;
 pub mod locks;
+pub mod maintained;
 pub mod message;
 pub mod peer;
 #[doc(hidden)]

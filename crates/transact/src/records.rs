@@ -29,6 +29,26 @@ const OUTCOME: u8 = 2;
 const NO_ROW: u8 = 0;
 const VERSION: u8 = 1;
 
+/// The keys of prepares, from the first to the second, exclusive.
+pub fn prepared_range() -> (Vec<u8>, Vec<u8>) {
+    let key = |kind: u8| [&KEY_PREFIX[..], &[kind]].concat();
+    (key(PREPARED), key(PREPARED + 1))
+}
+
+/// The programs that a stored prepare stages.
+///
+/// # Errors
+/// If the value is none.
+pub fn prepared_programs(value: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
+    let mut value = Reader::new(value);
+    if (value.u8()?, value.u8()?) != (NO_ROW, VERSION) {
+        return Err(Malformed);
+    }
+    let _stamp_us = value.i64()?;
+    let prepare = Prepare::decode(&mut value)?;
+    Ok(prepare.operations.into_iter().map(|operation| operation.program).collect())
+}
+
 /// A prepare in force: its rows are locked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PreparedRecord {

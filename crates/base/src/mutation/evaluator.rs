@@ -222,6 +222,12 @@ pub trait Evaluator: Send + Sync + 'static {
         false
     }
 
+    /// Whether `program` may change what a unique index says of a row, and does not say that it maintains that index.
+    fn is_unmaintained(&self, program: &[u8], indexes: &dyn RowIndexes) -> bool {
+        let _ = (program, indexes);
+        false
+    }
+
     /// About how many bytes of index entries follow from what `program` writes, if its conditions hold; counting ends
     /// beyond `most`.
     fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {

@@ -175,6 +175,9 @@ impl Catalog {
         for entry in tables.values() {
             let table = &entry.table;
             self.toggle_digest(&**table);
+            if table.index_of.is_some() {
+                continue;
+            }
             let of_keyspace = Arc::make_mut(&mut self.names).entry(table.keyspace.clone()).or_default();
             if of_keyspace.insert(table.name.clone(), table.id).is_some() {
                 let reason = format!("two tables are called {}.{}", table.keyspace, table.name);

@@ -1,7 +1,7 @@
 //! Transitions of the schema: keyspaces, tables, user types.
 //!
 //! Always true: a change of a user type reaches all tables and types that use it; permissions on a dropped object are
-//! removed with it.
+//! removed with it; so are the tables of unique indexes, which belong to their table's definition and have no name.
 
 use super::bounds::{Rules, check_table, check_type};
 use super::live::drop_tablets;
@@ -12,7 +12,7 @@ use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
 use diorite_base::TableId;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
-use diorite_model::schema::{Keyspace, Table, TableEntry};
+use diorite_model::schema::{Index, Keyspace, Table, TableEntry};
 use diorite_model::types::{CqlType, UserType};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -122,8 +122,57 @@ pub(super) fn alter_table(catalog: &mut Catalog, changed: &Table) -> Step {
     }
     check_types(catalog, changed)?;
     check_index_names(catalog, &entry.table, changed)?;
-    replace_table(catalog, &entry, Table { version: changed.version + 1, ..changed.clone() });
+    if entry.table.index_of.is_some() || changed.index_of.is_some() {
+        return Err(Rejected(Rejection::Invalid, "the table of an index is changed with its index".to_owned()));
+    }
+    let mut changed = Table { version: changed.version + 1, ..changed.clone() };
+    drop_index_tables(catalog, &entry.table, &changed);
+    add_index_tables(catalog, &entry, &mut changed);
+    replace_table(catalog, &entry, changed);
     Ok(Done::Changed)
+}
+
+/// Makes the tables of unique indexes that are new. A command that was derived from another definition names no others.
+fn add_index_tables(catalog: &mut Catalog, entry: &TableEntry, changed: &mut Table) {
+    let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
+    let known = |index: &Index| entry.table.indexes.iter().any(|before| before.id == index.id);
+    let fresh: Vec<Index> = changed.unique_indexes().map(|(index, _)| index.clone()).filter(|it| !known(it)).collect();
+    for index in fresh {
+        let id = TableId(catalog.identity.next_table);
+        catalog.identity.next_table += 1;
+        let table = Arc::new(entry.table.index_table(&index, id));
+        catalog.toggle_digest(&*table);
+        add_tablets(catalog, table, tablets, tablets);
+        let of_index = changed.indexes.iter_mut().filter(|known| known.id == index.id);
+        of_index.filter_map(|index| index.unique.as_mut()).for_each(|unique| unique.table = id);
+    }
+    // The tables of the others are those that they have, whatever the command says.
+    for index in &mut changed.indexes {
+        if let Some(before) = entry.table.indexes.iter().find(|before| before.id == index.id) {
+            index.unique.clone_from(&before.unique);
+        }
+    }
+}
+
+/// Removes the tables of unique indexes that a table no longer has.
+fn drop_index_tables(catalog: &mut Catalog, before: &Table, changed: &Table) {
+    let is_kept = |index: &Index| changed.indexes.iter().any(|kept| kept.id == index.id);
+    let gone: Vec<TableId> =
+        before.unique_indexes().filter(|(index, _)| !is_kept(index)).map(|(_, unique)| unique.table).collect();
+    remove_index_tables(catalog, gone);
+}
+
+fn remove_index_tables(catalog: &mut Catalog, tables: Vec<TableId>) {
+    for table in tables {
+        if let Some(entry) = catalog.tables.get(&table).cloned() {
+            remove_table(catalog, &entry);
+        }
+    }
+}
+
+/// The tables of a table's unique indexes.
+fn index_tables(table: &Table) -> Vec<TableId> {
+    table.unique_indexes().map(|(_, unique)| unique.table).collect()
 }
 
 /// The names of indexes are those of the keyspace.
@@ -164,6 +213,10 @@ fn remove_table(catalog: &mut Catalog, entry: &TableEntry) {
     drop_tablets(catalog, entry);
     catalog.toggle_digest(&**table);
     Arc::make_mut(&mut catalog.tables).remove(&table.id);
+    remove_index_tables(catalog, index_tables(table));
+    if table.index_of.is_some() {
+        return;
+    }
     let names = Arc::make_mut(&mut catalog.names);
     if let Some(of_keyspace) = names.get_mut(&table.keyspace) {
         of_keyspace.remove(&table.name);
@@ -177,10 +230,20 @@ pub(super) fn truncate_table(catalog: &mut Catalog, keyspace: &str, name: &str) 
     let Some(entry) = catalog.table(keyspace, name).cloned() else {
         return Err(no_such_table(keyspace, name));
     };
+    empty(catalog, &entry);
+    for table in index_tables(&entry.table) {
+        if let Some(entry) = catalog.tables.get(&table).cloned() {
+            empty(catalog, &entry);
+        }
+    }
+    Ok(Done::Changed)
+}
+
+/// Gives a table other tablets, which are empty.
+fn empty(catalog: &mut Catalog, entry: &TableEntry) {
     let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
     add_tablets(catalog, entry.table.clone(), tablets, entry.least_tablets);
-    drop_tablets(catalog, &entry);
-    Ok(Done::Changed)
+    drop_tablets(catalog, entry);
 }
 
 pub(super) fn create_type(catalog: &mut Catalog, user_type: &UserType, if_not_exists: bool) -> Step {

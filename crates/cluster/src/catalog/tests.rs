@@ -103,6 +103,7 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
         ],
         next_column_id: 2,
         indexes: Vec::new(),
+        index_of: None,
         default_ttl_s: 0,
         gc_grace_s: 864_000,
         options: BTreeMap::new(),
@@ -114,7 +115,7 @@ fn index_of(name: &str, id: u64) -> Index {
     let options = [("note".to_owned(), "text".to_owned())].into();
     let class = Some("sai".to_owned());
     let (name, filtered, path, predicate) = (name.to_owned(), vec![0], Vec::new(), Vec::new());
-    Index { id, name, column: 1, target: IndexTarget::Value, path, filtered, class, options, predicate }
+    Index { id, name, column: 1, target: IndexTarget::Value, path, filtered, class, options, predicate, unique: None }
 }
 
 /// An index of the second column with a predicate on both.

@@ -82,6 +82,7 @@ mod tests {
                 columns: vec![column.clone(); count],
                 next_column_id: 2,
                 indexes: Vec::new(),
+                index_of: None,
                 default_ttl_s: 0,
                 gc_grace_s: 0,
                 options: BTreeMap::new(),

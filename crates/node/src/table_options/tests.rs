@@ -17,6 +17,7 @@ fn of_options(options: &[(&str, &str)]) -> TableOptions {
         columns: vec![column(0, "k", ColumnKind::PartitionKey), column(1, "v", ColumnKind::Regular)],
         next_column_id: 2,
         indexes: Vec::new(),
+        index_of: None,
         default_ttl_s: 0,
         gc_grace_s: 864_000,
         options: options.iter().map(|(name, literal)| ((*name).to_owned(), (*literal).to_owned())).collect(),

@@ -7,6 +7,7 @@ use super::context::{Context, Plan};
 use super::index::check_free;
 use super::names::{check_column_name, no_such_keyspace, no_such_table, writable_keyspace};
 use super::options::{TableProperties, check_together};
+use super::unique::check_transactions;
 use super::table::check_column_type;
 use super::type_names::Mentioned;
 use crate::error::{exceeded, invalid, not_supported};
@@ -34,6 +35,7 @@ pub(super) fn alter(context: &Context<'_>, alter: &AlterTable) -> Result<Plan, C
         apply(context, &mut table, change)?;
     }
     check_together(&table)?;
+    check_transactions(&table)?;
     if table.is_counter() && table.default_ttl_s > 0 {
         return Err(invalid("Cannot set default_time_to_live on a table with counters"));
     }

@@ -2,14 +2,14 @@
 //!
 //! Always true: an index is a part of its table's definition, and what changes the table's definition in the meantime
 //! makes the statement be planned again; the number of an index is the version of the table that has it first. Left
-//! out: unique indexes, and indexes of whole documents and of vectors (refused by name); predicates ([`super::predicate`])
-//! and places in documents ([`super::place`]).
+//! out: indexes of whole documents and of vectors (refused by name); predicates ([`super::predicate`]), places in
+//! documents ([`super::place`]), and what makes an index unique ([`super::unique`]).
 
 use super::context::{Context, Plan};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::text::identifier;
 use super::type_names::{mentions_duration, mentions_user_type};
-use super::{place, predicate};
+use super::{place, predicate, unique};
 use crate::error::{invalid, not_supported};
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{CreateIndex, IndexColumn, Literal, Property, PropertyValue, QualifiedName};
@@ -59,10 +59,8 @@ pub fn target(table: &Table, index: &Index) -> String {
 }
 
 pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan, CqlError> {
-    for (is_asked, what) in [(create.unique, "CREATE UNIQUE INDEX"), (create.deferred, "CREATE DEFERRED INDEX")] {
-        if is_asked {
-            return Err(not_supported(what));
-        }
+    if create.deferred {
+        return Err(not_supported("CREATE DEFERRED INDEX"));
     }
     let keyspace = writable_keyspace(context, &create.table)?;
     let name = &create.table.name;
@@ -83,10 +81,14 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
     if table.is_counter() {
         return Err(invalid("Secondary indexes on counter tables aren't supported"));
     }
-    let index = define(context, &table, create)?;
+    let mut index = define(context, &table, create)?;
+    if create.unique {
+        index.unique = Some(unique::define(context, entry, create)?);
+    }
     let is_same = |known: &&Index| {
-        (known.column, known.target, &known.path, &known.filtered, has_ranges(known))
-            == (index.column, index.target, &index.path, &index.filtered, has_ranges(&index))
+        let is_unique = |index: &Index| index.unique.is_some();
+        (known.column, known.target, &known.path, &known.filtered, has_ranges(known), is_unique(known))
+            == (index.column, index.target, &index.path, &index.filtered, has_ranges(&index), is_unique(&index))
             && predicate::is_same(&known.predicate, &index.predicate)
     };
     if let Some(known) = table.indexes.iter().find(is_same) {
@@ -185,7 +187,7 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
         None => free_name(context, table, &column.name)?,
     };
     let predicate = predicate::conditions(table, &create.where_clause)?;
-    Ok(Index { id: table.version + 1, name, column: column.id, target, path, filtered, class, options, predicate })
+    Ok(Index { id: table.version + 1, name, column: column.id, target, path, filtered, class, options, predicate, unique: None })
 }
 
 fn class_of(create: &CreateIndex) -> Result<Option<String>, CqlError> {
@@ -218,7 +220,7 @@ fn free_name(context: &Context<'_>, table: &Table, column: &str) -> Result<Strin
         .ok_or_else(|| invalid(format!("Index '{base}' already exists")))
 }
 
-fn column_of<'t>(table: &'t Table, name: &str) -> Result<&'t Column, CqlError> {
+pub(super) fn column_of<'t>(table: &'t Table, name: &str) -> Result<&'t Column, CqlError> {
     table.column(name).ok_or_else(|| invalid(format!("Column '{name}' doesn't exist")))
 }
 
@@ -289,7 +291,7 @@ fn shown_target(target: Option<IndexTarget>) -> &'static str {
 }
 
 /// Refuses types whose values have no order here, or whose definition may change.
-fn check_type(data_type: &CqlType) -> Result<(), CqlError> {
+pub(super) fn check_type(data_type: &CqlType) -> Result<(), CqlError> {
     if mentions_duration(data_type) {
         return Err(invalid("Secondary indexes are not supported on columns containing durations"));
     }

@@ -23,6 +23,7 @@ mod table;
 mod tests;
 pub mod text;
 mod type_names;
+mod unique;
 mod user_type;
 
 pub use context::{Context, Defaults, Plan};

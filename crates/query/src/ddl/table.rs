@@ -77,6 +77,7 @@ pub(super) fn define(
         version: 0,
         next_column_id: columns.len() as u32,
         indexes: Vec::new(),
+        index_of: None,
         columns,
         default_ttl_s: properties.default_ttl_s.unwrap_or(0),
         gc_grace_s: properties.gc_grace_s.unwrap_or(DEFAULT_GC_GRACE_S),

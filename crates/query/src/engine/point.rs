@@ -410,6 +410,9 @@ impl<K: Kv> Point<'_, K> {
         out: &mut Vec<u8>,
     ) -> Result<ExecuteNow, Declined> {
         let Point { engine, request, values, reply, .. } = *self;
+        if plan.concerns_unique {
+            return Err(Declined);
+        }
         let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
         let (token, _) = encode_key(point, &plan.table, values, &mut columns, &mut scratch.key)?;
         let bound = Bound { values, environment: engine.environment_now() };
@@ -421,7 +424,7 @@ impl<K: Kv> Point<'_, K> {
         };
         let is_counter = table.is_counter();
         let attached =
-            request.parameters.default_timestamp_us.filter(|_| engine.config.client_timestamps && !is_counter);
+            request.parameters.default_timestamp_us.filter(|_| engine.config.client_timestamps && !is_counter && plan.table.unique_columns().is_empty());
         if attached == Some(UNSTAMPED) {
             return Err(Declined);
         }

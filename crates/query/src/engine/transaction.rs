@@ -6,7 +6,7 @@
 //! ([`diorite_transact`]).
 
 use super::outcomes::TransactionEnd;
-use super::state::REPLANS;
+use super::state::{QueryEngine, REPLANS};
 use super::write::{Gathered, WriteAnswer, Writing};
 use crate::budget::Budget;
 use crate::error::invalid;
@@ -42,11 +42,11 @@ const MAX_PAUSE_NS: u64 = 100_000_000;
 /// The most requests in a row that are not answered, for each part and whatever the clock says.
 const MAX_IN_VAIN: usize = 1_000;
 /// What clients take for "certainly not done, try again"; the words are YCQL's.
-const CONFLICT: &str = "Operation failed. Conflicts with higher priority transaction";
+pub(super) const CONFLICT: &str = "Operation failed. Conflicts with higher priority transaction";
 
 /// Why the client can be answered.
 #[derive(Debug)]
-enum Ended {
+pub(super) enum Ended {
     Answered(Outcome),
     /// A condition of a program in this tablet does not hold, or it is impossible: its reply.
     Refused(TabletId, Vec<u8>),
@@ -308,6 +308,30 @@ pub(super) fn is_atomic<K: Kv>(kv: &K, kind: BatchKind) -> bool {
     kind != BatchKind::Unlogged && kv.catalog().level() >= Level::RECORDED
 }
 
+impl<K: Kv> QueryEngine<K> {
+    /// Carries out parts until whoever has asked for them can be answered; also returns the names of their tables.
+    pub(super) async fn attempt(
+        &self,
+        parts: Vec<TransactionPart>,
+        budget: &Arc<Budget>,
+    ) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
+        budget.take(COPIES * parts.iter().map(|part| part.program.len() + part.key.len()).sum::<usize>())?;
+        let tables = parts.iter().map(|part| (part.part.tablet, part.table.clone())).collect();
+        let deletes_only = parts.iter().filter(|part| part.deletes_only).map(|part| part.part.tablet).collect();
+        let plan = plan_of(&*self.kv, self.node, parts);
+        let transaction = Transaction::new(Arc::clone(&self.kv), Arc::clone(budget), plan, deletes_only);
+        let mut handed = Handed(Some(transaction));
+        let Some(transaction) = &mut handed.0 else { unreachable!("it was just made") };
+        let mut ended = transaction.until_answered().await;
+        if let (Ended::Answered(Outcome::Unavailable), Some((tablet, error))) = (&ended, transaction.last.take())
+            && error.is_refusal()
+        {
+            ended = Ended::Impossible(tablet, error);
+        }
+        Ok((ended, tables))
+    }
+}
+
 impl<K: Kv> Writing<'_, K> {
     /// As [`Self::transact`], for a caller that it calls itself.
     pub(super) fn transact_boxed<'f>(
@@ -349,31 +373,20 @@ impl<K: Kv> Writing<'_, K> {
     }
 
     /// Carries out parts until the client can be answered.
-    async fn attempt(&self, parts: Vec<TransactionPart>) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
-        let (engine, budget) = (self.engine, self.means.budget);
-        budget.take(COPIES * parts.iter().map(|part| part.program.len() + part.key.len()).sum::<usize>())?;
-        let tables = parts.iter().map(|part| (part.part.tablet, part.table.clone())).collect();
-        let deletes_only = parts.iter().filter(|part| part.deletes_only).map(|part| part.part.tablet).collect();
-        let plan = plan_of(&*engine.kv, engine.node, parts);
-        let transaction = Transaction::new(Arc::clone(&engine.kv), Arc::clone(budget), plan, deletes_only);
-        let mut handed = Handed(Some(transaction));
-        let Some(transaction) = &mut handed.0 else { unreachable!("it was just made") };
-        let mut ended = transaction.until_answered().await;
-        if let (Ended::Answered(Outcome::Unavailable), Some((tablet, error))) = (&ended, transaction.last.take())
-            && error.is_refusal()
-        {
-            ended = Ended::Impossible(tablet, error);
-        }
-        Ok((ended, tables))
+    pub(super) async fn attempt(
+        &self,
+        parts: Vec<TransactionPart>,
+    ) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
+        self.engine.attempt(parts, self.means.budget).await
     }
 
     /// A transaction has done nothing and never will.
-    fn refused(&self, error: CqlError) -> Failure {
+    pub(super) fn refused(&self, error: CqlError) -> Failure {
         self.means.progress.answered(true);
         Failure::Statement(error)
     }
 
-    fn answer_transaction(&self, ended: Ended, tables: &[(TabletId, String)]) -> Result<WriteAnswer, Failure> {
+    pub(super) fn answer_transaction(&self, ended: Ended, tables: &[(TabletId, String)]) -> Result<WriteAnswer, Failure> {
         let (progress, kv) = (self.means.progress, &*self.engine.kv);
         self.engine.outcomes.note(ended.kind());
         let first = tables.first().map_or(TabletId(0), |(tablet, _)| *tablet);

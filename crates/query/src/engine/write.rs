@@ -49,11 +49,11 @@ pub(super) struct WriteAnswer {
 
 /// The answers to a write so far.
 #[derive(Default)]
-struct Answers {
+pub(super) struct Answers {
     /// The parts that have taken effect.
     written: Vec<TablePart>,
     /// The replies of programs, encoded.
-    replies: Vec<(TabletId, Vec<u8>)>,
+    pub(super) replies: Vec<(TabletId, Vec<u8>)>,
 }
 
 impl Answers {
@@ -121,12 +121,23 @@ impl<K: Kv> Writing<'_, K> {
         Ok(Gathered { parts: writes.finish()?, partitions, is_conditional, ..Gathered::default() })
     }
 
+    /// Whether rows or columns of unique indexes are written.
+    fn concerns_unique(&self) -> bool {
+        self.plans.iter().any(|plan| plan.concerns_unique)
+    }
+
     /// Sends the parts that `gather` returns and makes the answer.
     pub(super) async fn write(
         &self,
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
     ) -> Result<Reply, CqlError> {
         let (means, progress) = (self.means, self.means.progress);
+        if self.concerns_unique() {
+            progress.start(self.write_type);
+            let outcome = self.write_unique(gather).await;
+            let answered = outcome.map_err(|failure| progress.answer(&*self.engine.kv, failure))?;
+            return Ok(Reply::plain(answered.response));
+        }
         let gathered = self.engine.work(means.work, || self.gathered(gather(&[])?)).await?;
         let is_transaction = !gathered.transaction.is_empty();
         let mut warnings = Vec::new();
@@ -181,7 +192,7 @@ impl<K: Kv> Writing<'_, K> {
 
     /// Sends the parts up to the first that is refused, and waits for all answers. If nothing else failed, returns the failures of tablets that do
     /// not exist.
-    async fn send(&self, parts: Vec<Write>, answers: &mut Answers) -> Result<Vec<Failure>, Failure> {
+    pub(super) async fn send(&self, parts: Vec<Write>, answers: &mut Answers) -> Result<Vec<Failure>, Failure> {
         let (kv, means, progress) = (&*self.engine.kv, self.means, self.means.progress);
         let (mut waiting, mut failures, mut has_failed) = (Vec::new(), Vec::new(), false);
         let deadline_ns = means.budget.deadline();
@@ -244,7 +255,10 @@ impl<K: Kv> Writing<'_, K> {
         for (at, gathered) in gathered?.into_iter().enumerate() {
             let again = |written: &[TablePart]| gather(at, written);
             let one = Writing { plans: &plans[at..=at], means: Means { is_batch: false, ..means }, ..each };
-            let written = one.write_gathered(gathered, again).await;
+            let written = match one.concerns_unique() {
+                true => one.write_unique(again).await,
+                false => one.write_gathered(gathered, again).await,
+            };
             let response = written.and_then(|WriteAnswer { response, .. }| {
                 // Reserved before the answer is final, so that a lack of memory does not hide the effect of the write.
                 if let Response::Rows(one) = &response {

@@ -26,6 +26,7 @@ pub mod parts;
 mod piece;
 pub mod predicate;
 pub mod pushdown;
+pub mod raw;
 pub mod read;
 pub mod row;
 mod scan;

@@ -5,6 +5,7 @@
 //! carrying out transactions over several tablets (their parts are made in [`transaction`]).
 
 pub mod transaction;
+pub mod unique;
 
 use super::keys::{clustering_ranges, partition_keys};
 use super::table_part::{TablePart, WrittenParts};
@@ -229,6 +230,11 @@ impl Writes {
         Ok(())
     }
 
+    /// The tablets that are written or tested.
+    pub fn tablets(&self) -> Vec<TabletId> {
+        self.pending.iter().map(|pending| pending.part.tablet).collect()
+    }
+
     /// Whether any statement has a condition.
     pub fn is_conditional(&self) -> bool {
         self.is_conditional
@@ -275,7 +281,10 @@ impl Writes {
 fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Timing, CqlError> {
     let now_s = bound.environment.now_s;
     let given = plan.timestamp.as_ref().map(|term| explicit_timestamp(term, bound)).transpose()?.flatten();
-    let is_free = plan.condition.is_none() && !plan.table.table().is_counter() && !plan.has_sums();
+    let is_free = plan.condition.is_none()
+        && !plan.table.table().is_counter()
+        && !plan.has_sums()
+        && plan.table.unique_columns().is_empty();
     Ok(Timing {
         explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
         now_s,

@@ -37,11 +37,18 @@ impl Order {
         self.conditions.push(Tested { before, is_error });
     }
 
-    /// The turns of a program; `None` if all its parts may see the tablet as it was before.
+    /// Adds a condition before all others, for whoever has planned the write: nothing is shown if it does not hold.
+    pub(super) fn test_first(&mut self) {
+        self.conditions.insert(0, Tested { before: 0, is_error: true });
+    }
+
+    /// The turns of a program; `None` if all its parts may see the tablet as it was before. The statements of a batch of
+    /// a table with unique indexes follow one another, so that what its rows have in the end is known beforehand.
     pub(super) fn turns(&self, program: &Program, is_block: bool) -> Option<Vec<Turn>> {
         let operations = &program.operations;
         let sums = operations.iter().any(|operation| matches!(operation, ProgramOperation::Sum { .. }));
-        let follows_on = sums || is_block && self.follows(operations);
+        let repeats = !program.maintained.is_empty() && !self.are_apart(operations);
+        let follows_on = sums || repeats || is_block && self.follows(operations);
         if !follows_on {
             return None;
         }
@@ -64,15 +71,17 @@ impl Order {
     /// Whether the statements of a block have to follow one another: not if there is one, nor if each writes other
     /// rows.
     fn follows(&self, operations: &[ProgramOperation]) -> bool {
+        !self.conditions.is_empty() || !self.are_apart(operations)
+    }
+
+    /// Whether there is one statement, or each writes other rows.
+    fn are_apart(&self, operations: &[ProgramOperation]) -> bool {
         let mut seen: HashSet<&[u8], ahash::RandomState> = HashSet::default();
-        let mut is_apart = true;
-        for operation in operations.iter().filter(|_| !self.starts.is_empty()) {
-            is_apart &= match operation {
+        self.starts.is_empty()
+            || operations.iter().all(|operation| match operation {
                 ProgramOperation::Row { key, .. } => seen.insert(key),
                 _ => false,
-            };
-        }
-        !self.conditions.is_empty() || !is_apart
+            })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The golden bytes of steps of indexes, and of what a tablet stores about an index.
 
 use super::golden;
-use crate::index::{IndexReply, IndexStep, Progress, Specification};
+use crate::index::{Compared, IndexReply, IndexStep, Progress, Specification, UniqueColumns};
 use diorite_base::program::LoggedProgram;
 use diorite_golden::{Decoded, kinds};
 use diorite_model::index::Indexed;
@@ -10,11 +10,12 @@ use diorite_model::schema::{ColumnKind, IndexTarget, Order};
 use diorite_model::types::{CqlType, Frozen};
 use std::sync::Arc;
 
-kinds!(STEPS, step_kind(IndexStep): Define, Build, Remove, Drop);
+kinds!(STEPS, step_kind(IndexStep): Define, Build, Remove, Drop, Compare);
 kinds!(REPLIES, reply_kind(IndexReply): Done, Overtaken);
 kinds!(INDEXED, indexed_kind(Indexed): Cell, Place, Partition, Clustering);
 kinds!(TARGETS, target_kind(IndexTarget): Value, Values, Keys, Entries, Full);
 kinds!(PROGRESS, progress_kind(Progress): Before, Within, Complete);
+kinds!(COMPARED, compared_kind(Compared): Nothing, Before, All, Failed);
 
 fn specification(indexed: Indexed, progress: Progress) -> Specification {
     let key = vec![
@@ -23,7 +24,16 @@ fn specification(indexed: Indexed, progress: Progress) -> Specification {
         (CqlType::Bigint, ColumnKind::Clustering(Order::Asc)),
         (CqlType::Uuid, ColumnKind::Clustering(Order::Desc)),
     ];
-    Specification { key, indexed, progress }
+    Specification { key, indexed, progress, unique: None }
+}
+
+fn failed() -> Compared {
+    Compared::Failed("two rows".to_owned())
+}
+
+fn unique(compared: Compared) -> Specification {
+    let unique = Some(UniqueColumns { columns: vec![300, 7], compared });
+    Specification { unique, ..specification(cell(false, IndexTarget::Value), Progress::Complete) }
 }
 
 fn cell(is_static: bool, target: IndexTarget) -> Indexed {
@@ -45,6 +55,12 @@ fn steps_have_their_bytes() {
         ("build", IndexStep::Build { index: 300, from, to, is_last: true }),
         ("remove", IndexStep::Remove { index: 300, entries: vec![b"one".to_vec(), b"two".to_vec()] }),
         ("drop", IndexStep::Drop { index: 300 }),
+        (
+            "compare the first",
+            IndexStep::Compare { index: 300, from: Compared::Nothing, to: Compared::Before(b"row".to_vec()) },
+        ),
+        ("compare the last", IndexStep::Compare { index: 300, from: Compared::Before(vec![]), to: Compared::All }),
+        ("compare in vain", IndexStep::Compare { index: 300, from: Compared::All, to: failed() }),
     ];
     golden("index-steps", &[STEPS]).check(&steps.map(|(name, step)| (name, step.encode())), |_, bytes| {
         let step = IndexStep::decode(bytes).unwrap();
@@ -77,13 +93,23 @@ fn specifications_have_their_bytes() {
         ("place", specification(place(), before())),
         ("clustering", specification(Indexed::Clustering(1, CqlType::Uuid), Progress::Complete)),
     ];
-    let written = stored.map(|(name, stored)| (name, stored.encode()));
-    golden("index-specifications", &[INDEXED, TARGETS, PROGRESS]).check(&written, |_, bytes| {
+    let unique = [
+        ("unique, nothing is compared", unique(Compared::Nothing)),
+        ("unique, some rows are compared", unique(Compared::Before(b"row".to_vec()))),
+        ("unique", unique(Compared::All)),
+        ("not unique", unique(failed())),
+    ];
+    let written: Vec<_> =
+        stored.into_iter().chain(unique).map(|(name, stored)| (name, stored.encode())).collect();
+    golden("index-specifications", &[INDEXED, TARGETS, PROGRESS, COMPARED]).check(&written, |_, bytes| {
         let stored = Specification::decode(bytes).unwrap();
         let mut kinds = vec![indexed_kind(&stored.indexed), progress_kind(&stored.progress)];
         if let Indexed::Cell { target, .. } = &stored.indexed {
             kinds.push(target_kind(target));
         }
-        Decoded { kinds, shown: format!("{stored:?}"), encoded: Some(stored.encode()) }
+        kinds.extend(stored.unique.iter().map(|unique| compared_kind(&unique.compared)));
+        // As specifications were shown before there were unique ones.
+        let shown = format!("{stored:?}").replace(", unique: None", "");
+        Decoded { kinds, shown, encoded: Some(stored.encode()) }
     });
 }

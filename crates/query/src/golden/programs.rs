@@ -90,6 +90,7 @@ fn plain() -> Program {
         ],
         dropped_columns: vec![],
         turns: None,
+        maintained: vec![],
     }
 }
 
@@ -109,6 +110,7 @@ fn with_trees() -> Program {
         operations: vec![document(None, Some(Expiry { ttl_s: 5, at_s: 50 })), document(Some(-1), None)],
         dropped_columns: vec![],
         turns: None,
+        maintained: vec![],
     }
 }
 
@@ -137,12 +139,13 @@ fn in_turns() -> Program {
             Turn::Operation,
             Turn::SameStatement,
         ]),
+        maintained: vec![],
     }
 }
 
-/// A program as text; those of versions without turns as they were shown before there were any.
+/// A program as text; those of earlier versions as they were shown before later ones had more parts.
 fn shown(program: &Program) -> String {
-    format!("{program:?}").replace(", turns: None", "")
+    format!("{program:?}").replace(", turns: None", "").replace(", maintained: []", "")
 }
 
 fn kinds_of_tree(found: &mut Vec<&'static str>, test: &TestTree) {
@@ -188,6 +191,7 @@ fn kinds_of(program: &Program) -> Vec<&'static str> {
 #[test]
 fn programs_have_their_bytes() {
     let dropped = |program| Program { dropped_columns: vec![3, 300], ..program };
+    let maintained = |program| Program { maintained: vec![2, 300], ..program };
     let programs = [
         ("empty", Program::default()),
         ("version 1", plain()),
@@ -196,9 +200,11 @@ fn programs_have_their_bytes() {
         ("version 3, with dropped columns", dropped(with_trees())),
         ("version 4", in_turns()),
         ("version 4, with dropped columns", dropped(in_turns())),
+        ("version 5", maintained(plain())),
+        ("version 5, in turns", maintained(in_turns())),
     ];
     let written = programs.map(|(name, program)| (name, program.encode()));
-    assert_eq!(written.each_ref().map(|(_, bytes)| bytes[0]), [1, 1, 2, 3, 3, 4, 4]);
+    assert_eq!(written.each_ref().map(|(_, bytes)| bytes[0]), [1, 1, 2, 3, 3, 4, 4, 5, 5]);
     let kinds = [ROW_TESTS, TREES, STEPS, PARTS, VALUE_TESTS, OPERATORS, OPERATIONS, EDITS, TURNS];
     golden("programs", &kinds).check(&written, |_, bytes| {
         let program = Program::decode(bytes).unwrap();

@@ -5,8 +5,9 @@
 //! older definition drops nothing that a newer one has; at worst it defines again what was dropped, until a node with
 //! the newer definition leads. Left out: when to look, and how fast to go on (the node).
 
-use super::specification::Specification;
+use super::specification::{Compared, Specification};
 use super::step::IndexStep;
+use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::schema::Table;
 
 /// The next thing to do in a tablet.
@@ -16,6 +17,13 @@ pub enum Due {
     Step(IndexStep),
     /// Index the rows from this key on.
     Build {
+        /// The index.
+        index: u64,
+        /// The first key.
+        from: Vec<u8>,
+    },
+    /// Compare the rows from this key on with all others, and propose [`IndexStep::Compare`].
+    Compare {
         /// The index.
         index: u64,
         /// The first key.
@@ -36,8 +44,18 @@ pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
     if let Some((index, specification)) = specified.next() {
         return Some(Due::Step(IndexStep::Define { index, definition: specification.definition() }));
     }
-    table.indexes.iter().find_map(|index| {
+    let built = table.indexes.iter().find_map(|index| {
         let from = of(index.id)?.progress.next()?;
         Some(Due::Build { index: index.id, from: from.to_vec() })
+    });
+    built.or_else(|| {
+        table.indexes.iter().find_map(|index| match &of(index.id)?.unique.as_ref()?.compared {
+            Compared::Nothing => {
+                let (from, to) = (Compared::Nothing, Compared::Before(FIRST_ROW_KEY.to_vec()));
+                Some(Due::Step(IndexStep::Compare { index: index.id, from, to }))
+            }
+            Compared::Before(from) => Some(Due::Compare { index: index.id, from: from.clone() }),
+            Compared::All | Compared::Failed(_) => None,
+        })
     })
 }

@@ -4,27 +4,33 @@
 //! value      := 0x00 · version u8 (1) · progress · definition slice
 //! progress   := 0x01 the index is complete | 0x00 · slice: rows before this key are indexed
 //!             | 0x02 · slice · slice: and of the row with this key the elements up to that path
+//!             | 0x03 · progress · compared, of a unique index
+//! compared   := 0x00 no row | 0x01 · slice: rows before this key | 0x02 all | 0x03 · slice: not all, and why
 //! definition := list<key column> · what
 //! key column := 0 partition | 1 ascending | 2 descending, then a type
 //! what       := 0 · column varint · static u8 · target u8 · type | 1 partition column varint | 2 clustering column varint
-//!             | 3 · column varint · static u8 · path, as in programs
+//!             | 3 · column varint · static u8 · path, as in programs | 4 unique · list<column varint> · what
 //! ```
 //!
 //! Always true: the definition of an index never changes. Left out: its name, which only the catalog knows.
 
-use crate::program::{put_path, put_type, read_path, read_type};
+use crate::program::{put_path, put_type, read_list, read_path, read_type};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::mutation::{EvaluationFailed, TabletView};
 use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::index::{Indexed, RowIndex, SPECIFICATION_PREFIX, TabletIndexes, specification_key};
 use diorite_model::json::place::is_indexable;
 use diorite_model::key::KeyLayout;
-use diorite_model::schema::{ColumnKind, Index, IndexTarget, Order, Table};
+use diorite_model::schema::{ColumnId, ColumnKind, Index, IndexTarget, Order, Table};
 use diorite_model::types::CqlType;
 
 /// The first byte of a value that is neither a row nor a partition header.
 const NO_ROW: u8 = 0;
 const VERSION: u8 = 1;
+/// Before the progress of a unique index.
+const WITH_COMPARED: u8 = 3;
+/// Before what a unique index is made of.
+const UNIQUE: u8 = 4;
 const TARGETS: [IndexTarget; 5] =
     [IndexTarget::Value, IndexTarget::Values, IndexTarget::Keys, IndexTarget::Entries, IndexTarget::Full];
 
@@ -85,6 +91,28 @@ impl Progress {
     }
 }
 
+/// How many of a tablet's rows have been compared with all others, for a unique index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Compared {
+    /// None: transactions that were begun before the index may not have ended.
+    Nothing,
+    /// The rows before this key.
+    Before(Vec<u8>),
+    /// All: no two have the same values.
+    All,
+    /// Some rows are not to be compared any more: two have the same values, for example.
+    Failed(String),
+}
+
+/// What is unique, for a unique index.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UniqueColumns {
+    /// The columns.
+    pub columns: Vec<ColumnId>,
+    /// How many rows have been compared.
+    pub compared: Compared,
+}
+
 /// What a tablet knows of an index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Specification {
@@ -94,6 +122,8 @@ pub struct Specification {
     pub indexed: Indexed,
     /// How much is indexed.
     pub progress: Progress,
+    /// Of a unique index.
+    pub unique: Option<UniqueColumns>,
 }
 
 impl Specification {
@@ -119,7 +149,8 @@ impl Specification {
         };
         let key = table.partition_key().chain(table.clustering());
         let key = key.map(|column| (column.data_type.clone(), column.kind)).collect();
-        Some(Self { key, indexed, progress: Progress::Before(FIRST_ROW_KEY.to_vec()) })
+        let unique = index.unique.as_ref().map(|unique| UniqueColumns::new(unique.columns.clone()));
+        Some(Self { key, indexed, progress: Progress::Before(FIRST_ROW_KEY.to_vec()), unique })
     }
 
     /// Whether all rows of the tablet are indexed.
@@ -129,7 +160,11 @@ impl Specification {
 
     /// Derives the entries of this index alone.
     pub fn indexes(&self, id: u64) -> TabletIndexes {
-        TabletIndexes::new(self.layout(), vec![RowIndex { id, indexed: self.indexed.clone() }])
+        let mut indexes = TabletIndexes::new(self.layout(), vec![RowIndex { id, indexed: self.indexed.clone() }]);
+        if let Some(unique) = &self.unique {
+            indexes.add_unique(id, &unique.columns);
+        }
+        indexes
     }
 
     fn layout(&self) -> KeyLayout {
@@ -147,6 +182,11 @@ impl Specification {
                 ColumnKind::PartitionKey | ColumnKind::Static | ColumnKind::Regular => 0,
             });
             put_type(&mut out, data_type);
+        }
+        if let Some(unique) = &self.unique {
+            out.push(UNIQUE);
+            put_varint(&mut out, unique.columns.len() as u64);
+            unique.columns.iter().for_each(|column| put_varint(&mut out, u64::from(*column)));
         }
         match &self.indexed {
             Indexed::Cell { column, is_static, data_type, target } => {
@@ -183,7 +223,14 @@ impl Specification {
             };
             key.push((read_type(&mut reader)?, kind));
         }
-        let what = reader.u8()?;
+        let mut what = reader.u8()?;
+        let mut unique = None;
+        if what == UNIQUE {
+            let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
+            let columns = read_list(&mut reader, column)?;
+            unique = Some(columns).filter(|columns| !columns.is_empty()).map(UniqueColumns::new);
+            what = reader.u8()?;
+        }
         let number = reader.varint()?;
         let of_kind = |is_partition: bool| {
             let among = key.iter().filter(|(_, kind)| (*kind == ColumnKind::PartitionKey) == is_partition);
@@ -217,23 +264,18 @@ impl Specification {
         if !reader.is_empty() {
             return Err(Malformed);
         }
-        Ok(Self { key, indexed, progress: Progress::Before(FIRST_ROW_KEY.to_vec()) })
+        Ok(Self { key, indexed, progress: Progress::Before(FIRST_ROW_KEY.to_vec()), unique })
     }
 
     /// The value under which it is stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![NO_ROW, VERSION];
-        match &self.progress {
-            Progress::Complete => out.push(1),
-            Progress::Before(key) => {
-                out.push(0);
-                put_slice(&mut out, key);
-            }
-            Progress::Within { row, path } => {
-                out.push(2);
-                put_slice(&mut out, row);
-                put_slice(&mut out, path);
-            }
+        if self.unique.is_some() {
+            out.push(WITH_COMPARED);
+        }
+        self.progress.put(&mut out);
+        if let Some(unique) = &self.unique {
+            unique.compared.put(&mut out);
         }
         put_slice(&mut out, &self.definition());
         out
@@ -245,20 +287,85 @@ impl Specification {
         if (reader.u8()?, reader.u8()?) != (NO_ROW, VERSION) {
             return Err(Malformed);
         }
-        let progress = match reader.u8()? {
+        let (mut kind, mut compared) = (reader.u8()?, None);
+        let has_compared = kind == WITH_COMPARED;
+        if has_compared {
+            kind = reader.u8()?;
+        }
+        let progress = match kind {
             0 => Progress::Before(reader.slice()?.to_vec()),
             1 => Progress::Complete,
             2 => Progress::Within { row: reader.slice()?.to_vec(), path: reader.slice()?.to_vec() },
             _ => return Err(Malformed),
         };
-        let specification = Self::from_definition(reader.slice()?)?;
-        if reader.is_empty() { Ok(Self { progress, ..specification }) } else { Err(Malformed) }
+        if has_compared {
+            compared = Some(Compared::read(&mut reader)?);
+        }
+        let mut read = Self { progress, ..Self::from_definition(reader.slice()?)? };
+        match (&mut read.unique, compared) {
+            (Some(unique), Some(compared)) => unique.compared = compared,
+            (None, None) => {}
+            _ => return Err(Malformed),
+        }
+        if reader.is_empty() { Ok(read) } else { Err(Malformed) }
     }
 
     /// What a tablet stores about an index, if it knows it.
     pub(super) fn stored(index: u64, view: &dyn TabletView) -> Result<Option<Self>, EvaluationFailed> {
         let stored = view.get(&specification_key(index))?;
         stored.map(|value| Self::decode(&value).map_err(|_| unreadable(index))).transpose()
+    }
+}
+
+impl Progress {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Complete => out.push(1),
+            Self::Before(key) => {
+                out.push(0);
+                put_slice(out, key);
+            }
+            Self::Within { row, path } => {
+                out.push(2);
+                put_slice(out, row);
+                put_slice(out, path);
+            }
+        }
+    }
+}
+
+impl UniqueColumns {
+    fn new(columns: Vec<ColumnId>) -> Self {
+        Self { columns, compared: Compared::Nothing }
+    }
+}
+
+impl Compared {
+    /// Appends the encoded form.
+    pub(super) fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Nothing => out.push(0),
+            Self::Before(key) => {
+                out.push(1);
+                put_slice(out, key);
+            }
+            Self::All => out.push(2),
+            Self::Failed(why) => {
+                out.push(3);
+                put_slice(out, why.as_bytes());
+            }
+        }
+    }
+
+    /// Reads what [`Self::put`] wrote.
+    pub(super) fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        Ok(match reader.u8()? {
+            0 => Self::Nothing,
+            1 => Self::Before(reader.slice()?.to_vec()),
+            2 => Self::All,
+            3 => Self::Failed(String::from_utf8(reader.slice()?.to_vec()).map_err(|_| Malformed)?),
+            _ => return Err(Malformed),
+        })
     }
 }
 
@@ -288,6 +395,10 @@ pub(crate) fn tablet_indexes(view: &dyn TabletView) -> Result<Option<TabletIndex
     let all = specifications(view)?;
     let Some((_, first)) = all.first() else { return Ok(None) };
     let layout = first.layout();
-    let indexes = all.into_iter().map(|(id, specification)| RowIndex { id, indexed: specification.indexed });
-    Ok(Some(TabletIndexes::new(layout, indexes.collect())))
+    let of_rows = all.iter().map(|(id, specification)| RowIndex { id: *id, indexed: specification.indexed.clone() });
+    let mut indexes = TabletIndexes::new(layout, of_rows.collect());
+    for (id, unique) in all.iter().filter_map(|(id, specification)| Some((*id, specification.unique.as_ref()?))) {
+        indexes.add_unique(id, &unique.columns);
+    }
+    Ok(Some(indexes))
 }

@@ -5,6 +5,7 @@
 //!                                    | 2 build:  last u8 · from slice · to slice
 //!                                    | 3 remove: entry*         each a slice
 //!                                    | 4 drop
+//!                                    | 5 compare: compared · compared   from one to the next, of a unique index
 //! ```
 //!
 //! Always true: a step that has been carried out, or that another one has overtaken, changes nothing. A build indexes
@@ -16,7 +17,8 @@
 //! replica and not on another; compactions use no later time. An entry that expires is left to them. Left out: how
 //! large a range or a list is ([`part`] and [`mod@super::removals`] keep them small).
 
-use super::specification::{Progress, Specification, specifications};
+use super::specification::{Compared, Progress, Specification, specifications};
+use crate::program::is_unmaintained;
 use super::stale::wrong_forms;
 use diorite_base::bytes::{Malformed, Reader, put_slice};
 use diorite_base::limits::{self, Exceeded};
@@ -24,6 +26,7 @@ use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Mutation, Tabl
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
 use diorite_model::index::{Derived, EntryKey, entries_end, entry_prefix, lasts, specification_key};
 use diorite_model::row::now_seconds;
+use diorite_transact::records;
 
 /// The first byte of a step; no other program begins with it.
 const MARK: u8 = 0xF2;
@@ -31,6 +34,7 @@ const DEFINE: u8 = 1;
 const BUILD: u8 = 2;
 const REMOVE: u8 = 3;
 const DROP: u8 = 4;
+const COMPARE: u8 = 5;
 
 /// After so many bytes of entries a build ends, for the next one to go on.
 const BUILT_BYTES: usize = 4 << 20;
@@ -71,6 +75,16 @@ pub enum IndexStep {
         /// The index.
         index: u64,
     },
+    /// More rows have been compared, for a unique index. The first of these steps has an effect only once every
+    /// transaction that was prepared without the index has ended.
+    Compare {
+        /// The index.
+        index: u64,
+        /// What had been compared before.
+        from: Compared,
+        /// What has been compared now.
+        to: Compared,
+    },
 }
 
 /// The outcome of a step.
@@ -108,7 +122,7 @@ impl LoggedProgram for IndexStep {
         };
         match self {
             Self::Build { from, to, .. } => check(from).and_then(|()| check(to)),
-            Self::Define { .. } | Self::Remove { .. } | Self::Drop { .. } => Ok(()),
+            Self::Define { .. } | Self::Remove { .. } | Self::Drop { .. } | Self::Compare { .. } => Ok(()),
         }
     }
 
@@ -118,6 +132,7 @@ impl LoggedProgram for IndexStep {
             Self::Build { index, .. } => (BUILD, index),
             Self::Remove { index, .. } => (REMOVE, index),
             Self::Drop { index } => (DROP, index),
+            Self::Compare { index, .. } => (COMPARE, index),
         };
         let mut out = vec![MARK, kind];
         out.extend_from_slice(&index.to_le_bytes());
@@ -129,6 +144,10 @@ impl LoggedProgram for IndexStep {
                 put_slice(&mut out, to);
             }
             Self::Remove { entries, .. } => entries.iter().for_each(|entry| put_slice(&mut out, entry)),
+            Self::Compare { from, to, .. } => {
+                from.put(&mut out);
+                to.put(&mut out);
+            }
             Self::Drop { .. } => {}
         }
         out
@@ -168,6 +187,7 @@ impl IndexStep {
                 Self::Remove { index, entries }
             }
             DROP => Self::Drop { index },
+            COMPARE => Self::Compare { index, from: Compared::read(&mut reader)?, to: Compared::read(&mut reader)? },
             _ => return Err(Malformed),
         };
         if reader.is_empty() { Ok(step) } else { Err(Malformed) }
@@ -227,6 +247,16 @@ pub(crate) fn carry_out(
             }
             None => IndexReply::Overtaken,
         },
+        IndexStep::Compare { index, from, to } => match Specification::stored(index, view)? {
+            Some(mut specification) if may_compare(index, &specification, &from, view)? => {
+                if let Some(unique) = &mut specification.unique {
+                    unique.compared = to;
+                }
+                changes.put(&specification_key(index), &specification.encode());
+                IndexReply::Done
+            }
+            _ => IndexReply::Overtaken,
+        },
         IndexStep::Drop { index } => {
             changes.delete(&specification_key(index));
             changes.delete_range(&entry_prefix(index), &entries_end(index));
@@ -234,6 +264,30 @@ pub(crate) fn carry_out(
         }
     };
     Ok(reply.encode())
+}
+
+/// Whether more rows may be compared. The first of them only once no transaction is prepared whose coordinator did not
+/// know the index: this step follows the index in the log, and the leader that has proposed it admits no others.
+fn may_compare(
+    index: u64,
+    specification: &Specification,
+    from: &Compared,
+    view: &dyn TabletView,
+) -> Result<bool, EvaluationFailed> {
+    if specification.unique.as_ref().is_none_or(|unique| unique.compared != *from) {
+        return Ok(false);
+    }
+    let mut may = true;
+    if *from == Compared::Nothing {
+        let (start, end) = records::prepared_range();
+        let indexes = specification.indexes(index);
+        view.scan(&start, &end, &mut |_, value| {
+            let programs = records::prepared_programs(value).unwrap_or_default();
+            may = !programs.iter().any(|program| is_unmaintained(program, &indexes));
+            may
+        })?;
+    }
+    Ok(may)
 }
 
 /// Writes the entries of the rows of a range; returns how far it has come, if that is not to its end. What has expired by

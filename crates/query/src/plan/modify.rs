@@ -71,6 +71,8 @@ pub struct ModifyPlan {
     pub reads_row: bool,
     /// Every operation sets a simple column, so that the row can be packed without gathering elements first.
     pub is_simple: bool,
+    /// What it writes may change what a unique index says of rows.
+    pub concerns_unique: bool,
     /// The form of the answer.
     pub answer: AnswerAs,
 }

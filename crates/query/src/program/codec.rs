@@ -1,4 +1,4 @@
-//! The bytes of programs (versions 1 to 4); see `docs/formats/programs.md`.
+//! The bytes of programs (versions 1 to 5); see `docs/formats/programs.md`.
 //!
 //! Always true: decoding checks everything and never panics; encoding what was decoded gives the same bytes. Left out:
 //! versions that do not exist yet.
@@ -29,6 +29,9 @@ const VERSION_WITH_TREES: u8 = 3;
 /// Programs whose conditions and operations follow one another; they may name dropped columns.
 const VERSION_IN_TURNS: u8 = 4;
 
+/// Before a program of one of the other versions: the unique indexes that it maintains.
+const VERSION_MAINTAINED: u8 = 5;
+
 const OPERATORS: [ComparisonOperator; 6] = [
     ComparisonOperator::Equal,
     ComparisonOperator::NotEqual,
@@ -41,43 +44,67 @@ const OPERATORS: [ComparisonOperator; 6] = [
 impl Program {
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
-        if let Some(turns) = &self.turns {
-            return self.encode_in_turns(turns);
+        let mut out = Vec::with_capacity(128);
+        if !self.maintained.is_empty() {
+            out.push(VERSION_MAINTAINED);
+            put_varint(&mut out, self.maintained.len() as u64);
+            self.maintained.iter().for_each(|index| put_varint(&mut out, *index));
         }
+        match &self.turns {
+            Some(turns) => self.encode_in_turns(turns, &mut out),
+            None => self.encode_together(&mut out),
+        }
+        out
+    }
+
+    /// Encodes a program all of whose parts see the tablet as it was.
+    fn encode_together(&self, out: &mut Vec<u8>) {
         let version = match (self.needs_trees(), self.dropped_columns.is_empty()) {
             (true, _) => VERSION_WITH_TREES,
             (false, false) => VERSION_WITH_DROPPED,
             (false, true) => VERSION,
         };
-        let mut out = Vec::with_capacity(128);
         out.push(version);
         if version != VERSION {
-            self.put_dropped(&mut out);
+            self.put_dropped(out);
         }
-        put_varint(&mut out, self.conditions.len() as u64);
-        self.conditions.iter().for_each(|condition| condition.encode(&mut out));
-        put_varint(&mut out, self.operations.len() as u64);
-        self.operations.iter().for_each(|operation| operation.encode(&mut out));
-        out
+        put_varint(out, self.conditions.len() as u64);
+        self.conditions.iter().for_each(|condition| condition.encode(out));
+        put_varint(out, self.operations.len() as u64);
+        self.operations.iter().for_each(|operation| operation.encode(out));
     }
 
     /// Reads an encoded program.
     pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
         let version = reader.u8()?;
+        if version != VERSION_MAINTAINED {
+            return Self::decode_after(version, &mut reader);
+        }
+        let maintained = read_list(&mut reader, |reader| reader.shortest_varint())?;
+        // In one form only.
+        if maintained.is_empty() || !maintained.is_sorted_by(|one, other| one < other) {
+            return Err(Malformed);
+        }
+        let version = reader.u8()?;
+        Ok(Self { maintained, ..Self::decode_after(version, &mut reader)? })
+    }
+
+    /// Reads what follows this version.
+    fn decode_after(version: u8, reader: &mut Reader<'_>) -> Result<Self, Malformed> {
+        let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
         let dropped_columns = match version {
-            VERSION_IN_TURNS => return Self::decode_in_turns(&mut reader),
+            VERSION_IN_TURNS => return Self::decode_in_turns(reader),
             VERSION => Vec::new(),
-            VERSION_WITH_TREES => read_list(&mut reader, column)?,
+            VERSION_WITH_TREES => read_list(reader, column)?,
             VERSION_WITH_DROPPED => {
-                Some(read_list(&mut reader, column)?).filter(|columns| !columns.is_empty()).ok_or(Malformed)?
+                Some(read_list(reader, column)?).filter(|columns| !columns.is_empty()).ok_or(Malformed)?
             }
             _ => return Err(Malformed),
         };
-        let conditions = read_list(&mut reader, RowCondition::decode)?;
-        let operations = read_list(&mut reader, ProgramOperation::decode)?;
-        let program = Self { conditions, operations, dropped_columns, turns: None };
+        let conditions = read_list(reader, RowCondition::decode)?;
+        let operations = read_list(reader, ProgramOperation::decode)?;
+        let program = Self { conditions, operations, dropped_columns, ..Self::default() };
         if program.operations.iter().any(|operation| matches!(operation, ProgramOperation::Sum { .. })) {
             return Err(Malformed);
         }
@@ -91,13 +118,13 @@ impl Program {
         self.dropped_columns.iter().for_each(|column| put_varint(out, u64::from(*column)));
     }
 
-    fn encode_in_turns(&self, turns: &[Turn]) -> Vec<u8> {
+    fn encode_in_turns(&self, turns: &[Turn], out: &mut Vec<u8>) {
         let of_operations = turns.iter().filter(|turn| matches!(turn, Turn::Operation | Turn::SameStatement)).count();
         let parts = (self.operations.len(), self.conditions.len());
         assert_eq!(parts, (of_operations, turns.len() - of_operations), "each part of a program has its turn");
-        let mut out = vec![VERSION_IN_TURNS];
-        self.put_dropped(&mut out);
-        put_varint(&mut out, turns.len() as u64);
+        out.push(VERSION_IN_TURNS);
+        self.put_dropped(out);
+        put_varint(out, turns.len() as u64);
         let (mut conditions, mut operations) = (self.conditions.iter(), self.operations.iter());
         for turn in turns {
             out.push(match turn {
@@ -108,12 +135,11 @@ impl Program {
             });
             match turn {
                 Turn::Operation | Turn::SameStatement => {
-                    operations.next().into_iter().for_each(|operation| operation.encode(&mut out))
+                    operations.next().into_iter().for_each(|operation| operation.encode(out))
                 }
-                _ => conditions.next().into_iter().for_each(|condition| condition.encode(&mut out)),
+                _ => conditions.next().into_iter().for_each(|condition| condition.encode(out)),
             }
         }
-        out
     }
 
     fn decode_in_turns(reader: &mut Reader<'_>) -> Result<Self, Malformed> {

@@ -26,6 +26,9 @@ pub struct Program {
     /// The order in which conditions are tested and operations take effect, each seeing those before it: each turn is
     /// that of the next condition or operation. `None`: all see the tablet as it was.
     pub turns: Option<Vec<Turn>>,
+    /// The unique indexes whose tables are changed by the same transaction, ascending: its conditions say what the rows
+    /// had in their columns.
+    pub maintained: Vec<u64>,
 }
 
 /// One turn of a program whose parts follow one another.

@@ -119,6 +119,10 @@ impl Evaluator for TabletEvaluator {
         IndexStep::changes_indexes(program)
     }
 
+    fn is_unmaintained(&self, program: &[u8], indexes: &dyn RowIndexes) -> bool {
+        growth::is_unmaintained(program, indexes)
+    }
+
     fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {
         let Ok(program) = Program::decode(program) else { return 0 };
         let of = |operation| growth::index_bytes(operation, indexes, most);

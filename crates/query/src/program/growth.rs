@@ -1,9 +1,10 @@
-//! By how much the operations of a program may let rows, partition headers and indexes grow, for the leader that is to propose it.
+//! By how much the operations of a program may let rows, partition headers and indexes grow, and whether it maintains
+//! unique indexes, for the leader that is to propose it.
 //!
 //! Always true: no operation adds more than is told here, but for the timestamps that stored elements are given of their own. Left out: conditions, which change
 //! nothing.
 
-use super::definition::{ListEdit, PathStep, ProgramOperation};
+use super::definition::{ListEdit, PathStep, Program, ProgramOperation};
 use diorite_base::limits::MAX_NUMBER_BYTES;
 use diorite_base::mutation::{Effect, Growth};
 use diorite_base::row_index::RowIndexes;
@@ -23,6 +24,22 @@ pub(super) fn index_bytes(operation: &ProgramOperation, indexes: &dyn RowIndexes
         | ProgramOperation::Sum { key, .. } => indexes.most_bytes(key.len(), 1),
         ProgramOperation::List { .. } | ProgramOperation::Delete { .. } => 0,
     }
+}
+
+/// Whether a program may change what a unique index says of a row, and does not say that it maintains that index.
+pub(crate) fn is_unmaintained(program: &[u8], indexes: &dyn RowIndexes) -> bool {
+    // Steps of an index change no rows; what is proposed decodes.
+    let Ok(program) = Program::decode(program) else { return false };
+    if indexes.unique().iter().all(|index| program.maintained.contains(index)) {
+        return false;
+    }
+    program.operations.iter().any(|operation| match operation {
+        ProgramOperation::Row { value, .. } => indexes.concerns_unique(value),
+        ProgramOperation::Delete { .. } => true,
+        ProgramOperation::Sum { column, .. } => indexes.is_unique_column(*column),
+        // Columns of collections and documents are in no unique index.
+        ProgramOperation::List { .. } | ProgramOperation::Document { .. } => false,
+    })
 }
 
 /// Calls `see` with the key that an operation writes to.

@@ -78,7 +78,7 @@ pub(super) fn without_conditions(mut program: Program) -> Program {
 }
 
 /// The keys that a deletion covers: from the first to the second, exclusive.
-pub(super) fn deleted(partition: &[u8], range: Option<&(Vec<u8>, Vec<u8>)>) -> (Vec<u8>, Vec<u8>) {
+pub(crate) fn deleted(partition: &[u8], range: Option<&(Vec<u8>, Vec<u8>)>) -> (Vec<u8>, Vec<u8>) {
     let (mut start, mut end) = (partition.to_vec(), partition.to_vec());
     match range {
         None => {

@@ -47,7 +47,7 @@ pub(super) fn read_bool(reader: &mut Reader<'_>) -> Result<bool, Malformed> {
     }
 }
 
-pub(super) fn read_list<T>(
+pub(crate) fn read_list<T>(
     reader: &mut Reader<'_>,
     mut read: impl FnMut(&mut Reader<'_>) -> Result<T, Malformed>,
 ) -> Result<Vec<T>, Malformed> {

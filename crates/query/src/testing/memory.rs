@@ -396,6 +396,7 @@ impl Kv for MemoryKv {
         token: u64,
     ) -> Result<(), KvError> {
         self.check(tablet)?;
+        self.check_maintained(tablet, &mutation)?;
         let fate = self.fates.lock().pop_front().unwrap_or(Fate::Applied);
         if let Fate::Refused(error) = fate {
             return Err(error);
@@ -426,6 +427,7 @@ impl Kv for MemoryKv {
             return Err(error);
         }
         self.check(tablet)?;
+        self.check_maintained(tablet, &mutation)?;
         let applied = match MutationRef::decode(mutation.as_bytes()).unwrap().body() {
             Body::Request(call) => self.call(tablet, call).await?,
             _ => match self.queue(tablet, mutation, None) {

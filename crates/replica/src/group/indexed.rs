@@ -18,9 +18,13 @@ use diorite_base::mutation::{Body, EvaluationFailed, Evaluator, Mutation, Mutati
 use diorite_base::row_index::{RECORD_PREFIX, RowIndexes};
 use diorite_base::write::KvError;
 use diorite_storage::{StorageError, TabletBatch, TabletData};
+use diorite_transact::maintained::is_unmaintained;
 use diorite_transact::message::Program;
 use diorite_transact::wire::Call;
 use std::sync::Arc;
+
+/// Why a write is refused that was planned without a unique index.
+const UNMAINTAINED: &str = "the write was planned without a new unique index of its table: try again";
 
 /// A batch with more bytes of index entries is written before the next entry of the log is applied.
 const BATCH_BYTES: usize = 16 << 20;
@@ -143,13 +147,16 @@ impl<'a, B: TabletBatch> IndexedBatch<'a, B> {
 /// log. They are counted only if they may be too many.
 ///
 /// # Errors
-/// If they are more than [`MAX_INDEX_BYTES`].
+/// If they are more than [`MAX_INDEX_BYTES`], or if the write takes no notice of a unique index.
 pub(crate) fn admitted(
     mutation: &Mutation,
     others: usize,
     (indexes, evaluator): (Option<&dyn RowIndexes>, &dyn Evaluator),
 ) -> Result<usize, KvError> {
     let Some(indexes) = indexes else { return Ok(0) };
+    if is_unmaintained(mutation, indexes, evaluator) {
+        return Err(KvError::Overloaded(UNMAINTAINED));
+    }
     // No key and no value of the write is longer than all of it.
     let most = indexes.most_bytes(mutation.size_bytes(), mutation.size_bytes());
     if others.saturating_add(most) <= MAX_INDEX_BYTES {

@@ -50,6 +50,7 @@ fn catalog() -> Catalog {
             target: IndexTarget::Value,
             path: Vec::new(),
             predicate: Vec::new(),
+            unique: None,
             filtered: Vec::new(),
             class: None,
             options: BTreeMap::new(),

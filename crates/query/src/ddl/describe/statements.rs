@@ -84,6 +84,7 @@ pub(super) fn create_table(table: &Table, internals: bool) -> String {
 /// `CREATE INDEX …;`
 pub(super) fn create_index(table: &Table, index: &Index) -> String {
     let custom = if index.class.is_some() { "CUSTOM " } else { "" };
+    let unique = if index.unique.is_some() { "UNIQUE " } else { "" };
     let (keyspace, name) = (identifier(&table.keyspace), identifier(&table.name));
     let include = index.options.get("include").map(|columns| format!(" INCLUDE ({columns})")).unwrap_or_default();
     let class = index.class.as_ref().map(|class| format!(" USING {}", string(class))).unwrap_or_default();
@@ -95,7 +96,7 @@ pub(super) fn create_index(table: &Table, index: &Index) -> String {
         conditions => format!(" WHERE {}", predicate::text(table, conditions)),
     };
     format!(
-        "CREATE {custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options}{predicate};",
+        "CREATE {unique}{custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options}{predicate};",
         identifier(&index.name),
         target(table, index)
     )

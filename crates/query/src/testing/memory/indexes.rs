@@ -1,11 +1,14 @@
 //! Indexes of tablets in memory: their entries are written with the rows, and they are built at once.
 
 use super::{MemoryKv, Tablet};
-use crate::index::{self, Due, IndexStep, Part};
+use crate::index::{self, Compared, Due, IndexStep, Part};
 use crate::program::TabletEvaluator;
-use diorite_base::TabletId;
-use diorite_base::mutation::Evaluator;
-use diorite_model::schema::Table;
+use diorite_base::{TableId, TabletId};
+use crate::kv::KvError;
+use diorite_base::mutation::{Evaluator, Mutation};
+use diorite_base::row_index::RECORD_PREFIX;
+use diorite_model::schema::{Table, TableEntry};
+use diorite_transact::maintained::is_unmaintained;
 use std::sync::atomic::Ordering;
 
 impl index::Moment for Tablet {
@@ -78,11 +81,68 @@ impl MemoryKv {
         }
     }
 
+    /// The keys of all that is stored of a table's rows.
+    #[cfg(test)]
+    pub(in crate::testing) fn keys_of(&self, entry: &TableEntry) -> Vec<Vec<u8>> {
+        let tablets = self.tablets.lock();
+        let of_table = entry.tablets.iter().filter_map(|range| tablets.get(&range.tablet));
+        let is_row = |key: &&Vec<u8>| !key.starts_with(&RECORD_PREFIX);
+        of_table.flat_map(|tablet| tablet.entries.keys().filter(is_row).cloned()).collect()
+    }
+
+    /// Why rows are not compared any more.
+    #[cfg(test)]
+    pub(in crate::testing) fn failed_comparisons(&self) -> Vec<String> {
+        let tablets = self.tablets.lock();
+        let specifications = tablets.values().flat_map(|tablet| index::specifications(tablet).unwrap());
+        let compared = specifications.filter_map(|(_, of)| Some(of.unique?.compared));
+        compared.filter_map(|of| if let Compared::Failed(why) = of { Some(why) } else { None }).collect()
+    }
+
+    /// Refuses what was planned without a unique index, as leaders do.
+    pub(in crate::testing) fn check_maintained(&self, tablet: TabletId, mutation: &Mutation) -> Result<(), KvError> {
+        let mut tablets = self.tablets.lock();
+        let tablet = tablets.entry(tablet).or_default();
+        let indexes = TabletEvaluator.row_indexes(tablet.flags, tablet).unwrap();
+        match indexes.is_some_and(|indexes| is_unmaintained(mutation, &*indexes, &TabletEvaluator)) {
+            true => Err(KvError::Overloaded("the write takes no notice of a unique index")),
+            false => Ok(()),
+        }
+    }
+
+    /// Carries out a step.
+    pub(in crate::testing) fn take_step(&self, tablet: TabletId, step: &IndexStep) {
+        self.apply(tablet, step.mutation().unwrap()).unwrap();
+    }
+
+    /// The rows that are to be compared next in some tablet, for a unique index, and the step that says so.
+    pub(in crate::testing) fn next_comparison(&self) -> Option<(TableId, u64, Vec<Vec<u8>>, (TabletId, IndexStep))> {
+        if self.leaves_indexes.load(Ordering::Relaxed) {
+            return None;
+        }
+        let catalog = self.catalog.load_full();
+        let mut tablets = self.tablets.lock();
+        for (table, id) in
+            catalog.tables().flat_map(|entry| entry.tablets.iter().map(|range| (&entry.table, range.tablet)))
+        {
+            let tablet = tablets.entry(id).or_default();
+            if let Some(Due::Compare { index, from }) = index::due(table, &index::specifications(tablet).unwrap()) {
+                let rows = tablet.entries.range(from.clone()..).map(|(key, _)| key.clone()).collect();
+                let to = Compared::All;
+                let step = IndexStep::Compare { index, from: Compared::Before(from), to };
+                return Some((table.id, index, rows, (id, step)));
+            }
+        }
+        None
+    }
+
     fn next_step(&self, table: &Table, tablet: TabletId) -> Option<IndexStep> {
         let mut tablets = self.tablets.lock();
         let tablet = tablets.entry(tablet).or_default();
         match index::due(table, &index::specifications(tablet).unwrap())? {
             Due::Step(step) => Some(step),
+            // Whoever has an engine does that.
+            Due::Compare { .. } => None,
             Due::Build { index, from } => {
                 let end = vec![0xFF; 9];
                 let scan =

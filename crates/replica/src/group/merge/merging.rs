@@ -92,6 +92,11 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         self.0.changes_indexes(program)
     }
 
+    /// Rows that are taken over were maintained by the tablet that they were written to.
+    fn is_unmaintained(&self, program: &[u8], indexes: &dyn RowIndexes) -> bool {
+        program.first() != Some(&MARK) && self.0.is_unmaintained(program, indexes)
+    }
+
     /// Rows that are taken over are not refused: what is too much is indexed later.
     fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {
         if program.first() == Some(&MARK) { 0 } else { self.0.index_bytes(program, indexes, most) }

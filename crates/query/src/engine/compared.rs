@@ -1,0 +1,165 @@
+//! Rows that were there before a unique index are compared with all others: each is named by the index's table, unless
+//! that names another row with the same values.
+//!
+//! Always true: a row is named only while it has the values, by a transaction that tests them; a duplicate is two rows
+//! that were both seen to have the values after one of them was named. Left out: which rows, and when (the node).
+
+use super::state::QueryEngine;
+use super::transaction::Ended;
+use crate::budget::Budget;
+use crate::error::{corrupt, invalid};
+use crate::exec::modify::Writes;
+use crate::exec::modify::unique::{Believed, UniqueValues, index_key, owner_of, stored_key, unique_values};
+use crate::exec::raw::RawRead;
+use crate::kv::Kv;
+use crate::table::{Source, TableContext};
+use diorite_base::TableId;
+use diorite_cluster::catalog::Catalog;
+use diorite_cql::protocol::CqlError;
+use diorite_model::key::{DecodedKey, RowKind, kind_of};
+use diorite_model::row::now_seconds;
+use diorite_model::schema::{Index, TableEntry, Unique};
+use diorite_model::types::CqlType;
+use diorite_model::value::literal_text;
+use diorite_transact::coordinator::Outcome;
+use std::sync::Arc;
+
+/// How often a row is tried that others change at the same time.
+const TRIES: u32 = 24;
+const FIRST_PAUSE_NS: u64 = 1_000_000;
+const MAX_PAUSE_NS: u64 = 64_000_000;
+
+/// What a comparison has found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Comparison {
+    /// The row is named, or lacks a value.
+    Alone,
+    /// Another row has the same values: both keys and the values, for people.
+    Duplicate(String),
+}
+
+/// A unique index with all that is needed to compare rows.
+struct Comparing<'c> {
+    entry: &'c TableEntry,
+    table: Arc<TableContext>,
+    index: &'c Index,
+    unique: &'c Unique,
+    index_entry: &'c TableEntry,
+    index_table: Arc<TableContext>,
+}
+
+impl<'c> Comparing<'c> {
+    fn new(catalog: &'c Catalog, table: TableId, index: u64) -> Result<Self, CqlError> {
+        let gone = || invalid("the table or its index was dropped");
+        let entry = catalog.table_by_id(table).ok_or_else(gone)?;
+        let (index, unique) = entry.table.unique_indexes().find(|(of, _)| of.id == index).ok_or_else(gone)?;
+        let index_entry = catalog.table_by_id(unique.table).ok_or_else(gone)?;
+        let context = |entry: &TableEntry| Arc::new(TableContext::new(Arc::clone(&entry.table), Source::Tablets));
+        Ok(Self { entry, table: context(entry), index, unique, index_entry, index_table: context(index_entry) })
+    }
+
+    fn duplicate(&self, one: &[u8], other: &[u8], values: &UniqueValues) -> String {
+        let shown = |key: &[u8]| shown_key(&self.table, key);
+        let values = self.unique.columns.iter().filter_map(|id| {
+            let column = self.table.table().column_by_id(*id)?;
+            Some(literal(&column.data_type, values.get(id)?))
+        });
+        let values = values.collect::<Vec<_>>().join(", ");
+        format!("the rows ({}) and ({}) both have ({values})", shown(one), shown(other))
+    }
+}
+
+fn literal(data_type: &CqlType, wire: &[u8]) -> String {
+    let mut shown = String::new();
+    match literal_text(data_type, wire, &mut shown) {
+        Ok(()) => shown,
+        Err(_) => "?".to_owned(),
+    }
+}
+
+/// The columns of a row's key, as CQL literals.
+fn shown_key(table: &TableContext, key: &[u8]) -> String {
+    let mut decoded = DecodedKey::default();
+    if table.layout().decode(key, &mut decoded).is_err() {
+        return "?".to_owned();
+    }
+    let wire = |at: usize| match at.checked_sub(table.partition_columns()) {
+        None => Some(decoded.partition(at)),
+        Some(at) => decoded.clustering(at),
+    };
+    let shown = (0..table.key_columns()).map(|at| {
+        wire(at).map_or_else(String::new, |wire| literal(&table.column(at).data_type, wire))
+    });
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+impl<K: Kv> QueryEngine<K> {
+    /// Compares a row with all others, for a unique index, and has the index's table name it.
+    ///
+    /// # Errors
+    /// If something cannot be read or written at the moment.
+    pub async fn compare_row(
+        &self,
+        table: TableId,
+        index: u64,
+        row: &[u8],
+        budget: &Arc<Budget>,
+    ) -> Result<Comparison, CqlError> {
+        for tries in 0..TRIES {
+            budget.check()?;
+            let catalog = self.kv.catalog();
+            let comparing = Comparing::new(&catalog, table, index)?;
+            let layout = comparing.table.layout();
+            let kind = layout.partition_len(row).and_then(|partition_len| kind_of(row, partition_len));
+            if kind.map_err(corrupt)? != RowKind::Regular {
+                return Ok(Comparison::Alone);
+            }
+            if let Some(found) = self.compared(&comparing, row, budget).await? {
+                return Ok(found);
+            }
+            self.kv.pause((FIRST_PAUSE_NS << tries.min(16)).min(MAX_PAUSE_NS)).await;
+        }
+        Err(CqlError::overloaded("others change the row at the same time"))
+    }
+
+    async fn values_of(&self, of: &Arc<TableContext>, row: &[u8], budget: &Budget) -> Result<UniqueValues, CqlError> {
+        let found = RawRead { kv: &self.kv, table: of, budget }.row(row).await?;
+        found.map_or(Ok(UniqueValues::new()), |found| unique_values(of, &found.live()?))
+    }
+
+    /// Compares once; `None`: something has changed meanwhile.
+    async fn compared(
+        &self,
+        of: &Comparing<'_>,
+        row: &[u8],
+        budget: &Arc<Budget>,
+    ) -> Result<Option<Comparison>, CqlError> {
+        let values = self.values_of(&of.table, row, budget).await?;
+        let Some(key) = index_key(&of.table, of.unique, &values)? else { return Ok(Some(Comparison::Alone)) };
+        let stored = stored_key(of.index_entry, &key)?;
+        let found = RawRead { kv: &self.kv, table: &of.index_table, budget }.row(&stored).await?;
+        let owner = found.map(|found| owner_of(&found.live()?)).transpose()?.flatten();
+        let mut believed = Believed::default();
+        let former = match owner {
+            Some(owner) if owner == row => return Ok(Some(Comparison::Alone)),
+            Some(owner) => {
+                let others = self.values_of(&of.table, &owner, budget).await?;
+                if index_key(&of.table, of.unique, &others)?.as_ref() == Some(&key) {
+                    let still = self.values_of(&of.table, row, budget).await?;
+                    let why = || Comparison::Duplicate(of.duplicate(&owner, row, &values));
+                    return Ok((still == values).then(why));
+                }
+                believed.rows.insert((of.entry.table.id, owner.clone()), others);
+                Some(owner)
+            }
+            None => None,
+        };
+        believed.rows.insert((of.entry.table.id, row.to_vec()), values);
+        let (mut writes, upkeep) =
+            Writes::naming((of.entry, &of.table), of.index_entry, &key, row, former.as_deref())?;
+        writes.add_upkeep(upkeep, &believed, now_seconds(self.kv.now_us()))?;
+        let (ended, _) = self.attempt(writes.into_transaction()?, budget).await?;
+        tracing::trace!(index = %of.index.name, ?ended, "a row was compared");
+        Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))).then_some(Comparison::Alone))
+    }
+}

@@ -1,0 +1,511 @@
+//! What a statement's writes change in the columns of unique indexes, and the parts of their transaction that keep the
+//! tables of the indexes up to date.
+//!
+//! Always true: of two live rows with the same values the table of the index names at most one, and no row gets values
+//! while it names another row that has them: each part says by conditions what was read before. The table may name rows
+//! that do not have the values any more (a deletion of a range that met a new row, a value that has expired); whoever
+//! wants the values looks at the row that is named. Left out: reading, and what becomes of the transaction (the engine).
+
+use super::{Pending, Writes};
+use crate::error::{corrupt, invalid};
+use crate::exec::table_part::TablePart;
+use crate::program::{ColumnTest, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
+use crate::table::{Source, TableContext};
+use diorite_base::TableId;
+use diorite_base::limits::MAX_KEY_BYTES;
+use diorite_cluster::catalog::Catalog;
+use diorite_cql::language::ast::ComparisonOperator;
+use diorite_cql::protocol::CqlError;
+use diorite_model::index::push_value;
+use diorite_model::key;
+use diorite_model::row::{Content, Deletion, LiveContent, LiveRow, Marker, RowReader, RowWriter, UNSTAMPED};
+use diorite_model::schema::{ColumnId, INDEX_TABLE_ROW, TableEntry, Unique};
+use diorite_model::types::CqlType;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A row: its table, and its key.
+pub type RowId = (TableId, Vec<u8>);
+
+/// The values of a row in the columns of unique indexes. A column without a value is not there.
+pub type UniqueValues = BTreeMap<ColumnId, Vec<u8>>;
+
+/// What has been read, and what is assumed: conditions of the transaction say all of it.
+#[derive(Debug, Default)]
+pub struct Believed {
+    /// The values of rows.
+    pub rows: BTreeMap<RowId, UniqueValues>,
+    /// Which row a table of an index names for its key; `None`: none. What is not here is assumed to be right.
+    pub owners: BTreeMap<RowId, Option<Vec<u8>>>,
+    /// The rows that deletions of ranges have found, by the range's start and end.
+    pub ranges: BTreeMap<(TableId, Vec<u8>, Vec<u8>), Vec<Vec<u8>>>,
+}
+
+/// What a write does to the unique columns of a row or of a range.
+#[derive(Debug)]
+enum Effect {
+    Row { key: Vec<u8>, deletes: bool, cells: Vec<(ColumnId, Option<Vec<u8>>)> },
+    Range { start: Vec<u8>, end: Vec<u8> },
+}
+
+/// What has to be read before the transaction can be made.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Unread {
+    /// The unique columns of a row.
+    Row(RowId),
+    /// The rows of a range of keys.
+    Range(TableId, Vec<u8>, Vec<u8>),
+    /// The row that a table of an index names for a key.
+    Owner(RowId),
+}
+
+/// What keeps the tables of unique indexes up to date.
+#[derive(Debug, Default)]
+pub struct Upkeep {
+    /// The values of rows, as conditions.
+    guards: Vec<RowId>,
+    entries: Vec<Entry>,
+}
+
+/// A change of a key in the table of an index.
+#[derive(Debug)]
+struct Entry {
+    table: Arc<TableContext>,
+    part: TablePart,
+    key: Vec<u8>,
+    /// What the table names before.
+    before: Owner,
+    /// What it names afterwards; the outer `None`: as before.
+    after: Option<Option<Vec<u8>>>,
+}
+
+/// Which row the table of an index is to name for a key, for its part of the transaction to be carried out.
+#[derive(Debug)]
+enum Owner {
+    Is(Vec<u8>),
+    IsNot(Vec<u8>),
+    IsNoneOr(Vec<u8>),
+}
+
+/// The next thing to do.
+#[derive(Debug)]
+pub enum Planned {
+    /// Read these, and plan again.
+    Read(Vec<Unread>),
+    /// The transaction can be made.
+    Upkeep(Upkeep),
+}
+
+/// A key of the table of an index, while it is planned.
+#[derive(Default)]
+struct Wanted {
+    removed_by: Option<Vec<u8>>,
+    added_by: Option<Vec<u8>>,
+}
+
+/// What an error says of a value that another row has.
+pub fn duplicate(index: &str) -> CqlError {
+    // YCQL's words.
+    invalid(format!("Execution Error. Duplicate value disallowed by unique index {index}"))
+}
+
+/// The live values of a stored row in the columns of unique indexes.
+pub fn unique_values(table: &TableContext, row: &LiveRow<'_>) -> Result<UniqueValues, CqlError> {
+    let mut values = UniqueValues::new();
+    for cell in row.cells() {
+        let cell = cell.map_err(corrupt)?;
+        if let (LiveContent::Value(wire), true) = (cell.content, table.is_unique_column(cell.column)) {
+            values.insert(cell.column, wire.to_vec());
+        }
+    }
+    Ok(values)
+}
+
+/// The row that the table of an index names, according to a stored row of it.
+pub fn owner_of(row: &LiveRow<'_>) -> Result<Option<Vec<u8>>, CqlError> {
+    let cell = row.cell(INDEX_TABLE_ROW).map_err(corrupt)?;
+    Ok(cell.and_then(|cell| match cell.content {
+        LiveContent::Value(wire) => Some(wire.to_vec()),
+        LiveContent::Counter(_) | LiveContent::Complex(_) => None,
+    }))
+}
+
+/// The key of a row's values in the table of an index; `None` if the row lacks one of them.
+pub fn index_key(table: &TableContext, unique: &Unique, values: &UniqueValues) -> Result<Option<Vec<u8>>, CqlError> {
+    let mut key = Vec::new();
+    for id in &unique.columns {
+        let Some(wire) = values.get(id) else { return Ok(None) };
+        let Some(column) = table.table().column_by_id(*id) else { return Ok(None) };
+        push_value(&column.data_type, wire, &mut key).map_err(crate::error::value_error)?;
+    }
+    if key.len() > MAX_KEY_BYTES {
+        return Err(invalid(format!("values of a unique index take {} bytes, at most {MAX_KEY_BYTES}", key.len())));
+    }
+    Ok(Some(key))
+}
+
+impl Writes {
+    /// What has to be read before anything is assumed: rows whose values the statement does not give. `all`: whatever
+    /// was assumed has turned out to be wrong.
+    pub fn unread(&self, believed: &mut Believed, all: bool) -> Result<Vec<Unread>, CqlError> {
+        let mut unread = Vec::new();
+        for (at, effect) in self.unique_effects()? {
+            let table = &self.pending[at].table;
+            let id = table.table().id;
+            match effect {
+                Effect::Range { start, end } => {
+                    if !believed.ranges.contains_key(&(id, start.clone(), end.clone())) {
+                        unread.push(Unread::Range(id, start, end));
+                    }
+                }
+                Effect::Row { key, cells, .. } => {
+                    let row = (id, key);
+                    if believed.rows.contains_key(&row) {
+                        continue;
+                    }
+                    let gives_all = table.unique_columns().iter().all(|id| cells.iter().any(|(of, _)| of == id));
+                    match gives_all && !all {
+                        // Most rows that a statement gives all values of are new.
+                        true => drop(believed.rows.insert(row, UniqueValues::new())),
+                        false => unread.push(Unread::Row(row)),
+                    }
+                }
+            }
+        }
+        unread.sort();
+        unread.dedup();
+        Ok(unread)
+    }
+
+    /// What the operations do to unique columns, with the numbers of their tablets' parts.
+    fn unique_effects(&self) -> Result<Vec<(usize, Effect)>, CqlError> {
+        let mut effects = Vec::new();
+        for (at, pending) in self.pending.iter().enumerate() {
+            if pending.table.unique_columns().is_empty() {
+                continue;
+            }
+            for operation in &pending.program.operations {
+                effects.extend(effect(&pending.table, operation)?.map(|effect| (at, effect)));
+            }
+        }
+        Ok(effects)
+    }
+
+    /// The values of the rows that are changed, before and afterwards.
+    fn changed_rows(&self, believed: &Believed) -> Result<BTreeMap<RowId, (usize, UniqueValues)>, CqlError> {
+        let mut changed: BTreeMap<RowId, (usize, UniqueValues)> = BTreeMap::new();
+        for (at, effect) in self.unique_effects()? {
+            let id = self.pending[at].table.table().id;
+            match effect {
+                Effect::Row { key, deletes, cells } => {
+                    let row = (id, key);
+                    let known = || (at, believed.rows.get(&row).cloned().unwrap_or_default());
+                    let (_, values) = changed.entry(row.clone()).or_insert_with(known);
+                    if deletes {
+                        values.clear();
+                    }
+                    for (column, value) in cells {
+                        match value {
+                            Some(value) => drop(values.insert(column, value)),
+                            None => drop(values.remove(&column)),
+                        }
+                    }
+                }
+                Effect::Range { start, end } => {
+                    let found = believed.ranges.get(&(id, start.clone(), end.clone()));
+                    for key in found.into_iter().flatten() {
+                        changed.entry((id, key.clone())).or_insert((at, UniqueValues::new()));
+                    }
+                    let within = changed.range_mut((id, start)..(id, end));
+                    within.for_each(|(_, (_, values))| values.clear());
+                }
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Plans what keeps the tables of unique indexes up to date. `is_careful`: nothing is assumed of these tables.
+    ///
+    /// # Errors
+    /// Another row has the values.
+    pub fn upkeep(&self, catalog: &Catalog, believed: &Believed, is_careful: bool) -> Result<Planned, CqlError> {
+        let changed = self.changed_rows(believed)?;
+        let (mut upkeep, mut unread) = (Upkeep::default(), Vec::new());
+        let mut wanted: BTreeMap<RowId, (&str, usize, Wanted)> = BTreeMap::new();
+        for ((id, row), (at, after)) in &changed {
+            let table = &self.pending[*at].table;
+            upkeep.guards.push((*id, row.clone()));
+            let before = believed.rows.get(&(*id, row.clone())).cloned().unwrap_or_default();
+            for (index, unique) in table.table().unique_indexes() {
+                let (old, new) = (index_key(table, unique, &before)?, index_key(table, unique, after)?);
+                if old == new {
+                    continue;
+                }
+                let mut note = |key: Option<Vec<u8>>, is_new: bool| {
+                    let Some(key) = key else { return Ok(()) };
+                    let (_, _, wanted) = wanted.entry((unique.table, key)).or_insert((&index.name, *at, Wanted::default()));
+                    let by = if is_new { &mut wanted.added_by } else { &mut wanted.removed_by };
+                    match by.replace(row.clone()) {
+                        Some(_) if is_new => Err(duplicate(&index.name)),
+                        _ => Ok(()),
+                    }
+                };
+                note(old, false)?;
+                note(new, true)?;
+            }
+        }
+        for ((index_table, key), (index, at, wanted)) in wanted {
+            // The index was dropped a moment ago.
+            let Some(entry) = catalog.table_by_id(index_table) else { continue };
+            let (table, part, key) = located(entry, &key)?;
+            let known = believed.owners.get(&(index_table, key.clone()));
+            if is_careful && known.is_none() {
+                unread.push(Unread::Owner((index_table, key)));
+                continue;
+            }
+            let (before, after) = match (wanted.removed_by, wanted.added_by, known) {
+                (Some(by), added, None) => (Owner::Is(by), Some(added)),
+                (Some(by), added, Some(Some(owner))) if *owner == by => (Owner::Is(by), Some(added)),
+                (None, Some(by), None | Some(None)) => (Owner::IsNoneOr(by.clone()), Some(Some(by))),
+                (None, Some(by), Some(Some(owner))) if *owner == by => (Owner::IsNoneOr(by.clone()), Some(Some(by))),
+                // The table does not name the row that has given up the values.
+                (Some(by), None, Some(_)) => (Owner::IsNot(by), None),
+                (Some(_), Some(by), Some(None)) => (Owner::IsNoneOr(by.clone()), Some(Some(by))),
+                (_, Some(by), Some(Some(owner))) => {
+                    let context = &self.pending[at].table;
+                    let row = (context.table().id, owner.clone());
+                    // What it has after the statement, if that changes it.
+                    match changed.get(&row).map(|(_, after)| after).or_else(|| believed.rows.get(&row)) {
+                        None => {
+                            unread.push(Unread::Row(row));
+                            continue;
+                        }
+                        Some(values) => {
+                            let of_index = context.table().unique_indexes().find(|(of, _)| of.name == index);
+                            let has = of_index.map(|(_, unique)| index_key(context, unique, values)).transpose()?;
+                            let is_taken =
+                                has.flatten().is_some_and(|has| located(entry, &has).is_ok_and(|it| it.2 == key));
+                            if is_taken {
+                                return Err(duplicate(index));
+                            }
+                            upkeep.guards.push(row);
+                            (Owner::Is(owner.clone()), Some(Some(by)))
+                        }
+                    }
+                }
+                (None, None, _) => continue,
+            };
+            upkeep.entries.push(Entry { table, part, key, before, after });
+        }
+        if unread.is_empty() { Ok(Planned::Upkeep(upkeep)) } else { Ok(Planned::Read(unread)) }
+    }
+
+    /// Adds to the transaction what keeps the tables of unique indexes up to date.
+    pub fn add_upkeep(&mut self, upkeep: Upkeep, believed: &Believed, now_s: u32) -> Result<(), CqlError> {
+        for pending in &mut self.pending {
+            let mut ids: Vec<u64> = pending.table.table().unique_indexes().map(|(index, _)| index.id).collect();
+            ids.sort_unstable();
+            pending.program.maintained = ids;
+        }
+        let Upkeep { mut guards, entries } = upkeep;
+        guards.sort();
+        guards.dedup();
+        for (id, key) in guards.into_iter().rev() {
+            let Some(pending) = self.pending_of(id, &key) else { continue };
+            let values = believed.rows.get(&(id, key.clone())).cloned().unwrap_or_default();
+            let condition = guard(&pending.table, &key, &values)?;
+            pending.test_first(condition);
+        }
+        for entry in entries {
+            let partition_len = entry.table.layout().partition_len(&entry.key).map_err(corrupt)?;
+            let (partition, row) = entry.key.split_at(partition_len);
+            let (partition, row) = (partition.to_vec(), row.to_vec());
+            let test = RowTest::Tree(entry.before.test());
+            let pending = self.pending(entry.part, &entry.table);
+            pending.program.conditions.push(RowCondition { partition, row, test });
+            pending.order.condition(0, true);
+            if let Some(after) = entry.after {
+                pending.deletes_only &= after.is_none();
+                pending.program.operations.push(ProgramOperation::Row {
+                    is_overwrite: true,
+                    is_stamped: true,
+                    is_unplaced: false,
+                    key: entry.key,
+                    value: named(after.as_deref(), now_s),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of the tablet that holds a row, which may be one that is tested only.
+    fn pending_of(&mut self, table: TableId, key: &[u8]) -> Option<&mut Pending> {
+        let token = key::token_of(key).ok()?;
+        let mut of_table = self.pending.iter_mut().filter(|pending| pending.part.table == table);
+        of_table.find(|pending| pending.part.tokens.contains(&token))
+    }
+
+    /// Makes sure that the tablet of a row that is tested has a part.
+    pub fn add_tested(&mut self, entry: &TableEntry, key: &[u8]) -> Result<(), CqlError> {
+        let token = key::token_of(key).map_err(corrupt)?;
+        let known = self.pending.iter().find(|pending| pending.part.table == entry.table.id);
+        let Some(table) = known.map(|pending| Arc::clone(&pending.table)) else { return Ok(()) };
+        self.pending(TablePart::holding(token, entry.table.id, &entry.tablets), &table);
+        Ok(())
+    }
+}
+
+impl Writes {
+    /// A transaction after which the table of a unique index names a row that has these values; `former` is the row that
+    /// it has named although that one does not have them, with its values.
+    ///
+    /// # Errors
+    /// If a key is damaged.
+    pub fn naming(
+        (entry, table): (&TableEntry, &Arc<TableContext>),
+        index_entry: &TableEntry,
+        index_key: &[u8],
+        row: &[u8],
+        former: Option<&[u8]>,
+    ) -> Result<(Self, Upkeep), CqlError> {
+        let mut writes = Self::default();
+        let mut guards = Vec::new();
+        for key in std::iter::once(row).chain(former) {
+            let token = key::token_of(key).map_err(corrupt)?;
+            writes.pending(TablePart::holding(token, entry.table.id, &entry.tablets), table);
+            guards.push((entry.table.id, key.to_vec()));
+        }
+        let (table, part, key) = located(index_entry, index_key)?;
+        let before = match former {
+            Some(former) => Owner::Is(former.to_vec()),
+            None => Owner::IsNoneOr(row.to_vec()),
+        };
+        let entries = vec![Entry { table, part, key, before, after: Some(Some(row.to_vec())) }];
+        Ok((writes, Upkeep { guards, entries }))
+    }
+}
+
+/// The key of a row's values in the table of an index, as it is stored there.
+///
+/// # Errors
+/// If the values are too long.
+pub fn stored_key(index_entry: &TableEntry, index_key: &[u8]) -> Result<Vec<u8>, CqlError> {
+    located(index_entry, index_key).map(|(_, _, key)| key)
+}
+
+impl Upkeep {
+    /// The rows whose values are tested.
+    pub fn tested(&self) -> &[RowId] {
+        &self.guards
+    }
+}
+
+impl Pending {
+    /// Adds a condition before all others.
+    fn test_first(&mut self, condition: RowCondition) {
+        if self.program.conditions.is_empty() {
+            self.program.dropped_columns = self.table.dropped_columns();
+        }
+        self.program.conditions.insert(0, condition);
+        self.order.test_first();
+    }
+}
+
+impl Owner {
+    fn test(&self) -> TestTree {
+        let is = |row: &Vec<u8>| {
+            TestTree::Column(Box::new(ColumnTest {
+                column: INDEX_TABLE_ROW,
+                is_static: false,
+                data_type: CqlType::Blob,
+                part: TestedPart::Whole,
+                test: ValueTest::Compare(ComparisonOperator::Equal, Some(row.clone())),
+            }))
+        };
+        match self {
+            Self::Is(row) => is(row),
+            Self::IsNot(row) => TestTree::Not(Box::new(is(row))),
+            Self::IsNoneOr(row) => TestTree::Any(vec![TestTree::Not(Box::new(TestTree::Exists)), is(row)]),
+        }
+    }
+}
+
+/// A row of the table of an index that names a row, or none.
+fn named(row: Option<&[u8]>, now_s: u32) -> Vec<u8> {
+    let mut value = Vec::new();
+    let mut writer = RowWriter::new(&mut value, UNSTAMPED);
+    match row {
+        Some(row) => {
+            writer.marker(Marker { timestamp_us: UNSTAMPED, expiry: None });
+            writer.cell(INDEX_TABLE_ROW, UNSTAMPED, None, row);
+        }
+        None => writer.deletion(Deletion { timestamp_us: UNSTAMPED, local_s: now_s }),
+    }
+    value
+}
+
+/// That a row has exactly these values in its unique columns.
+fn guard(table: &TableContext, key: &[u8], values: &UniqueValues) -> Result<RowCondition, CqlError> {
+    let partition_len = table.layout().partition_len(key).map_err(corrupt)?;
+    let tests = table.unique_columns().iter().filter_map(|id| table.table().column_by_id(*id)).map(|column| ColumnTest {
+        column: column.id,
+        is_static: false,
+        data_type: column.data_type.clone(),
+        part: TestedPart::Whole,
+        test: ValueTest::Compare(ComparisonOperator::Equal, values.get(&column.id).cloned()),
+    });
+    let (partition, row) = key.split_at(partition_len);
+    Ok(RowCondition { partition: partition.to_vec(), row: row.to_vec(), test: RowTest::Columns(tests.collect()) })
+}
+
+/// The table of an index, its tablet and its row for a key.
+fn located(entry: &TableEntry, key: &[u8]) -> Result<(Arc<TableContext>, TablePart, Vec<u8>), CqlError> {
+    let table = Arc::new(TableContext::new(Arc::clone(&entry.table), Source::Tablets));
+    let mut row = Vec::new();
+    let token = table.layout().encode_partition(std::iter::once(key), &mut row).map_err(crate::error::key_error)?;
+    key::push_row(&mut row);
+    Ok((table, TablePart::holding(token, entry.table.id, &entry.tablets), row))
+}
+
+/// What an operation does to unique columns.
+fn effect(table: &TableContext, operation: &ProgramOperation) -> Result<Option<Effect>, CqlError> {
+    let of_column = |id: ColumnId| table.table().column_by_id(id).map_or("", |column| column.name.as_str());
+    match operation {
+        ProgramOperation::Sum { column, .. } if table.is_unique_column(*column) => {
+            Err(invalid(format!("arithmetic on column {}, which has a unique index, is not supported", of_column(*column))))
+        }
+        ProgramOperation::Sum { .. } | ProgramOperation::List { .. } | ProgramOperation::Document { .. } => Ok(None),
+        ProgramOperation::Delete { explicit_us: Some(_), .. } => Err(no_timestamps(table)),
+        ProgramOperation::Delete { partition, range, .. } => {
+            let (start, end) = crate::program::deleted(partition, range.as_ref());
+            Ok(Some(Effect::Range { start, end }))
+        }
+        ProgramOperation::Row { key, value, is_stamped, .. } => {
+            let row = RowReader::new(value).map_err(corrupt)?;
+            let (deletes, mut cells) = (row.deletion().is_some(), Vec::new());
+            for cell in row.cells() {
+                let cell = cell.map_err(corrupt)?;
+                if table.is_unique_column(cell.column) {
+                    cells.push((cell.column, match cell.content {
+                        Content::Value(wire, _) => Some(wire.to_vec()),
+                        _ => None,
+                    }));
+                }
+            }
+            if !deletes && cells.is_empty() {
+                return Ok(None);
+            }
+            if !is_stamped {
+                return Err(no_timestamps(table));
+            }
+            Ok(Some(Effect::Row { key: key.clone(), deletes, cells }))
+        }
+    }
+}
+
+fn no_timestamps(table: &TableContext) -> CqlError {
+    invalid(format!(
+        "USING TIMESTAMP is not supported where rows or columns of a unique index are written (table {})",
+        table.full_name()
+    ))
+}

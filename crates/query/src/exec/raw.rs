@@ -1,0 +1,172 @@
+//! Stored rows of a table, for whoever needs them beside a statement's answer.
+//!
+//! Always true: a row is read as it is after all that was answered before, whatever transactions have prepared; the rows
+//! of a range are of one moment. Left out: what they mean.
+
+use super::homes::tablet_of;
+use super::snapshot::{Need, Snapshot, Touched};
+use super::source::Source;
+use crate::budget::Budget;
+use crate::error::{corrupt, invalid};
+use crate::kv::{Fetch, FetchRows, Fetched, Kv, ScanRequest};
+use crate::program::PARTITION_DELETIONS;
+use crate::table::TableContext;
+use diorite_base::TabletId;
+use diorite_cql::protocol::CqlError;
+use diorite_model::deletions::Deletions;
+use diorite_model::key;
+use diorite_model::row::{LiveRow, NOTHING_DELETED, now_seconds};
+use diorite_transact::targets::{Target, Targets};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// How often a read begins again because a transaction had prepared what it met, or because a tablet is no more.
+const ROUNDS: u32 = 8;
+const PAUSE_NS: u64 = 1_000_000;
+/// The most rows of a range.
+const MAX_ROWS: usize = 10_000;
+const CHUNK_ENTRIES: usize = 1_000;
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// A stored row, and the deletion over it.
+#[derive(Debug)]
+pub struct RawRow {
+    value: Vec<u8>,
+    deleted_us: i64,
+    now_s: u32,
+}
+
+impl RawRow {
+    /// Its live cells.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn live(&self) -> Result<LiveRow<'_>, CqlError> {
+        LiveRow::new(&self.value, self.now_s, self.deleted_us).map_err(corrupt)
+    }
+}
+
+/// Reads rows of a table.
+pub struct RawRead<'a, K: Kv> {
+    /// The seam.
+    pub kv: &'a Arc<K>,
+    /// The table.
+    pub table: &'a Arc<TableContext>,
+    /// The request's budget.
+    pub budget: &'a Budget,
+}
+
+impl<K: Kv> RawRead<'_, K> {
+    /// A row.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn row(&self, key: &[u8]) -> Result<Option<RawRow>, CqlError> {
+        let partition_len = self.table.layout().partition_len(key).map_err(corrupt)?;
+        let header = header_of(&key[..partition_len]);
+        let fetch = Fetch {
+            header: Some((PARTITION_DELETIONS, header.clone())),
+            rows: FetchRows::One(key.to_vec()),
+            ..Fetch::default()
+        };
+        let targets = || Targets::new(vec![Target::Row(key.to_vec()), Target::Row(header.clone())]);
+        let fetched = self.fetched(key, fetch, &targets, Need::Nothing).await?;
+        let now_s = now_seconds(self.kv.now_us());
+        let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?;
+        let Some(value) = fetched.row else { return Ok(None) };
+        let deleted_us = deletions.map_or(NOTHING_DELETED, |all| all.deletion_for(&key[partition_len + 1..], &value));
+        Ok(Some(RawRow { value, deleted_us, now_s }))
+    }
+
+    /// The rows from one key to before another of the same partition.
+    ///
+    /// # Errors
+    /// If they cannot be read, or are more than a statement may change.
+    pub async fn rows(&self, start: &[u8], end: &[u8]) -> Result<Vec<(Vec<u8>, RawRow)>, CqlError> {
+        let partition_len = self.table.layout().partition_len(start).map_err(corrupt)?;
+        let header = header_of(&start[..partition_len]);
+        let (mut from, mut found) = (start.to_vec(), Vec::new());
+        loop {
+            let range = ScanRequest {
+                start: from.clone(),
+                end: end.to_vec(),
+                reverse: false,
+                max_entries: CHUNK_ENTRIES,
+                max_bytes: CHUNK_BYTES,
+            };
+            let header_key = Some((PARTITION_DELETIONS, header.clone()));
+            let fetch = Fetch { header: header_key, rows: FetchRows::Range(range), ..Fetch::default() };
+            let target = || Targets::new(vec![Target::Range { start: header.clone(), end: end.to_vec() }]);
+            let fetched = self.fetched(start, fetch, &target, Need::All).await?;
+            let now_s = now_seconds(self.kv.now_us());
+            let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?;
+            for (key, value) in fetched.chunk.entries() {
+                if key::kind_of(key, partition_len).map_err(corrupt)? != key::RowKind::Regular {
+                    continue;
+                }
+                let over = |all: &Deletions<'_>| all.deletion_for(&key[partition_len + 1..], value);
+                let deleted_us = deletions.as_ref().map_or(NOTHING_DELETED, over);
+                self.budget.take(key.len() + value.len() + size_of::<RawRow>())?;
+                found.push((key.to_vec(), RawRow { value: value.to_vec(), deleted_us, now_s }));
+            }
+            if found.len() > MAX_ROWS {
+                return Err(invalid(format!(
+                    "a deletion of more than {MAX_ROWS} rows of a table with unique indexes is over the limit: delete \
+                     fewer rows at a time"
+                )));
+            }
+            let Some((last, _)) = fetched.chunk.entries().last().filter(|_| !fetched.chunk.exhausted) else {
+                return Ok(found);
+            };
+            from = [last, &[0]].concat();
+        }
+    }
+
+    /// Reads the tablet of a key, in a snapshot if there is a need, or if a transaction has prepared what is read.
+    async fn fetched(
+        &self,
+        key: &[u8],
+        fetch: Fetch,
+        targets: &(dyn Fn() -> Targets + Sync),
+        mut need: Need,
+    ) -> Result<Fetched, CqlError> {
+        for round in 0.. {
+            let tablet = self.tablet(key)?;
+            let snapshot = Snapshot::new(self.kv, need);
+            let source = Source::tablets(&**self.kv, false, None, self.budget).in_snapshot(&snapshot);
+            let touched = Touched { targets: BTreeMap::from([(tablet, targets())]), is_small: false };
+            let taken = match need {
+                Need::Nothing => Ok(()),
+                Need::Several | Need::All => source.take_snapshot(touched, self.budget).await,
+            };
+            let outcome = match taken {
+                Ok(()) => source.fetch(tablet, fetch.clone()).await,
+                Err(error) => Err(error),
+            };
+            let is_again = snapshot.has_met_lock() || source.met_missing_tablet();
+            if !is_again || round >= ROUNDS {
+                let mut fetched = outcome?;
+                self.budget.take(fetched.to_be_charged())?;
+                return Ok(fetched);
+            }
+            need = Need::All;
+            if round > 0 {
+                self.kv.pause(PAUSE_NS << round).await;
+            }
+        }
+        unreachable!("the last round returns")
+    }
+
+    fn tablet(&self, key: &[u8]) -> Result<TabletId, CqlError> {
+        let catalog = self.kv.catalog();
+        let table = self.table.table();
+        let entry = catalog.table_by_id(table.id).ok_or_else(|| invalid(format!("table {} was dropped", table.name)))?;
+        Ok(tablet_of(&entry.tablets, key::token_of(key).map_err(corrupt)?))
+    }
+}
+
+fn header_of(partition: &[u8]) -> Vec<u8> {
+    let mut header = partition.to_vec();
+    key::push_header(&mut header);
+    header
+}

@@ -1,0 +1,178 @@
+//! A table with unique indexes gives what the same statements give to a table without, up to those that would have made
+//! two rows alike: these are refused, and change nothing.
+
+use super::{Database, block_on, type_of};
+use crate::exec::modify::unique::{index_key, owner_of, stored_key, unique_values};
+use crate::exec::raw::RawRead;
+use crate::table::{Source, TableContext};
+use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
+use diorite_model::key::{RowKind, kind_of};
+use diorite_model::value::literal_text;
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+const COLUMNS: &str = "(k int, c int, v int, a int, b int, w text, PRIMARY KEY (k, c)) \
+                       WITH transactions = {'enabled': true}";
+
+/// One statement about table `#`.
+fn statement() -> impl Strategy<Value = String> {
+    let value = || prop_oneof![4 => (0..4).prop_map(|x: i32| x.to_string()), 1 => Just("null".to_owned())];
+    ((0..3, 0..3), (value(), value(), value()), 0u8..12).prop_map(|((k, c), (x, y, z), kind)| {
+        let row = format!("WHERE k = {k} AND c = {c}");
+        match kind {
+            0 | 1 => format!("INSERT INTO # (k, c, v, a, b, w) VALUES ({k}, {c}, {x}, {y}, {z}, 'w')"),
+            2 => format!("INSERT INTO # (k, c, v) VALUES ({k}, {c}, {x})"),
+            3 => format!("UPDATE # SET v = {x} {row}"),
+            4 => format!("UPDATE # SET a = {x}, b = {y} {row}"),
+            5 => format!("UPDATE # SET b = {x} {row}"),
+            6 => format!("UPDATE # SET w = 'w{k}' {row}"),
+            7 => format!("DELETE FROM # {row}"),
+            8 => format!("DELETE v, a FROM # {row}"),
+            9 => format!("DELETE FROM # WHERE k = {k} AND c >= {c}"),
+            10 => format!("DELETE FROM # WHERE k = {k}"),
+            _ => format!("INSERT INTO # (k, c, v, a) VALUES ({k}, {c}, {x}, {y}) IF NOT EXISTS"),
+        }
+    })
+}
+
+/// Statements that take effect together.
+fn request() -> impl Strategy<Value = String> {
+    let block = proptest::collection::vec(
+        statement().prop_filter("no condition", |one| !one.contains(" IF ")),
+        1..4,
+    );
+    prop_oneof![
+        3 => statement(),
+        1 => block.prop_map(|all| format!("BEGIN TRANSACTION {}; END TRANSACTION", all.join("; "))),
+    ]
+}
+
+fn rows(database: &Database, table: &str) -> Vec<Vec<String>> {
+    let query = format!("SELECT k, c, v, a, b, w FROM {table}");
+    let parameters = Parameters::default();
+    match database.send(&ClientRequest::Query { statement: &query, parameters }).unwrap() {
+        ClientResponse::Rows(rows) => {
+            let shown = |(cell, at): (&Option<Vec<u8>>, usize)| {
+                let mut text = String::new();
+                match cell {
+                    Some(wire) => {
+                        literal_text(&type_of(&rows.metadata.columns[at].type_option), wire, &mut text).unwrap();
+                    }
+                    None => text.push_str("null"),
+                }
+                text
+            };
+            rows.rows.iter().map(|row| row.iter().zip(0..).map(shown).collect()).collect()
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Whether two rows have the same values in these columns.
+fn has_duplicates(rows: &[Vec<String>], columns: &[usize]) -> bool {
+    let mut seen = BTreeSet::new();
+    let values = rows.iter().map(|row| columns.iter().map(|at| row[*at].clone()).collect::<Vec<_>>());
+    values.filter(|values| values.iter().all(|value| value != "null")).any(|values| !seen.insert(values))
+}
+
+/// Each row is named by the tables of the indexes.
+fn check_named(database: &Database) {
+    let catalog = crate::kv::Kv::catalog(&*database.kv);
+    let entry = catalog.table("ks", "u").unwrap();
+    let context = |table: &Arc<_>| Arc::new(TableContext::new(Arc::clone(table), Source::Tablets));
+    let table = context(&entry.table);
+    let base = RawRead { kv: &database.kv, table: &table, budget: &database.budget };
+    let keys: Vec<Vec<u8>> = database.kv.keys_of(entry);
+    let is_row = |key: &Vec<u8>| {
+        let partition_len = table.layout().partition_len(key).unwrap();
+        kind_of(key, partition_len).unwrap() == RowKind::Regular
+    };
+    for key in keys.into_iter().filter(is_row) {
+        let Some(found) = block_on(base.row(&key)).unwrap() else { continue };
+        let values = unique_values(&table, &found.live().unwrap()).unwrap();
+        for (index, unique) in entry.table.unique_indexes() {
+            let Some(values) = index_key(&table, unique, &values).unwrap() else { continue };
+            let of_index = catalog.table_by_id(unique.table).unwrap();
+            let index_table = context(&of_index.table);
+            let read = RawRead { kv: &database.kv, table: &index_table, budget: &database.budget };
+            let named = block_on(read.row(&stored_key(of_index, &values).unwrap())).unwrap();
+            let owner = named.and_then(|named| owner_of(&named.live().unwrap()).unwrap());
+            assert_eq!(owner, Some(key.clone()), "index {}", index.name);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_would_make_two_rows_alike_is_refused_and_nothing_else(
+        before in proptest::collection::vec(request(), 0..6),
+        after in proptest::collection::vec(request(), 1..24),
+    ) {
+        let database = Database::with_keyspace();
+        for table in ["u", "r"] {
+            database.run(&format!("CREATE TABLE {table} {COLUMNS}")).unwrap();
+        }
+        // Rows that are there before the indexes, and have nothing in common.
+        for (at, one) in (0..).zip(before.iter()) {
+            let one = one.replace("SET v = ", &format!("SET v = 10{at}"));
+            for table in ["u", "r"] {
+                drop(database.run(&one.replace('#', table)));
+            }
+        }
+        prop_assume!(!has_duplicates(&rows(&database, "u"), &[2]) && !has_duplicates(&rows(&database, "u"), &[3, 4]));
+        database.run("CREATE UNIQUE INDEX ON u (v)").unwrap();
+        database.run("CREATE UNIQUE INDEX ON u (a, b)").unwrap();
+        check_named(&database);
+        for one in &after {
+            let known = rows(&database, "u");
+            let expected = database.run(&one.replace('#', "r"));
+            let would_be = rows(&database, "r");
+            let outcome = database.run(&one.replace('#', "u"));
+            let is_refused = has_duplicates(&would_be, &[2]) || has_duplicates(&would_be, &[3, 4]);
+            if is_refused {
+                let error = outcome.expect_err(one);
+                prop_assert!(error.message.contains("Duplicate value disallowed by unique index"), "{one}: {error:?}");
+                prop_assert_eq!(&rows(&database, "u"), &known, "{}", one);
+                // Back to what it was.
+                database.run("TRUNCATE r").unwrap();
+                for row in &known {
+                    let values = row.join(", ");
+                    database.run(&format!("INSERT INTO r (k, c, v, a, b, w) VALUES ({values})")).unwrap();
+                }
+            } else {
+                prop_assert_eq!(format!("{outcome:?}"), format!("{expected:?}").replace("\"r\"", "\"u\""), "{}", one);
+                prop_assert_eq!(&rows(&database, "u"), &would_be, "{}", one);
+            }
+            check_named(&database);
+        }
+    }
+}
+
+#[test]
+fn a_value_that_has_ended_is_free() {
+    let database = Database::with_keyspace();
+    database.run(&format!("CREATE TABLE u {COLUMNS}")).unwrap();
+    database.run("CREATE UNIQUE INDEX ON u (v)").unwrap();
+    database.run("INSERT INTO u (k, c, v) VALUES (1, 1, 7) USING TTL 10").unwrap();
+    let again = "INSERT INTO u (k, c, v) VALUES (1, 2, 7)";
+    assert!(database.run(again).unwrap_err().message.contains("Duplicate value"));
+    database.kv.pass(20);
+    database.run(again).unwrap();
+    assert!(database.run("INSERT INTO u (k, c, v) VALUES (1, 1, 7)").unwrap_err().message.contains("Duplicate value"));
+    check_named(&database);
+}
+
+#[test]
+fn two_rows_that_were_alike_before_the_index_are_named() {
+    let database = Database::with_keyspace();
+    database.run(&format!("CREATE TABLE u {COLUMNS}")).unwrap();
+    for c in 1..4 {
+        database.run(&format!("INSERT INTO u (k, c, v) VALUES (1, {c}, {})", c / 2)).unwrap();
+    }
+    database.run("CREATE UNIQUE INDEX by_v ON u (v)").unwrap();
+    let failed = database.kv.failed_comparisons();
+    assert_eq!(failed, ["the rows (1, 2) and (1, 3) both have (1)"]);
+}
