@@ -38,6 +38,7 @@ fn rates(nodes: &[NodeIndexRate]) -> String {
 /// `ready`, `building 37 %`
 pub(crate) fn state(state: IndexState, done_permille: u16) -> String {
     match state {
+        IndexState::Failed => "failed".to_owned(),
         IndexState::Ready => "ready".to_owned(),
         IndexState::Building => format!("building {} %", done_permille / 10),
         IndexState::NotBegun => "not begun".to_owned(),
@@ -68,12 +69,18 @@ fn rows<'i>(indexes: impl IntoIterator<Item = &'i IndexStatus>) -> String {
     )
 }
 
+/// Why unique indexes have failed.
+fn failures<'i>(indexes: impl IntoIterator<Item = &'i IndexStatus>) -> String {
+    let failed = indexes.into_iter().filter_map(|one| Some((one, one.failure.as_ref()?)));
+    failed.map(|(one, why)| format!("failed: {}.{}: {why}\n", one.keyspace, one.name)).collect()
+}
+
 fn missing(unanswered: &[String]) -> String {
     unanswered.iter().map(|reason| format!("missing: {reason}\n")).collect()
 }
 
 fn listed(found: &IndexList) -> String {
-    format!("{}{}", rows(&found.indexes), missing(&found.unanswered))
+    format!("{}{}{}", rows(&found.indexes), failures(&found.indexes), missing(&found.unanswered))
 }
 
 fn detail(found: &IndexDetail) -> String {
@@ -85,7 +92,8 @@ fn detail(found: &IndexDetail) -> String {
         0 => String::new(),
         more => format!("and {more} more\n"),
     };
-    format!("{}\n{tablets}{more}{}", rows([&found.status]), missing(&found.unanswered))
+    let (failed, missing) = (failures([&found.status]), missing(&found.unanswered));
+    format!("{}{failed}\n{tablets}{more}{missing}", rows([&found.status]))
 }
 
 #[cfg(test)]
@@ -108,6 +116,7 @@ mod tests {
             rate_rows: 1_000,
             rate_bytes: 2 << 20,
             eta_seconds: Some(61),
+            failure: None,
         }
     }
 

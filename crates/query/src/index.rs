@@ -28,4 +28,4 @@ pub use removals::removals;
 pub(crate) use specification::tablet_indexes;
 pub use specification::{Compared, Progress, Specification, UniqueColumns, specifications};
 pub use step::{INDEXED, IndexReply, IndexStep, Part, part};
-pub(crate) use step::{begin_again, carry_out};
+pub(crate) use step::{begin_again, carry_out, compare_again};

@@ -117,6 +117,8 @@ pub enum Evaluated {
     Operations(Vec<Operation>),
     /// A condition is not satisfied, or an operation is impossible: nothing is written. This is the program's reply.
     ConditionFailed(Vec<u8>),
+    /// It is not evaluated any more: nothing is written, and it may be tried again.
+    Unavailable,
 }
 
 /// What a transaction wants here, until it is reserved or its prepare is appended.
@@ -433,6 +435,7 @@ impl Leader {
             return;
         }
         match evaluated {
+            Evaluated::Unavailable => self.refuse(id, Refusal::Unavailable, Vec::new()),
             Evaluated::ConditionFailed(of_program) => self.refuse(id, Refusal::ConditionFailed, of_program),
             Evaluated::Operations(operations) => {
                 let locked = self.locks.held_by(&Owner::Transaction(id)).expect("what is evaluated is latched");
@@ -471,6 +474,29 @@ impl Leader {
             Step::Commit(commit) => self.commit_applied(records, commit.id, now_ns),
             Step::Finish { id, .. } => self.finish_applied(records, *id),
             Step::Forget(ids) => ids.iter().for_each(|id| drop(self.sweeps.remove(id))),
+        }
+    }
+
+    /// A step that was to be proposed is not, and never will be: nothing was done, and the transaction is given up.
+    pub fn not_proposed(&mut self, step: &Step) {
+        match step {
+            Step::Prepare(prepare) => {
+                let refusal = Refusal::Unavailable;
+                if let Some(to) = self.preparing.remove(&prepare.id) {
+                    self.reply(to, Reply::NotPrepared { id: prepare.id, refusal });
+                }
+                self.unlock(prepare.id);
+            }
+            Step::Commit(commit) => {
+                let Some(reservation) = self.reservations.remove(&commit.id) else { return };
+                let waiting = reservation.committing.map(|to| (to, Reply::Lost(commit.id)));
+                let asked = reservation.questions.into_iter();
+                let aborted = asked.map(|to| (to, Reply::Status { id: commit.id, status: Status::Aborted }));
+                waiting.into_iter().chain(aborted).for_each(|(to, reply)| self.reply(to, reply));
+                self.unlock(commit.id);
+            }
+            // They end something.
+            Step::Finish { .. } | Step::Forget(_) => {}
         }
     }
 

@@ -159,6 +159,15 @@ impl Prepare {
 }
 
 impl Step {
+    /// What it stages or writes.
+    pub fn operations(&self) -> &[Operation] {
+        match self {
+            Self::Prepare(prepare) => &prepare.operations,
+            Self::Commit(commit) => &commit.operations,
+            Self::Finish { .. } | Self::Forget(_) => &[],
+        }
+    }
+
     /// Appends the encoded form.
     pub fn encode(&self, out: &mut Vec<u8>) {
         match self {

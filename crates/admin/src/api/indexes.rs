@@ -26,6 +26,8 @@ pub struct IndexId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexState {
+    /// Of a unique index: rows that were there before have the same values.
+    Failed,
     /// No node that leads it has answered; of the tablets that are known, all are complete.
     Unknown,
     /// The rows that were there before are not looked at yet.
@@ -54,7 +56,8 @@ pub struct IndexStatus {
     pub table: String,
     /// Its name.
     pub name: String,
-    /// What it is of, as in `CREATE INDEX`: a column, or `keys(column)` and the like.
+    /// What it is of, as in `CREATE INDEX`: a column, or `keys(column)` and the like; `unique` before that of a unique
+    /// index.
     pub target: String,
     /// How far it has been built.
     pub state: IndexState,
@@ -72,6 +75,9 @@ pub struct IndexStatus {
     pub rate_bytes: u64,
     /// The estimated time until it is complete, while it is built.
     pub eta_seconds: Option<u64>,
+    /// Of a unique index that has failed: two rows that have the same values.
+    #[serde(default)]
+    pub failure: Option<String>,
 }
 
 /// An index, tablet by tablet.

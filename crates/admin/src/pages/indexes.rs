@@ -23,6 +23,7 @@ fn table(index: &IndexStatus) -> Markup {
 
 fn word(state: IndexState) -> &'static str {
     match state {
+        IndexState::Failed => "failed",
         IndexState::Ready => "ready",
         IndexState::Building => "building",
         IndexState::NotBegun => "not begun",
@@ -34,16 +35,16 @@ fn standing(state: IndexState) -> Markup {
     let tone = match state {
         IndexState::Ready => Tone::Good,
         IndexState::Building | IndexState::NotBegun => Tone::Plain,
-        IndexState::Unknown => Tone::Warning,
+        IndexState::Unknown | IndexState::Failed => Tone::Warning,
     };
     badge(tone, word(state))
 }
 
-/// A bar that needs no warning colour when it is nearly full.
 fn percent(done_permille: u16) -> String {
     format!("{} %", done_permille / 10)
 }
 
+/// A bar that needs no warning colour when it is nearly full.
 fn built(done_permille: u16) -> Markup {
     let label = percent(done_permille);
     html! { span.share { progress value=(done_permille) max="1000" aria-label=(label) {} span { (label) } } }

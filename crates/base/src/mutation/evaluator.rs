@@ -228,6 +228,15 @@ pub trait Evaluator: Send + Sync + 'static {
         false
     }
 
+    /// Rows were taken over that were written to another tablet: has them compared with all others, for unique indexes.
+    ///
+    /// # Errors
+    /// If the data cannot be read.
+    fn compare_again(&self, view: &dyn TabletView, changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
+        let _ = (view, changes);
+        Ok(())
+    }
+
     /// About how many bytes of index entries follow from what `program` writes, if its conditions hold; counting ends
     /// beyond `most`.
     fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {

@@ -19,6 +19,7 @@ pub(super) fn write(record: &IndexRecord, out: &mut Writer<'_, '_>) -> fmt::Resu
     let steps = [
         ("define", read(&counters.defined)),
         ("build", read(&counters.built)),
+        ("compare", read(&counters.compared)),
         ("remove_stale", read(&counters.removed)),
         ("drop", read(&counters.dropped)),
     ];

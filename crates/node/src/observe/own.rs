@@ -7,11 +7,22 @@ use crate::operate::Own;
 use crate::shared::Shared;
 use diorite_admin::api::{Activity, Done, Failure, FailureKind, LogChange, LogFilter, LogStatus, NodeQuestion};
 use diorite_rpc::tcp::TcpTransport;
+use diorite_base::TableId;
+use diorite_base::account::Meter;
+use diorite_cql::protocol::CqlError;
+use diorite_query::budget::Budget;
+use diorite_query::engine::Comparison;
+use futures::StreamExt;
+use futures::future::BoxFuture;
 use serde_json::Value;
 use std::sync::Arc;
 
 /// The level of lines that are shown if none is asked for.
 const SHOWN_LEVEL: &str = "info";
+
+/// Rows that are compared at a time, for a unique index, and the most memory of each.
+const COMPARED_AT_ONCE: usize = 16;
+const MAX_COMPARED_BYTES: usize = 16 << 20;
 
 /// The sources of the answers.
 pub(crate) struct Observed {
@@ -33,6 +44,32 @@ impl Observed {
 impl Own for Observed {
     fn activity(&self) -> Activity {
         self.shared.history.latest()
+    }
+
+    fn compare_rows(
+        &self,
+        table: TableId,
+        index: u64,
+        rows: Vec<Vec<u8>>,
+    ) -> BoxFuture<'static, Result<Comparison, CqlError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let one = |row: Vec<u8>| {
+                let shared = Arc::clone(&shared);
+                async move {
+                    let meter = Meter::new(&shared.account, MAX_COMPARED_BYTES);
+                    let budget = Arc::new(Budget::new(meter, u64::MAX));
+                    shared.engine.compare_row(table, index, &row, &budget).await
+                }
+            };
+            let mut comparing = futures::stream::iter(rows).map(one).buffer_unordered(COMPARED_AT_ONCE);
+            while let Some(found) = comparing.next().await {
+                if let found @ Comparison::Duplicate(_) = found? {
+                    return Ok(found);
+                }
+            }
+            Ok(Comparison::Alone)
+        })
     }
 
     fn answer(&self, question: NodeQuestion) -> Result<Value, Failure> {

@@ -12,6 +12,7 @@ pub(super) mod record;
 pub(super) mod status;
 
 use crate::catalog::CatalogFollower;
+use super::Own;
 use crate::pause::pause;
 use crate::route::Router;
 use ahash::AHashMap;
@@ -21,14 +22,16 @@ use diorite_base::write::KvError;
 use diorite_base::{Clock, TableId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::Table;
-use diorite_query::index::{Due, INDEXED, IndexStep, Part, due, part, removals, specifications};
+use diorite_cql::protocol::CqlError;
+use diorite_query::engine::Comparison;
+use diorite_query::index::{Compared, Due, INDEXED, IndexStep, Part, Specification, due, part, removals, specifications};
 use diorite_replica::{Leadership, StaleEntries, Store, TabletHandle};
 use diorite_storage::{AFTER_ALL_KEYS, DataView, ScanRange, StorageError};
 use futures::StreamExt;
 use place::Tokens;
 use record::{Amount, Finished, IndexRecord};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 
@@ -51,6 +54,8 @@ const LONGEST_TURN_NS: u64 = 5_000_000_000;
 /// The rows that a step indexes; a step writes a part of them if their entries are many.
 const STEP_BYTES: usize = 256 << 10;
 const STEP_ROWS: usize = 2_000;
+/// The rows that are compared in a step; each takes a transaction.
+const COMPARED_ROWS: usize = 256;
 
 /// Why work on a tablet is interrupted; the next sweep goes on.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +68,8 @@ enum Interrupted {
     Read(#[from] StorageError),
     #[error(transparent)]
     Specification(#[from] EvaluationFailed),
+    #[error("{}", .0.message)]
+    Compare(#[from] CqlError),
     #[error("the node is shutting down")]
     Ending,
 }
@@ -71,24 +78,48 @@ enum Interrupted {
 struct Look {
     /// The indexes of the table that are not complete in it.
     incomplete: Vec<u64>,
-    /// The next step, and the rows that it reads with their bytes.
-    next: Option<(IndexStep, (usize, usize))>,
+    /// The next thing to do, and the rows that it reads with their bytes.
+    next: Option<(Next, (usize, usize))>,
+}
+
+/// The next thing to do in a tablet.
+enum Next {
+    Step(IndexStep),
+    /// Compare these rows with all others, and then take the step.
+    Compare(u64, Vec<Vec<u8>>, IndexStep),
 }
 
 /// Looks at a tablet, and reads the rows of the next step.
 fn look_at(handle: &TabletHandle, table: &Table) -> Result<Look, Interrupted> {
     let data = handle.data();
     let stored = specifications(&DataView(data))?;
-    let is_complete = |id: u64| stored.iter().any(|(of, specification)| *of == id && specification.is_complete());
+    let is_complete = |id: u64| {
+        let is_done = |specification: &Specification| specification.is_done() || specification.failure().is_some();
+        stored.iter().any(|(of, specification)| *of == id && is_done(specification))
+    };
     let incomplete = table.indexes.iter().map(|index| index.id).filter(|id| !is_complete(*id)).collect();
     let next = match due(table, &stored) {
         None => None,
-        Some(Due::Step(step)) => Some((step, (0, 0))),
+        Some(Due::Step(step)) => Some((Next::Step(step), (0, 0))),
+        Some(Due::Compare { index, round, from }) => {
+            let range = ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: COMPARED_ROWS };
+            let mut rows = Vec::new();
+            let Part { to, is_last, entries, bytes } =
+                part(AFTER_ALL_KEYS, (COMPARED_ROWS, STEP_BYTES), |visit| {
+                    data.scan(&range, &mut |key, value| {
+                        rows.push(key.to_vec());
+                        visit(key, value)
+                    })
+                })?;
+            let to = if is_last { Compared::All } else { Compared::Before(to) };
+            let step = IndexStep::Compare { index, round, from: Compared::Before(from), to };
+            Some((Next::Compare(index, rows, step), (entries, bytes)))
+        }
         Some(Due::Build { index, from }) => {
             let range = ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: STEP_ROWS };
             let Part { to, is_last, entries, bytes } =
                 part(AFTER_ALL_KEYS, (STEP_ROWS, STEP_BYTES), |visit| data.scan(&range, visit))?;
-            Some((IndexStep::Build { index, from, to, is_last }, (entries, bytes)))
+            Some((Next::Step(IndexStep::Build { index, from, to, is_last }), (entries, bytes)))
         }
     };
     Ok(Look { incomplete, next })
@@ -119,6 +150,8 @@ pub(super) struct Indexing<'n> {
     pub(super) clock: &'n dyn Clock,
     pub(super) runtime: &'n Handle,
     pub(super) record: &'n IndexRecord,
+    /// Compares rows.
+    pub(super) own: &'n OnceLock<Arc<dyn Own>>,
 }
 
 impl Indexing<'_> {
@@ -256,7 +289,11 @@ impl Indexing<'_> {
             let looking = self.runtime.spawn_blocking(move || look_at(&reader, &of)).await;
             let Look { incomplete, next } = looking.map_err(|_| Interrupted::Ending)??;
             self.record.look(table.id, handle.id(), &incomplete);
-            let Some((step, read)) = next else { return Ok(true) };
+            let Some((next, read)) = next else { return Ok(true) };
+            let step = match next {
+                Next::Step(step) => step,
+                Next::Compare(index, rows, step) => self.compare(table.id, index, rows, step).await?,
+            };
             self.router.write(handle.id(), step.mutation()?).await?;
             let amount = match &step {
                 IndexStep::Build { from, to, .. } => Amount::of(read, tokens, (from, to)),
@@ -273,6 +310,25 @@ impl Indexing<'_> {
             }
         }
         Ok(false)
+    }
+
+    /// Compares rows with all others, for a unique index; returns the step that says so.
+    async fn compare(
+        &self,
+        table: TableId,
+        index: u64,
+        rows: Vec<Vec<u8>>,
+        step: IndexStep,
+    ) -> Result<IndexStep, Interrupted> {
+        // The node has only just been started.
+        let own = self.own.get().ok_or(Interrupted::Ending)?;
+        let found = own.compare_rows(table, index, rows).await?;
+        Ok(match (found, step) {
+            (Comparison::Duplicate(why), IndexStep::Compare { index, round, from, .. }) => {
+                IndexStep::Compare { index, round, from, to: Compared::Failed(why) }
+            }
+            (_, step) => step,
+        })
     }
 
     /// Waits until then, or until the rate changes.

@@ -47,8 +47,10 @@ use ahash::AHashMap;
 use diorite_admin::Operator;
 use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
-use diorite_base::{Clock, NodeId};
+use diorite_base::{Clock, NodeId, TableId};
 use diorite_control::steering::Steering;
+use diorite_cql::protocol::CqlError;
+use diorite_query::engine::Comparison;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
 use futures::future::BoxFuture;
@@ -84,6 +86,13 @@ pub(crate) trait Own: Send + Sync + 'static {
     fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
     /// The node's activity in the last seconds.
     fn activity(&self) -> Activity;
+    /// Compares rows of a table with all others, for a unique index.
+    fn compare_rows(
+        &self,
+        table: TableId,
+        index: u64,
+        rows: Vec<Vec<u8>>,
+    ) -> BoxFuture<'static, Result<Comparison, CqlError>>;
 }
 
 /// Reports, operators' requests and the balancer of this node.
@@ -201,6 +210,7 @@ impl Operations {
             clock: &*self.clock,
             runtime: &self.runtime,
             record: &self.indexes,
+            own: &self.own,
         };
         futures::join!(
             self.keep_reporting(),

@@ -3,12 +3,13 @@
 //! Always true: [`plan`] is a pure function; a statement that another change has overtaken is planned again.
 
 use super::context::{Context, Defaults, Plan};
-use super::{alter, describe, index, keyspace, table, user_type};
+use super::unique::Built;
+use super::{alter, describe, index, keyspace, table, unique, user_type};
 use crate::budget::Budget;
 use crate::error::{catalog_error, invalid, not_begun, not_supported, unreadable_outcome};
 use crate::kv::Kv;
-use diorite_cluster::catalog::{Outcome, Rejection};
-use diorite_cql::language::ast::{DroppedObject, Statement};
+use diorite_cluster::catalog::{Command, Outcome, Rejection};
+use diorite_cql::language::ast::{Drop, DroppedObject, QualifiedName, Statement};
 use diorite_cql::protocol::{CqlError, Response};
 
 /// How often a statement is planned again because the catalog changed under it.
@@ -59,6 +60,22 @@ pub async fn execute<K: Kv>(
         let outcome = Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {
+                if let (Statement::CreateIndex(create), Command::AlterTable { table }) = (statement, &command)
+                    && create.unique
+                    && let Some(index) = table.indexes.last()
+                {
+                    let dropped = Statement::Drop(drop_of(&table.keyspace, &index.name));
+                    return match unique::compared(kv, table, index, budget).await? {
+                        Built::Whole => Ok((change.map_or(Response::Void, Response::SchemaChange), warnings)),
+                        Built::Going(warning) => {
+                            Ok((change.map_or(Response::Void, Response::SchemaChange), vec![warning]))
+                        }
+                        Built::Failed(error) => {
+                            Box::pin(execute(kv, defaults, keyspace, &dropped, budget)).await?;
+                            Err(error)
+                        }
+                    };
+                }
                 return Ok((change.map_or(Response::Void, Response::SchemaChange), warnings));
             }
             Outcome::Unchanged { .. } => return Ok((Response::Void, Vec::new())),
@@ -68,6 +85,11 @@ pub async fn execute<K: Kv>(
         }
     }
     unreachable!("the loop is left by an answer")
+}
+
+fn drop_of(keyspace: &str, name: &str) -> Drop {
+    let name = QualifiedName { keyspace: Some(keyspace.to_owned()), name: name.to_owned() };
+    Drop { if_exists: true, object: DroppedObject::Index(name) }
 }
 
 /// The error for a rejection by the catalog, if planning again gives no better one.

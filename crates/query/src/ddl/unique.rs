@@ -6,16 +6,23 @@
 
 use super::context::Context;
 use super::index::{check_type, column_of};
+use crate::budget::Budget;
 use crate::error::{invalid, not_supported};
+use crate::index::Specification;
+use crate::kv::{Fetch, FetchRows, Kv};
 use crate::table::has_transactions;
-use diorite_base::TableId;
+use diorite_base::{TableId, TabletId};
 use diorite_base::level::Level;
 use diorite_cql::language::ast::{CreateIndex, IndexColumn};
 use diorite_cql::protocol::CqlError;
-use diorite_model::schema::{ColumnKind, Table, TableEntry, Unique};
+use diorite_model::index::specification_key;
+use diorite_model::schema::{ColumnKind, Index, Table, TableEntry, Unique};
 use diorite_model::types::CqlType;
 use std::collections::BTreeSet;
 
+/// How often, and at which intervals, it is looked whether rows have been compared.
+const LOOKS: usize = 100;
+const LOOK_NS: u64 = 50_000_000;
 /// The most columns of a unique index.
 const MAX_COLUMNS: usize = 16;
 /// Each makes a transaction of a write.
@@ -65,6 +72,50 @@ fn unique_column(table: &Table, named: &IndexColumn) -> Result<u32, CqlError> {
     }
     check_type(&column.data_type)?;
     Ok(column.id)
+}
+
+/// What has become of the rows that were there before a unique index.
+#[derive(Debug)]
+pub(super) enum Built {
+    /// All were compared, and no two have the same values.
+    Whole,
+    /// They are being compared: a warning.
+    Going(String),
+    /// Two have the same values.
+    Failed(CqlError),
+}
+
+/// Waits for some seconds until the rows that were there before a unique index have been compared.
+pub(super) async fn compared<K: Kv>(kv: &K, table: &Table, index: &Index, budget: &Budget) -> Result<Built, CqlError> {
+    let mut done = BTreeSet::new();
+    for _ in 0..LOOKS {
+        let catalog = kv.catalog();
+        let Some(entry) = catalog.table_by_id(table.id) else { return Ok(Built::Whole) };
+        let left: Vec<TabletId> =
+            entry.tablets.iter().map(|range| range.tablet).filter(|tablet| !done.contains(tablet)).collect();
+        if left.is_empty() {
+            return Ok(Built::Whole);
+        }
+        for tablet in left {
+            budget.check()?;
+            let fetch = Fetch { rows: FetchRows::One(specification_key(index.id)), ..Fetch::default() };
+            // A tablet that does not answer now is asked again.
+            let stored = kv.fetch(tablet, fetch).await.ok().and_then(|fetched| fetched.row);
+            let Some(known) = stored.and_then(|stored| Specification::decode(&stored).ok()) else { continue };
+            if let Some(why) = known.failure() {
+                let what = format!("Execution Error. Duplicate value disallowed by unique index {}: {why}", index.name);
+                return Ok(Built::Failed(invalid(what)));
+            }
+            if known.is_done() {
+                done.insert(tablet);
+            }
+        }
+        kv.pause(LOOK_NS).await;
+    }
+    Ok(Built::Going(format!(
+        "the rows of table {}.{} are still being compared for the unique index {}: see 'diorite admin indexes'",
+        table.keyspace, table.name, index.name
+    )))
 }
 
 /// Refuses to take transactions from a table that needs them.

@@ -32,7 +32,7 @@ fn failed() -> Compared {
 }
 
 fn unique(compared: Compared) -> Specification {
-    let unique = Some(UniqueColumns { columns: vec![300, 7], compared });
+    let unique = Some(UniqueColumns { columns: vec![300, 7], round: 300, compared });
     Specification { unique, ..specification(cell(false, IndexTarget::Value), Progress::Complete) }
 }
 
@@ -57,10 +57,10 @@ fn steps_have_their_bytes() {
         ("drop", IndexStep::Drop { index: 300 }),
         (
             "compare the first",
-            IndexStep::Compare { index: 300, from: Compared::Nothing, to: Compared::Before(b"row".to_vec()) },
+            IndexStep::Compare { index: 300, round: 0, from: Compared::Nothing, to: Compared::Before(b"row".to_vec()) },
         ),
-        ("compare the last", IndexStep::Compare { index: 300, from: Compared::Before(vec![]), to: Compared::All }),
-        ("compare in vain", IndexStep::Compare { index: 300, from: Compared::All, to: failed() }),
+        ("compare the last", IndexStep::Compare { index: 300, round: 300, from: Compared::Before(vec![]), to: Compared::All }),
+        ("compare in vain", IndexStep::Compare { index: 300, round: 7, from: Compared::All, to: failed() }),
     ];
     golden("index-steps", &[STEPS]).check(&steps.map(|(name, step)| (name, step.encode())), |_, bytes| {
         let step = IndexStep::decode(bytes).unwrap();

@@ -5,7 +5,7 @@
 //! older definition drops nothing that a newer one has; at worst it defines again what was dropped, until a node with
 //! the newer definition leads. Left out: when to look, and how fast to go on (the node).
 
-use super::specification::{Compared, Specification};
+use super::specification::{Compared, Specification, UniqueColumns};
 use super::step::IndexStep;
 use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::schema::Table;
@@ -26,6 +26,8 @@ pub enum Due {
     Compare {
         /// The index.
         index: u64,
+        /// The round of the comparison.
+        round: u64,
         /// The first key.
         from: Vec<u8>,
     },
@@ -49,13 +51,17 @@ pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
         Some(Due::Build { index: index.id, from: from.to_vec() })
     });
     built.or_else(|| {
-        table.indexes.iter().find_map(|index| match &of(index.id)?.unique.as_ref()?.compared {
-            Compared::Nothing => {
-                let (from, to) = (Compared::Nothing, Compared::Before(FIRST_ROW_KEY.to_vec()));
-                Some(Due::Step(IndexStep::Compare { index: index.id, from, to }))
+        table.indexes.iter().find_map(|index| {
+            let UniqueColumns { round, compared, .. } = of(index.id)?.unique.as_ref()?;
+            let (index, round) = (index.id, *round);
+            match compared {
+                Compared::Nothing => {
+                    let (from, to) = (Compared::Nothing, Compared::Before(FIRST_ROW_KEY.to_vec()));
+                    Some(Due::Step(IndexStep::Compare { index, round, from, to }))
+                }
+                Compared::Before(from) => Some(Due::Compare { index, round, from: from.clone() }),
+                Compared::All | Compared::Failed(_) => None,
             }
-            Compared::Before(from) => Some(Due::Compare { index: index.id, from: from.clone() }),
-            Compared::All | Compared::Failed(_) => None,
         })
     })
 }

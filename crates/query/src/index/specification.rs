@@ -4,7 +4,7 @@
 //! value      := 0x00 · version u8 (1) · progress · definition slice
 //! progress   := 0x01 the index is complete | 0x00 · slice: rows before this key are indexed
 //!             | 0x02 · slice · slice: and of the row with this key the elements up to that path
-//!             | 0x03 · progress · compared, of a unique index
+//!             | 0x03 · progress · round varint · compared, of a unique index
 //! compared   := 0x00 no row | 0x01 · slice: rows before this key | 0x02 all | 0x03 · slice: not all, and why
 //! definition := list<key column> · what
 //! key column := 0 partition | 1 ascending | 2 descending, then a type
@@ -109,6 +109,8 @@ pub enum Compared {
 pub struct UniqueColumns {
     /// The columns.
     pub columns: Vec<ColumnId>,
+    /// Counts how often the comparison has begun again: steps of earlier rounds have no effect.
+    pub round: u64,
     /// How many rows have been compared.
     pub compared: Compared,
 }
@@ -156,6 +158,19 @@ impl Specification {
     /// Whether all rows of the tablet are indexed.
     pub fn is_complete(&self) -> bool {
         self.progress == Progress::Complete
+    }
+
+    /// Whether nothing is left to do: all rows are indexed, and compared if the index is unique.
+    pub fn is_done(&self) -> bool {
+        self.is_complete() && self.unique.as_ref().is_none_or(|unique| unique.compared == Compared::All)
+    }
+
+    /// Why rows are not compared any more, for a unique index.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.unique.as_ref()?.compared {
+            Compared::Failed(why) => Some(why),
+            Compared::Nothing | Compared::Before(_) | Compared::All => None,
+        }
     }
 
     /// Derives the entries of this index alone.
@@ -275,6 +290,7 @@ impl Specification {
         }
         self.progress.put(&mut out);
         if let Some(unique) = &self.unique {
+            put_varint(&mut out, unique.round);
             unique.compared.put(&mut out);
         }
         put_slice(&mut out, &self.definition());
@@ -299,11 +315,11 @@ impl Specification {
             _ => return Err(Malformed),
         };
         if has_compared {
-            compared = Some(Compared::read(&mut reader)?);
+            compared = Some((reader.shortest_varint()?, Compared::read(&mut reader)?));
         }
         let mut read = Self { progress, ..Self::from_definition(reader.slice()?)? };
         match (&mut read.unique, compared) {
-            (Some(unique), Some(compared)) => unique.compared = compared,
+            (Some(unique), Some((round, compared))) => (unique.round, unique.compared) = (round, compared),
             (None, None) => {}
             _ => return Err(Malformed),
         }
@@ -336,7 +352,14 @@ impl Progress {
 
 impl UniqueColumns {
     fn new(columns: Vec<ColumnId>) -> Self {
-        Self { columns, compared: Compared::Nothing }
+        Self { columns, round: 0, compared: Compared::Nothing }
+    }
+
+    /// Begins again: rows have been added that were written to another tablet.
+    pub(super) fn begin_again(&mut self) {
+        if !matches!(self.compared, Compared::Failed(_)) {
+            (self.round, self.compared) = (self.round + 1, Compared::Nothing);
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //!                                    | 2 build:  last u8 · from slice · to slice
 //!                                    | 3 remove: entry*         each a slice
 //!                                    | 4 drop
-//!                                    | 5 compare: compared · compared   from one to the next, of a unique index
+//!                                    | 5 compare: round varint · compared · compared   from one to the next
 //! ```
 //!
 //! Always true: a step that has been carried out, or that another one has overtaken, changes nothing. A build indexes
@@ -17,10 +17,10 @@
 //! replica and not on another; compactions use no later time. An entry that expires is left to them. Left out: how
 //! large a range or a list is ([`part`] and [`mod@super::removals`] keep them small).
 
-use super::specification::{Compared, Progress, Specification, specifications};
+use super::specification::{Compared, Progress, Specification, UniqueColumns, specifications};
 use crate::program::is_unmaintained;
 use super::stale::wrong_forms;
-use diorite_base::bytes::{Malformed, Reader, put_slice};
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Mutation, TabletChanges, TabletView};
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
@@ -80,6 +80,8 @@ pub enum IndexStep {
     Compare {
         /// The index.
         index: u64,
+        /// The round of the comparison.
+        round: u64,
         /// What had been compared before.
         from: Compared,
         /// What has been compared now.
@@ -144,7 +146,8 @@ impl LoggedProgram for IndexStep {
                 put_slice(&mut out, to);
             }
             Self::Remove { entries, .. } => entries.iter().for_each(|entry| put_slice(&mut out, entry)),
-            Self::Compare { from, to, .. } => {
+            Self::Compare { round, from, to, .. } => {
+                put_varint(&mut out, *round);
                 from.put(&mut out);
                 to.put(&mut out);
             }
@@ -187,7 +190,10 @@ impl IndexStep {
                 Self::Remove { index, entries }
             }
             DROP => Self::Drop { index },
-            COMPARE => Self::Compare { index, from: Compared::read(&mut reader)?, to: Compared::read(&mut reader)? },
+            COMPARE => {
+                let round = reader.shortest_varint()?;
+                Self::Compare { index, round, from: Compared::read(&mut reader)?, to: Compared::read(&mut reader)? }
+            }
             _ => return Err(Malformed),
         };
         if reader.is_empty() { Ok(step) } else { Err(Malformed) }
@@ -247,8 +253,8 @@ pub(crate) fn carry_out(
             }
             None => IndexReply::Overtaken,
         },
-        IndexStep::Compare { index, from, to } => match Specification::stored(index, view)? {
-            Some(mut specification) if may_compare(index, &specification, &from, view)? => {
+        IndexStep::Compare { index, round, from, to } => match Specification::stored(index, view)? {
+            Some(mut specification) if may_compare(index, &specification, (round, &from), view)? => {
                 if let Some(unique) = &mut specification.unique {
                     unique.compared = to;
                 }
@@ -271,10 +277,11 @@ pub(crate) fn carry_out(
 fn may_compare(
     index: u64,
     specification: &Specification,
-    from: &Compared,
+    (round, from): (u64, &Compared),
     view: &dyn TabletView,
 ) -> Result<bool, EvaluationFailed> {
-    if specification.unique.as_ref().is_none_or(|unique| unique.compared != *from) {
+    let is_next = |unique: &UniqueColumns| unique.round == round && unique.compared == *from;
+    if !specification.unique.as_ref().is_some_and(is_next) {
         return Ok(false);
     }
     let mut may = true;
@@ -369,6 +376,17 @@ pub(crate) fn begin_again(
         if specification.progress.is_after(from) {
             let progress = Progress::Before(from.to_vec());
             changes.put(&specification_key(index), &Specification { progress, ..specification }.encode());
+        }
+    }
+    Ok(())
+}
+
+/// Has the rows compared again: some were taken over from another tablet, in which they may not have been compared.
+pub(crate) fn compare_again(view: &dyn TabletView, changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
+    for (index, mut specification) in specifications(view)? {
+        if let Some(unique) = &mut specification.unique {
+            unique.begin_again();
+            changes.put(&specification_key(index), &specification.encode());
         }
     }
     Ok(())

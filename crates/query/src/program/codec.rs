@@ -176,6 +176,15 @@ impl Program {
     }
 }
 
+/// The unique indexes that an encoded program maintains, without a look at the rest.
+pub(super) fn maintained_by(bytes: &[u8]) -> Vec<u64> {
+    let mut reader = Reader::new(bytes);
+    match reader.u8() {
+        Ok(VERSION_MAINTAINED) => read_list(&mut reader, |reader| reader.shortest_varint()).unwrap_or_default(),
+        _ => Vec::new(),
+    }
+}
+
 impl LoggedProgram for Program {
     const TARGET: Target = Target::Rows;
     type Error = &'static str;

@@ -119,6 +119,10 @@ impl Evaluator for TabletEvaluator {
         IndexStep::changes_indexes(program)
     }
 
+    fn compare_again(&self, view: &dyn TabletView, changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
+        index::compare_again(view, changes)
+    }
+
     fn is_unmaintained(&self, program: &[u8], indexes: &dyn RowIndexes) -> bool {
         growth::is_unmaintained(program, indexes)
     }

@@ -4,6 +4,7 @@
 //! Always true: no operation adds more than is told here, but for the timestamps that stored elements are given of their own. Left out: conditions, which change
 //! nothing.
 
+use super::codec::maintained_by;
 use super::definition::{ListEdit, PathStep, Program, ProgramOperation};
 use diorite_base::limits::MAX_NUMBER_BYTES;
 use diorite_base::mutation::{Effect, Growth};
@@ -28,11 +29,12 @@ pub(super) fn index_bytes(operation: &ProgramOperation, indexes: &dyn RowIndexes
 
 /// Whether a program may change what a unique index says of a row, and does not say that it maintains that index.
 pub(crate) fn is_unmaintained(program: &[u8], indexes: &dyn RowIndexes) -> bool {
-    // Steps of an index change no rows; what is proposed decodes.
-    let Ok(program) = Program::decode(program) else { return false };
-    if indexes.unique().iter().all(|index| program.maintained.contains(index)) {
+    let maintained = maintained_by(program);
+    if indexes.unique().iter().all(|index| maintained.contains(index)) {
         return false;
     }
+    // Steps of an index change no rows; what is proposed decodes.
+    let Ok(program) = Program::decode(program) else { return false };
     program.operations.iter().any(|operation| match operation {
         ProgramOperation::Row { value, .. } => indexes.concerns_unique(value),
         ProgramOperation::Delete { .. } => true,

@@ -21,6 +21,8 @@ fn next_step(handle: &TabletHandle<MemoryTablet>, table: &Table) -> Option<Index
     let data = handle.data();
     match due(table, &specifications(&DataView(data)).expect("memory can be read"))? {
         Due::Step(step) => Some(step),
+        // A client's doing ([`super::unique`]).
+        Due::Compare { .. } => None,
         Due::Build { index, from } => {
             let range = ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: 0 };
             let scan = |visit: &mut dyn FnMut(&[u8], &[u8]) -> bool| {

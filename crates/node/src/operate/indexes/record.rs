@@ -25,6 +25,8 @@ pub(crate) struct IndexCounters {
     pub(crate) built: AtomicU64,
     /// Steps that removed stale entries.
     pub(crate) removed: AtomicU64,
+    /// Steps that compared rows that were there before a unique index.
+    pub(crate) compared: AtomicU64,
     /// Steps that dropped an index of a tablet.
     pub(crate) dropped: AtomicU64,
     /// The rows and headers of partitions that steps have read; those of a step that ended early count again.
@@ -174,6 +176,7 @@ impl IndexRecord {
                 add(&counters.removed, 1);
                 add(&counters.stale_entries, entries.len() as u64);
             }
+            IndexStep::Compare { .. } => add(&counters.compared, 1),
             IndexStep::Build { index, .. } => {
                 add(&counters.built, 1);
                 add(&counters.rows, amount.rows);

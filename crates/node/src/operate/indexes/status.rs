@@ -16,7 +16,7 @@ use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::{Index, Table, TableEntry};
 use diorite_query::ddl::index::target;
-use diorite_query::index::{INDEXED, Specification, specifications};
+use diorite_query::index::{Compared, INDEXED, Specification, specifications};
 use diorite_replica::{Leadership, Store, TabletHandle};
 use diorite_storage::DataView;
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,9 @@ pub(in crate::operate) struct Led {
     pub(in crate::operate) rate_bytes: u64,
     /// Until these tablets are complete; none: they are, or it is not known.
     pub(in crate::operate) eta_seconds: Option<u64>,
+    /// Of a unique index that has failed in one of them: why.
+    #[serde(default)]
+    pub(in crate::operate) failure: Option<String>,
     /// The tablets one by one, if they were asked for: what is done, nothing if it has not begun.
     #[serde(default)]
     pub(in crate::operate) listed: Vec<(TabletId, Option<u16>)>,
@@ -49,10 +52,19 @@ pub(in crate::operate) struct Led {
 
 type Answers<E> = Vec<(NodeId, Result<Vec<Led>, E>)>;
 
-/// How much of a tablet is indexed; `None`: it has not begun. Only a complete one has all thousandths.
+/// How much of a tablet is indexed, and compared if the index is unique; `None`: it has not begun. Only a complete one
+/// has all thousandths.
 fn done_permille(specification: Option<&Specification>, tokens: Tokens) -> Option<u16> {
-    let Some(next) = specification?.progress.next() else { return Some(WHOLE_PERMILLE) };
-    Some(((tokens.share_before(next) * f64::from(WHOLE_PERMILLE)) as u16).min(WHOLE_PERMILLE - 1))
+    let specification = specification?;
+    let built = specification.progress.next().map_or(1.0, |next| tokens.share_before(next));
+    let compared = specification.unique.as_ref().map(|unique| match &unique.compared {
+        Compared::Nothing | Compared::Failed(_) => 0.0,
+        Compared::Before(next) => tokens.share_before(next),
+        Compared::All => 1.0,
+    });
+    let done = compared.map_or(built, |compared| (built + compared) / 2.0);
+    let permille = (done * f64::from(WHOLE_PERMILLE)) as u16;
+    Some(if specification.is_done() { WHOLE_PERMILLE } else { permille.min(WHOLE_PERMILLE - 1) })
 }
 
 fn stored(handle: &TabletHandle) -> Result<Vec<(u64, Specification)>, EvaluationFailed> {
@@ -92,7 +104,9 @@ pub(in crate::operate) fn led_here(
                 let specification = stored.iter().find(|(known, _)| *known == index.id).map(|(_, known)| known);
                 (*tablet, done_permille(specification, *tokens))
             });
-            found.push(led(id, each.collect(), of.is_some(), (record, now_ns)));
+            let of_index = tablets.iter().flat_map(|(.., stored)| stored).filter(|(known, _)| *known == index.id);
+            let failure = of_index.filter_map(|(_, of)| of.failure()).next().map(str::to_owned);
+            found.push(Led { failure, ..led(id, each.collect(), of.is_some(), (record, now_ns)) });
         }
     }
     found
@@ -116,6 +130,7 @@ fn led(
         rate_rows: rate.rows,
         rate_bytes: rate.bytes,
         eta_seconds: (left > 0.0 && rate.share > 0.0).then(|| (left / rate.share).ceil() as u64),
+        failure: None,
         listed: if is_listed { tablets } else { Vec::new() },
     }
 }
@@ -126,7 +141,9 @@ fn status(entry: &TableEntry, index: &Index, all: &[&Led]) -> IndexStatus {
     let tablets = entry.tablets.len();
     let sum = |of: fn(&Led) -> usize| all.iter().map(|led| of(led)).sum::<usize>().min(tablets);
     let (known, complete, begun) = (sum(|led| led.tablets), sum(|led| led.complete), sum(|led| led.begun));
+    let failure = all.iter().find_map(|led| led.failure.clone());
     let state = match (complete, begun) {
+        _ if failure.is_some() => IndexState::Failed,
         (complete, _) if complete == tablets => IndexState::Ready,
         (complete, _) if complete == known => IndexState::Unknown,
         (_, 0) => IndexState::NotBegun,
@@ -143,7 +160,10 @@ fn status(entry: &TableEntry, index: &Index, all: &[&Led]) -> IndexStatus {
         keyspace: keyspace.clone(),
         table: name.clone(),
         name: index.name.clone(),
-        target: target(&entry.table, index),
+        target: match index.unique {
+            Some(_) => format!("unique {}", target(&entry.table, index)),
+            None => target(&entry.table, index),
+        },
         state,
         done_permille: u16::try_from(done / tablets.max(1) as u64).map_or(most, |done| done.min(most)),
         tablets,
@@ -151,7 +171,8 @@ fn status(entry: &TableEntry, index: &Index, all: &[&Led]) -> IndexStatus {
         tablets_unknown: tablets - known,
         rate_rows: if is_ready { 0 } else { all.iter().map(|led| led.rate_rows).sum() },
         rate_bytes: if is_ready { 0 } else { all.iter().map(|led| led.rate_bytes).sum() },
-        eta_seconds: eta.filter(|_| !is_ready && known == tablets),
+        eta_seconds: eta.filter(|_| !is_ready && known == tablets && failure.is_none()),
+        failure,
     }
 }
 

@@ -78,6 +78,7 @@ fn led(id: IndexId, tablets: &[(TabletId, Option<u16>)]) -> Led {
         rate_rows: 1_000,
         rate_bytes: 100_000,
         eta_seconds: Some(tablets.len() as u64),
+        failure: None,
         listed: tablets.to_vec(),
     }
 }

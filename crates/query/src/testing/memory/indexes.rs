@@ -126,10 +126,10 @@ impl MemoryKv {
             catalog.tables().flat_map(|entry| entry.tablets.iter().map(|range| (&entry.table, range.tablet)))
         {
             let tablet = tablets.entry(id).or_default();
-            if let Some(Due::Compare { index, from }) = index::due(table, &index::specifications(tablet).unwrap()) {
+            if let Some(Due::Compare { index, round, from }) = index::due(table, &index::specifications(tablet).unwrap()) {
                 let rows = tablet.entries.range(from.clone()..).map(|(key, _)| key.clone()).collect();
                 let to = Compared::All;
-                let step = IndexStep::Compare { index, from: Compared::Before(from), to };
+                let step = IndexStep::Compare { index, round, from: Compared::Before(from), to };
                 return Some((table.id, index, rows, (id, step)));
             }
         }

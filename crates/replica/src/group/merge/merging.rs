@@ -2,7 +2,7 @@
 //!
 //! Always true: what is no step reaches the inner evaluator unchanged. Left out: the steps' effects ([`super`]).
 
-use super::{MARK, MergeStep, carry_out};
+use super::{MARK, MergeReply, MergeStep, carry_out};
 use diorite_base::Horizon;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
@@ -29,7 +29,12 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         let step = MergeStep::decode(program)
             .map_err(|_| EvaluationFailed("a step of a merge is malformed or of a newer version".to_owned()))?;
         let taken_over = |value: Vec<u8>| self.0.taken_over(&value).unwrap_or(value);
-        Ok(carry_out(step, &taken_over, view, changes)?.encode())
+        let takes_over = matches!(step, MergeStep::Finish { .. });
+        let reply = carry_out(step, &taken_over, view, changes)?;
+        if takes_over && reply == MergeReply::Done {
+            self.0.compare_again(view, changes)?;
+        }
+        Ok(reply.encode())
     }
 
     fn reply(
@@ -90,6 +95,10 @@ impl<E: Evaluator> Evaluator for Merging<E> {
 
     fn changes_indexes(&self, program: &[u8]) -> bool {
         self.0.changes_indexes(program)
+    }
+
+    fn compare_again(&self, view: &dyn TabletView, changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
+        self.0.compare_again(view, changes)
     }
 
     /// Rows that are taken over were maintained by the tablet that they were written to.
