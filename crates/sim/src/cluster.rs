@@ -228,6 +228,9 @@ impl Cluster {
         let rows = scenario
             .row_tablets
             .map(|count| RowClients::new(RowWorld::new(time.clone(), count, &mut more), Dice::new(seed, 7)));
+        if let Some(rows) = rows.as_ref().filter(|_| options.bug == Some(Planting::LeaveTestsOut)) {
+            rows.world.kv.leave_tests_out();
+        }
         if let Some(rows) = &rows {
             scenario.tablets.clone_from(&rows.world.tablets);
         }

@@ -56,6 +56,8 @@ pub enum Planting {
     KeepVersion,
     /// A snapshot shows rows that a transaction has written, without their index entries.
     PinWithoutEntries,
+    /// A transaction does not test what was read of unique columns.
+    LeaveTestsOut,
     /// The level is raised although a member is down.
     RaiseOverDown,
     /// The level is raised by itself although an operator holds it.
@@ -64,7 +66,7 @@ pub enum Planting {
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 26] = [
+    pub const ALL: [(&'static str, Planting); 27] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -89,6 +91,7 @@ impl Planting {
         ("resend-unknown", Planting::ResendUnknown),
         ("keep-version", Planting::KeepVersion),
         ("pin-without-entries", Planting::PinWithoutEntries),
+        ("leave-tests-out", Planting::LeaveTestsOut),
         ("raise-over-down", Planting::RaiseOverDown),
         ("raise-although-held", Planting::RaiseAlthoughHeld),
     ];

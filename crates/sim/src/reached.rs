@@ -35,6 +35,10 @@ pub struct Reached {
     pub logged_batches: u64,
     /// Reads that have seen the rows of all of them at one moment.
     pub snapshots: u64,
+    /// Writes to the table with a unique index.
+    pub claims: u64,
+    /// Writes that were refused because another row had the value.
+    pub duplicates: u64,
     /// Calls between the leaders of tablets for transactions that were left unfinished.
     pub peer_calls: u64,
 }
@@ -56,6 +60,8 @@ impl AddAssign for Reached {
         self.transactions += other.transactions;
         self.logged_batches += other.logged_batches;
         self.snapshots += other.snapshots;
+        self.claims += other.claims;
+        self.duplicates += other.duplicates;
         self.peer_calls += other.peer_calls;
     }
 }

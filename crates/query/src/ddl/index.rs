@@ -319,7 +319,7 @@ fn options(properties: &[Property]) -> Result<BTreeMap<String, String>, CqlError
                     let (Literal::String(key), Literal::String(value)) = (key, value) else {
                         return Err(invalid("the options of an index are texts"));
                     };
-                    if ["target", "class_name", "predicate"].contains(&key.as_str()) {
+                    if ["target", "class_name", "predicate", "unique"].contains(&key.as_str()) {
                         return Err(invalid(format!("Cannot specify {key} as a CUSTOM option")));
                     }
                     options.insert(key.clone(), value.clone());

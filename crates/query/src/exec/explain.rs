@@ -153,6 +153,13 @@ fn modify_details(
     if let Some(tablets) = around.tablets {
         lines.push(tablets_line(&modify.restrictions, &modify.table, tablets, bound)?);
     }
+    if modify.concerns_unique {
+        let unique = modify.table.table().unique_indexes().map(|(index, _)| index.name.as_str());
+        let names = unique.collect::<Vec<_>>().join(", ");
+        lines.push(format!("Transaction: with the tables of the unique indexes ({names}), if their values change"));
+        lines.push("Reads: the unique columns of the rows, before".to_owned());
+        return Ok(lines);
+    }
     lines.push(match (&modify.condition, modify.restrictions.has_partition_in()) {
         (Some(_), _) => "Transaction: lightweight, one entry of the log".to_owned(),
         (None, false) => "Transaction: none, one entry of the log".to_owned(),

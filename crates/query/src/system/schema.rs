@@ -26,7 +26,8 @@ fn system_tables(of_virtual: bool) -> impl Iterator<Item = &'static Arc<Table>> 
 
 /// Every table that `system_schema` lists.
 fn all_tables(catalog: &Catalog) -> impl Iterator<Item = &Table> {
-    let user = catalog.tables().map(|entry| &*entry.table);
+    // The tables of indexes are parts of these.
+    let user = catalog.tables().map(|entry| &*entry.table).filter(|table| table.index_of.is_none());
     system_tables(false).map(|table| &**table).chain(user)
 }
 
@@ -145,6 +146,9 @@ pub(super) fn indexes<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterat
             let mut options = index.options.clone();
             options.insert("target".to_owned(), target(described, index));
             options.extend(index.class.clone().map(|class| ("class_name".to_owned(), class)));
+            if index.unique.is_some() {
+                options.insert("unique".to_owned(), "true".to_owned());
+            }
             if !index.predicate.is_empty() {
                 options.insert("predicate".to_owned(), predicate::text(described, &index.predicate));
             }

@@ -82,7 +82,7 @@ impl Replicas {
         let finding = |message| Err(Finding { checker: "replicas", at_ns, message });
         let state = data.applied_state().expect("memory can be read");
         let (hash, entries) = match self.rows.as_ref().filter(|_| tablet != CATALOG_TABLET) {
-            Some(rows) => rows.contents(data, state.horizon.now_s),
+            Some(rows) => rows.contents(tablet, data, state.horizon.now_s),
             None => contents(data),
         };
         let seen = self.seen.entry((tablet, state.index)).or_insert(Seen { node, state, hash, entries });

@@ -113,6 +113,8 @@ impl RowClients {
             45..48 => (statements::open_accounts(&partitions), Meaning::Open),
             48..62 => self.move_amount(&partitions),
             62..72 => (statements::accounts(&partitions, &mut self.dice), Meaning::Total),
+            72..80 => (statements::claim(&mut self.dice, value), Meaning::Claim),
+            80..83 => (statements::claims(&mut self.dice), Meaning::Claims),
             40..45 => (statements::transfer(partitions[0], self.dice.chance(200)), Meaning::Transfer),
             32..40 => (statements::scan(&partitions, self.dice.chance(500)), Meaning::Scan),
             _ => (statements::anything(&mut self.dice, value), Meaning::Anything),

@@ -2,14 +2,15 @@
 
 use super::clients::{FIRST_NUMBER, RowClients};
 use super::kv::{Asked, Given, at_rest, read_stored};
-use super::schema::{COUNTERS, poll, response};
+use super::schema::{COUNTERS, response};
 use super::statements::{LIST_ROW, Meaning, TRANSFER_ROW, is_logged};
 use crate::checkers::Finding;
 use crate::cluster::Cluster;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_history::{check_appended, check_counter, check_several};
-use std::collections::BTreeMap;
-use std::task::Poll;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 
 /// The values of a row.
 type Row = Vec<Option<Vec<u8>>>;
@@ -63,6 +64,7 @@ impl Cluster {
         if let Some((number, count)) = found.iter().find(is_torn) {
             return finding(format!("{count} of {} rows of the logged batch {number}", partitions.len()));
         }
+        self.judge_named(rows)?;
         check_several(&rows.batches(), &found, partitions.len()).or_else(|violation| finding(violation.to_string()))
     }
 
@@ -105,17 +107,54 @@ impl Cluster {
         Ok(())
     }
 
+    /// Checks a read of the table with a unique index: keys and values.
+    pub fn judge_claims(&self, read: &[Row]) -> Result<(), Finding> {
+        if self.rows.is_none() || self.losses.are_any() {
+            return Ok(());
+        }
+        let mut seen = BTreeSet::new();
+        let mut values = read.iter().filter_map(|row| row[1].as_deref());
+        if values.any(|value| !seen.insert(value)) {
+            let message = format!("two rows have the same value of a unique index: {read:?}");
+            return Err(Finding { checker: "rows", at_ns: self.now_ns(), message });
+        }
+        Ok(())
+    }
+
+    /// Checks that the table of the unique index names each row that has a value.
+    fn judge_named(&self, rows: &RowClients) -> Result<(), Finding> {
+        self.judge_claims(&self.select(rows, "SELECT k, v FROM u")?)?;
+        let mut unnamed = rows.world.unnamed();
+        let found = self.at_rest(rows, &mut unnamed)?;
+        let finding = |message| Err(Finding { checker: "rows", at_ns: self.now_ns(), message });
+        match found {
+            Ok(found) if found.is_empty() => Ok(()),
+            other => finding(format!("rows that the table of the unique index does not name: {other:?}")),
+        }
+    }
+
     /// Carries a statement out at once, on the data of the tablets' leaders.
     fn select(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
-        let finding = |message| Finding { checker: "rows", at_ns: self.now_ns(), message };
         rows.world.kv.follow(&self.setting.newest);
-        let mut running = rows.world.begin(statement);
+        match response(self.at_rest(rows, &mut rows.world.begin(statement))?) {
+            Ok(ClientResponse::Rows(rows)) => Ok(rows.rows),
+            other => {
+                let message = format!("{statement}: {other:?}");
+                Err(Finding { checker: "rows", at_ns: self.now_ns(), message })
+            }
+        }
+    }
+
+    /// Carries out reads at once, on the data of the tablets' leaders.
+    fn at_rest<T>(
+        &self,
+        rows: &RowClients,
+        reading: &mut Pin<Box<dyn Future<Output = T> + Send>>,
+    ) -> Result<T, Finding> {
+        let finding = |message| Finding { checker: "rows", at_ns: self.now_ns(), message };
         loop {
-            match poll(&mut running) {
-                Poll::Ready(answered) => match response(answered) {
-                    Ok(ClientResponse::Rows(rows)) => return Ok(rows.rows),
-                    other => return Err(finding(format!("{statement}: {other:?}"))),
-                },
+            match reading.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+                Poll::Ready(answered) => return Ok(answered),
                 Poll::Pending => {
                     for (number, tablet, asked) in rows.world.kv.take_new() {
                         let fetch = match asked {

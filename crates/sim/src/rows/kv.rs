@@ -5,22 +5,25 @@
 
 use crate::clock::TrueTime;
 use diorite_base::account::Account;
-use diorite_base::mutation::{Body, Mutation, MutationRef};
+use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
 use diorite_base::{Clock, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
-use diorite_model::schema::TableEntry;
+use diorite_model::schema::{Table, TableEntry};
 use diorite_query::exec::source::scan_entries;
 use diorite_query::index;
+use diorite_query::program::{Program, RowCondition, RowTest, TabletEvaluator};
 use diorite_query::kv::{
     Fetch, FetchRows, Fetched, IndexScan, Kv, KvError, NodeInfo, Now, ScanChunk, WriteReply, WriteSink, several,
 };
 use diorite_replica::{Committed, PinnedView, TabletHandle};
 use diorite_storage::{MemoryTablet, ScanRange, StorageError, TabletData};
+use diorite_transact::message::Request;
 use diorite_transact::version::DataVersion;
 use diorite_transact::wire::{Answer, Call, PinId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use uuid::Uuid;
@@ -77,6 +80,8 @@ pub struct SimKv {
     spawned: Mutex<Vec<Spawned>>,
     /// The versions of tablets at this moment, as if statements were carried out where each is led.
     versions: Mutex<BTreeMap<TabletId, DataVersion>>,
+    /// A bug: transactions do not test what they have read of unique columns.
+    leaves_tests_out: AtomicBool,
 }
 
 /// Work that outlives its statement.
@@ -113,7 +118,13 @@ impl SimKv {
             definitions: Mutex::default(),
             spawned: Mutex::default(),
             versions: Mutex::default(),
+            leaves_tests_out: AtomicBool::new(false),
         }
+    }
+
+    /// Plants a bug: transactions do not test what they have read of unique columns.
+    pub fn leave_tests_out(&self) {
+        self.leaves_tests_out.store(true, Ordering::Relaxed);
     }
 
     /// From now on statements find the tables' tablets as this catalog of the cluster has them. All else is as it was: what
@@ -177,6 +188,25 @@ impl SimKv {
     }
 }
 
+/// The part of a transaction that maintains unique indexes, without its conditions.
+fn without_tests(mutation: Mutation) -> Mutation {
+    let Ok(Body::Request(call)) = MutationRef::decode(mutation.as_bytes()).map(|decoded| decoded.body()) else {
+        return mutation;
+    };
+    let Ok(Call::Request(mut request)) = Call::decode(call) else { return mutation };
+    if let Request::Reserve { program, .. } | Request::Prepare { program, .. } = &mut request {
+        // Those of the index's table have conditions of this kind, and no others have.
+        let is_of_unique = Program::decode(&program.0).is_ok_and(|decoded| {
+            let is_tree = |condition: &RowCondition| matches!(condition.test, RowTest::Tree(_));
+            !decoded.maintained.is_empty() || decoded.conditions.iter().any(is_tree)
+        });
+        if let Some(bare) = TabletEvaluator.without_conditions(&program.0).filter(|_| is_of_unique) {
+            program.0 = bare;
+        }
+    }
+    Mutation::request(&Call::Request(request).encode())
+}
+
 /// A catalog whose tables have the tablets that they have in another one, if that has the tables.
 fn with_tablets_of(catalog: &Catalog, cluster: &Catalog) -> Catalog {
     let is_tablet = |key: &[u8]| key.starts_with(b"tablet/");
@@ -227,6 +257,10 @@ impl Kv for SimKv {
     fn kick(&self) {}
 
     async fn write(&self, tablet: TabletId, mutation: Mutation, _: Option<u64>) -> Result<WriteReply, KvError> {
+        let mutation = match self.leaves_tests_out.load(Ordering::Relaxed) {
+            true => without_tests(mutation),
+            false => mutation,
+        };
         match self.call(tablet, Asked::Write(mutation)).await? {
             Given::Written(reply) => Ok(reply),
             Given::Fetched(_) | Given::Nothing => unreachable!("a write is answered with its reply"),
@@ -246,6 +280,14 @@ impl Kv for SimKv {
         self.definitions.lock().push(command.clone());
         let mut catalog = self.catalog.lock();
         let (changed, outcome) = catalog.apply(command);
+        for entry in changed.tables().filter(|entry| catalog.table_by_id(entry.table.id).is_none()) {
+            // The cluster has the table of a unique index as one of its own.
+            if entry.table.index_of.is_some() {
+                let table = Table { index_of: None, ..Table::clone(&entry.table) };
+                let tablets = entry.tablets.len() as u32;
+                self.definitions.lock().push(Command::CreateTable { table, tablets, if_not_exists: false });
+            }
+        }
         *catalog = Arc::new(changed);
         Ok(outcome.encode())
     }

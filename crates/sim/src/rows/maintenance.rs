@@ -1,13 +1,14 @@
-//! What nodes do for the index of the first table: they propose the steps that are due in the tablets that they lead, and
+//! What nodes do for the indexes of tables: they propose the steps that are due in the tablets that they lead, and
 //! remove entries that readers have found stale. Now and then an index is dropped in a tablet, to be built again.
 //!
 //! Left out: how fast a node goes on.
 
 use super::schema::RowWorld;
+use super::unique::compare;
 use crate::cluster::Cluster;
 use diorite_base::TabletId;
 use diorite_model::schema::Table;
-use diorite_query::index::{Due, IndexStep, Part, due, part, removals, specifications};
+use diorite_query::index::{Compared, Due, IndexStep, Part, due, part, removals, specifications};
 use diorite_query::kv::Kv as _;
 use diorite_replica::TabletHandle;
 use diorite_storage::{AFTER_ALL_KEYS, DataView, MemoryTablet, ScanRange, TabletData};
@@ -17,36 +18,55 @@ use std::sync::Arc;
 /// The rows that a step indexes, so that builds take several.
 const STEP_ROWS: usize = 4;
 
-fn next_step(handle: &TabletHandle<MemoryTablet>, table: &Table) -> Option<IndexStep> {
+/// The next thing to do in a tablet.
+enum Next {
+    Step(IndexStep),
+    /// Rows are compared, and then the step is taken.
+    Compare(u64, Vec<Vec<u8>>, IndexStep),
+}
+
+fn next_step(handle: &TabletHandle<MemoryTablet>, table: &Table) -> Option<Next> {
     let data = handle.data();
     match due(table, &specifications(&DataView(data)).expect("memory can be read"))? {
-        Due::Step(step) => Some(step),
-        // A client's doing ([`super::unique`]).
-        Due::Compare { .. } => None,
+        Due::Step(step) => Some(Next::Step(step)),
+        Due::Compare { index, round, from } => {
+            let range = ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: 0 };
+            let mut rows = Vec::new();
+            let scan = |visit: &mut dyn FnMut(&[u8], &[u8]) -> bool| {
+                let scanned = data.scan(&range, &mut |key, value| {
+                    rows.push(key.to_vec());
+                    visit(key, value)
+                });
+                Ok::<_, Infallible>(scanned.expect("memory can be read"))
+            };
+            let Ok(Part { to, is_last, .. }) = part(AFTER_ALL_KEYS, (STEP_ROWS, usize::MAX), scan);
+            let to = if is_last { Compared::All } else { Compared::Before(to) };
+            Some(Next::Compare(index, rows, IndexStep::Compare { index, round, from: Compared::Before(from), to }))
+        }
         Due::Build { index, from } => {
             let range = ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: 0 };
             let scan = |visit: &mut dyn FnMut(&[u8], &[u8]) -> bool| {
                 Ok::<_, Infallible>(data.scan(&range, visit).expect("memory can be read"))
             };
             let Ok(Part { to, is_last, .. }) = part(AFTER_ALL_KEYS, (STEP_ROWS, usize::MAX), scan);
-            Some(IndexStep::Build { index, from, to, is_last })
+            Some(Next::Step(IndexStep::Build { index, from, to, is_last }))
         }
     }
 }
 
-/// Now and then the leader of a tablet of the first table does the next thing for its index.
+/// Now and then the leader of a tablet of a table with an index does the next thing for it.
 pub(super) fn keep_index(cluster: &mut Cluster) {
     let Some(rows) = &mut cluster.rows else { return };
     if !rows.dice.chance(150) {
         return;
     }
-    let table = rows.world.table();
+    let table = if rows.dice.chance(500) { rows.world.table() } else { Arc::clone(&rows.world.unique().table) };
     let Some(entry) = cluster.setting.newest.table_by_id(table.id) else { return };
     let tablet = rows.dice.pick(&entry.tablets).tablet;
     let (drops, removes) = (rows.dice.chance(30), rows.dice.chance(500));
     let Some(handle) = handle_of_leader(cluster, tablet) else { return };
-    let steps = if drops {
-        table.indexes.iter().map(|index| IndexStep::Drop { index: index.id }).collect()
+    let steps: Vec<Next> = if drops {
+        table.indexes.iter().map(|index| Next::Step(IndexStep::Drop { index: index.id })).collect()
     } else if removes {
         let stale = handle.take_stale().keys.into_iter().collect();
         let row_bytes = |row: &[u8]| {
@@ -54,13 +74,19 @@ pub(super) fn keep_index(cluster: &mut Cluster) {
             Ok::<_, Infallible>(stored.map_or(0, |row| row.len()))
         };
         let Ok(steps) = removals(stale, row_bytes);
-        steps
+        steps.into_iter().map(Next::Step).collect()
     } else {
         next_step(&handle, &table).into_iter().collect()
     };
     let Some(rows) = &cluster.rows else { return };
-    for step in steps {
-        propose(&rows.world, tablet, &step);
+    for next in steps {
+        match next {
+            Next::Step(step) => propose(&rows.world, tablet, &step),
+            Next::Compare(index, compared, step) => {
+                let (engine, kv) = (rows.world.engine(), Arc::clone(&rows.world.kv));
+                rows.world.kv.spawn(compare(engine, kv, (table.id, tablet), index, (compared, step)));
+            }
+        }
     }
 }
 

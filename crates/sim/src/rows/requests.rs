@@ -129,7 +129,7 @@ impl Cluster {
         let Some(rows) = &mut self.rows else { return };
         let meaning = rows.open.get(&client).map(|open| open.meaning);
         let is_transaction =
-            matches!(meaning, Some(Meaning::Open | Meaning::Move | Meaning::Several(_) | Meaning::Pair));
+            matches!(meaning, Some(Meaning::Open | Meaning::Move | Meaning::Several(_) | Meaning::Pair | Meaning::Claim));
         if !is_transaction || !rows.dice.chance(10) {
             return;
         }
@@ -148,7 +148,8 @@ impl Cluster {
         let outcome = response(answered);
         let ended = outcome.as_ref().map_or_else(ended, |_| Ended::Done);
         let (is_scan, is_total) = (open.meaning == Meaning::Scan, open.meaning == Meaning::Total);
-        if !is_scan && !is_total {
+        let is_claims = open.meaning == Meaning::Claims;
+        if !is_scan && !is_total && !is_claims {
             rows.said.push(Said { meaning: open.meaning, ended, sent_ns: open.sent_ns, answered_ns: now_ns });
         }
         if ended != Ended::Done {
@@ -169,15 +170,24 @@ impl Cluster {
             let judged = self.judge_total(open.sent_ns, &read.rows);
             self.found = self.found.take().or(judged.err());
         }
+        if let Ok(ClientResponse::Rows(read)) = &outcome
+            && is_claims
+        {
+            let judged = self.judge_claims(&read.rows);
+            self.found = self.found.take().or(judged.err());
+        }
         let is_logged = match open.meaning {
             Meaning::Several(number) => is_logged(number),
             meaning => meaning == Meaning::Pair,
         };
         self.reached.logged_batches += u64::from(is_logged && ended == Ended::Done);
         self.reached.transactions += u64::from(open.meaning == Meaning::Move && ended == Ended::Done);
+        self.reached.claims += u64::from(open.meaning == Meaning::Claim && ended == Ended::Done);
+        let is_duplicate = outcome.as_ref().is_err_and(|error| error.message.contains("Duplicate value"));
+        self.reached.duplicates += u64::from(is_duplicate);
         let tally = &mut self.clients.tally;
         *(match ended {
-            Ended::Done if is_scan || is_total => &mut tally.reads,
+            Ended::Done if is_scan || is_total || is_claims => &mut tally.reads,
             Ended::Done => &mut tally.writes,
             Ended::NotDone => &mut tally.refused,
             Ended::Unknown => &mut tally.unknown,

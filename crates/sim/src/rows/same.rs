@@ -115,6 +115,14 @@ impl Evaluator for SameAnswers {
         TabletEvaluator.changes_indexes(program)
     }
 
+    fn compare_again(&self, view: &dyn TabletView, changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
+        TabletEvaluator.compare_again(view, changes)
+    }
+
+    fn is_unmaintained(&self, program: &[u8], indexes: &dyn RowIndexes) -> bool {
+        TabletEvaluator.is_unmaintained(program, indexes)
+    }
+
     fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {
         TabletEvaluator.index_bytes(program, indexes, most)
     }

@@ -15,7 +15,7 @@ use diorite_cql::protocol::envelope::HEADER_BYTES;
 use diorite_cql::protocol::response::ReplyHead;
 use diorite_cql::protocol::{CqlError, Envelope, Opcode, Version};
 use diorite_model::entry;
-use diorite_model::schema::Table;
+use diorite_model::schema::{Table, TableEntry};
 use diorite_model::token::token;
 use diorite_query::budget::Budget;
 use diorite_query::engine::{Answered, EngineConfig, OwnedRequest};
@@ -78,6 +78,13 @@ impl RowWorld {
         ));
         world.define("CREATE INDEX ON t (a) USING 'sai'");
         world.define("CREATE TABLE n (k int PRIMARY KEY, n counter)");
+        world.define(&format!(
+            "CREATE TABLE u (k int PRIMARY KEY, v int, w int) \
+             WITH gc_grace_seconds = {grace_s} AND transactions = {{'enabled': true}}"
+        ));
+        // Its rows are compared while clients are at work.
+        drop(poll(&mut world.begin("CREATE UNIQUE INDEX ON u (v)")));
+        world.kv.take_new();
         for partition in PARTITIONS..KNOWN_PARTITIONS {
             let tablet = world.tablet_of(&format!("INSERT INTO t (k, c, v) VALUES ({partition}, 0, 0)"));
             world.partitions.entry(tablet).or_insert(partition);
@@ -91,6 +98,7 @@ impl RowWorld {
             }
             of_counters.push(tablet);
         }
+        all.extend(world.unique().tablets.iter().map(|range| range.tablet));
         let mut others = COUNTERS..KNOWN_PARTITIONS;
         let first = of_counters[COUNTERS as usize];
         world.pair[1] = others.find(|counter| of_counters[*counter as usize] != first).unwrap_or(world.pair[1]);
@@ -122,6 +130,16 @@ impl RowWorld {
     /// The first table.
     pub fn table(&self) -> Arc<Table> {
         Arc::clone(&self.kv.catalog().table("ks", "t").expect("it was created").table)
+    }
+
+    /// The table with a unique index.
+    pub fn unique(&self) -> Arc<TableEntry> {
+        Arc::clone(self.kv.catalog().table("ks", "u").expect("it was created"))
+    }
+
+    /// The engine that plans statements.
+    pub fn engine(&self) -> Arc<QueryEngine<SimKv>> {
+        Arc::clone(&self.engine)
     }
 
     /// A partition of a tablet of the first table; `None` for one of the second.
@@ -157,14 +175,20 @@ impl RowWorld {
         Arc::new(Rows { is_early })
     }
 
-    /// What reads tablets of both tables: the partition keys of the second are like those of the first.
+    /// What reads tablets of all tables: all partition keys are like those of the first, but for the table of the unique
+    /// index, whose tablets stay the same.
     pub fn visible(&self) -> VisibleRows {
-        VisibleRows::new(&self.table())
+        let catalog = self.kv.catalog();
+        let unique = self.unique();
+        let index_tables = unique.table.unique_indexes().filter_map(|(_, unique)| catalog.table_by_id(unique.table));
+        let index_table = index_tables.into_iter().next().expect("the index has a table");
+        let tablets = index_table.tablets.iter().map(|range| range.tablet).collect();
+        VisibleRows::new(&self.table(), (&index_table.table, tablets))
     }
 }
 
 /// Statements of the simulation are small.
-fn unlimited() -> Arc<Budget> {
+pub fn unlimited() -> Arc<Budget> {
     Arc::new(Budget::new(Meter::alone(usize::MAX), u64::MAX))
 }
 

@@ -1,6 +1,7 @@
 //! Rows as a reader sees them: stored forms with the same meaning are equal, so a compacted replica equals one that is
 //! not.
 
+use diorite_base::TabletId;
 use diorite_base::bytes::Malformed;
 use diorite_model::deletions::Deletions;
 use diorite_model::key::{KeyLayout, RowKind, kind_of};
@@ -8,6 +9,7 @@ use diorite_model::row::{Expiry, LiveContent, LiveRow, NOTHING_DELETED};
 use diorite_model::schema::Table;
 use diorite_query::program::{ProgramReply, Seen, SeenRow};
 use diorite_storage::{AFTER_ALL_KEYS, MemoryTablet, ScanRange, TabletData};
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// A live value: its column and path, timestamp, expiry and bytes.
@@ -70,20 +72,26 @@ fn visible(key: &[u8], value: &[u8], now_s: u32, deleted_us: i64) -> Result<Opti
 
 /// Reads tablets of rows.
 #[derive(Clone, Debug)]
-pub struct VisibleRows(KeyLayout);
+pub struct VisibleRows {
+    layout: KeyLayout,
+    /// That of the tables of unique indexes.
+    index_layout: KeyLayout,
+    index_tablets: BTreeSet<TabletId>,
+}
 
 impl VisibleRows {
-    /// For tables whose partition keys are like this one's.
-    pub fn new(table: &Table) -> Self {
-        Self(KeyLayout::new(table))
+    /// For tables whose partition keys are like this one's, and for the table of an index with its tablets.
+    pub fn new(table: &Table, (index_table, index_tablets): (&Table, BTreeSet<TabletId>)) -> Self {
+        Self { layout: KeyLayout::new(table), index_layout: KeyLayout::new(index_table), index_tablets }
     }
 
     /// A hash over all that a reader sees of a tablet at this second, and how many rows that is.
-    pub fn contents(&self, data: &MemoryTablet, now_s: u32) -> (u64, u64) {
+    pub fn contents(&self, tablet: TabletId, data: &MemoryTablet, now_s: u32) -> (u64, u64) {
+        let layout = if self.index_tablets.contains(&tablet) { &self.index_layout } else { &self.layout };
         let (mut hasher, mut rows) = (DefaultHasher::new(), 0);
         let mut header = None::<(Vec<u8>, Vec<u8>)>;
         let mut look = |key: &[u8], value: &[u8]| -> Result<(), Malformed> {
-            let length = self.0.partition_len(key)?;
+            let length = layout.partition_len(key)?;
             let (partition, rest) = key.split_at(length);
             let over = header.as_ref().filter(|(of, _)| of == partition);
             let over = over.map(|(_, header)| Deletions::decode(header)).transpose()?;

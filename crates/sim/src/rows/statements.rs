@@ -26,6 +26,10 @@ pub enum Meaning {
     Move,
     /// Reads all accounts.
     Total,
+    /// Writes to the table with a unique index.
+    Claim,
+    /// Reads that table.
+    Claims,
 }
 
 /// The row whose list is appended to.
@@ -36,6 +40,10 @@ pub const TRANSFER_ROW: u64 = 2;
 
 /// The rows that are accounts, one in each tablet.
 pub const ACCOUNT_ROW: u64 = 3;
+
+/// The rows of the table with a unique index, and the values that they compete for.
+pub const CLAIMANTS: u64 = 12;
+const CLAIMED: u64 = 6;
 
 /// A statement of any kind.
 pub fn anything(dice: &mut Dice, value: u64) -> String {
@@ -131,6 +139,34 @@ pub fn accounts(partitions: &[u64], dice: &mut Dice) -> String {
         _ => {}
     }
     format!("SELECT a, w FROM t WHERE k IN ({}) AND c = {ACCOUNT_ROW}", keys.join(", "))
+}
+
+/// Writes to the table with a unique index: few values, for which rows compete.
+pub fn claim(dice: &mut Dice, number: u64) -> String {
+    let (k, other, v) = (dice.range(0, CLAIMANTS), dice.range(0, CLAIMANTS), dice.range(0, CLAIMED));
+    match dice.range(0, 20) {
+        0..4 => format!("INSERT INTO u (k, v, w) VALUES ({k}, {v}, {number})"),
+        4..6 => format!("INSERT INTO u (k, v) VALUES ({k}, {v}) IF NOT EXISTS"),
+        6..10 => format!("UPDATE u SET v = {v} WHERE k = {k}"),
+        10 => format!("UPDATE u SET v = {v} WHERE k = {k} IF w < {number}"),
+        11 => format!("UPDATE u SET w = {number} WHERE k = {k}"),
+        12..14 => format!("UPDATE u SET v = null WHERE k = {k}"),
+        14..16 => format!("DELETE FROM u WHERE k = {k}"),
+        16 => format!("INSERT INTO u (k, v) VALUES ({k}, {v}) USING TTL {}", dice.range(1, 4)),
+        17 => format!("BEGIN BATCH DELETE FROM u WHERE k = {k}; INSERT INTO u (k, v) VALUES ({other}, {v}); APPLY BATCH"),
+        _ => format!(
+            "BEGIN TRANSACTION UPDATE u SET v = null WHERE k = {k}; INSERT INTO u (k, v) VALUES ({other}, {v}); \
+             END TRANSACTION"
+        ),
+    }
+}
+
+/// Reads the table with a unique index.
+pub fn claims(dice: &mut Dice) -> String {
+    match dice.range(0, 3) {
+        0 => format!("SELECT k, v FROM u WHERE v = {}", dice.range(0, CLAIMED)),
+        _ => "SELECT k, v FROM u".to_owned(),
+    }
 }
 
 fn conditional(dice: &mut Dice, row: &str, value: u64) -> String {
