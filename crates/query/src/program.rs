@@ -29,7 +29,7 @@ mod wire;
 
 pub(crate) use codec::{put_path, read_path};
 pub use definition::{
-    ColumnTest, ListEdit, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply, RowCondition,
+    ColumnTest, ListEdit, Maintained, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply, RowCondition,
     RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, ValueTest,
 };
 pub use evaluate::TabletEvaluator;

@@ -198,7 +198,9 @@ impl Database {
             let mut compared = step.clone();
             for row in rows {
                 let found = block_on(self.engine.compare_row(table, index, &row, &self.budget)).unwrap();
-                if let (Comparison::Duplicate(why), IndexStep::Compare { to, .. }) = (found, &mut compared) {
+                if let (Comparison::Duplicate(why) | Comparison::Impossible(why), IndexStep::Compare { to, .. }) =
+                    (found, &mut compared)
+                {
                     *to = Compared::Failed(why);
                     break;
                 }

@@ -64,8 +64,9 @@ impl Own for Observed {
             };
             let mut comparing = futures::stream::iter(rows).map(one).buffer_unordered(COMPARED_AT_ONCE);
             while let Some(found) = comparing.next().await {
-                if let found @ Comparison::Duplicate(_) = found? {
-                    return Ok(found);
+                match found? {
+                    Comparison::Alone => {}
+                    found => return Ok(found),
                 }
             }
             Ok(Comparison::Alone)

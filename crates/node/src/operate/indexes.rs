@@ -24,7 +24,7 @@ use diorite_cluster::catalog::Catalog;
 use diorite_model::schema::Table;
 use diorite_cql::protocol::CqlError;
 use diorite_query::engine::Comparison;
-use diorite_query::index::{Compared, Due, INDEXED, IndexStep, Part, Specification, due, part, removals, specifications};
+use diorite_query::index::{Compared, Due, INDEXED, IndexReply, IndexStep, Part, Specification, due, part, removals, specifications};
 use diorite_replica::{Leadership, StaleEntries, Store, TabletHandle};
 use diorite_storage::{AFTER_ALL_KEYS, DataView, ScanRange, StorageError};
 use futures::StreamExt;
@@ -70,6 +70,8 @@ enum Interrupted {
     Specification(#[from] EvaluationFailed),
     #[error("{}", .0.message)]
     Compare(#[from] CqlError),
+    #[error("transactions that were begun before a unique index have not ended yet")]
+    Waits,
     #[error("the node is shutting down")]
     Ending,
 }
@@ -294,9 +296,14 @@ impl Indexing<'_> {
                 Next::Step(step) => step,
                 Next::Compare(index, rows, step) => self.compare(table.id, index, rows, step).await?,
             };
-            self.router.write(handle.id(), step.mutation()?).await?;
+            let reply = self.router.write(handle.id(), step.mutation()?).await?;
+            if matches!(step, IndexStep::Compare { .. }) && IndexReply::decode(&reply) == Ok(IndexReply::Overtaken) {
+                // Transactions that were prepared before the index have not ended yet.
+                return Err(Interrupted::Waits);
+            }
             let amount = match &step {
                 IndexStep::Build { from, to, .. } => Amount::of(read, tokens, (from, to)),
+                IndexStep::Compare { .. } => Amount { rows: read.0 as u64, bytes: read.1 as u64, share: 0.0 },
                 _ => Amount::default(),
             };
             let now_ns = self.clock.monotonic_ns();
@@ -324,7 +331,7 @@ impl Indexing<'_> {
         let own = self.own.get().ok_or(Interrupted::Ending)?;
         let found = own.compare_rows(table, index, rows).await?;
         Ok(match (found, step) {
-            (Comparison::Duplicate(why), IndexStep::Compare { index, round, from, .. }) => {
+            (Comparison::Duplicate(why) | Comparison::Impossible(why), IndexStep::Compare { index, round, from, .. }) => {
                 IndexStep::Compare { index, round, from, to: Compared::Failed(why) }
             }
             (_, step) => step,

@@ -87,10 +87,15 @@ pub(super) enum Built {
 
 /// Waits for some seconds until the rows that were there before a unique index have been compared.
 pub(super) async fn compared<K: Kv>(kv: &K, table: &Table, index: &Index, budget: &Budget) -> Result<Built, CqlError> {
-    let mut done = BTreeSet::new();
+    let (mut done, mut known) = (BTreeSet::new(), Vec::new());
     for _ in 0..LOOKS {
         let catalog = kv.catalog();
         let Some(entry) = catalog.table_by_id(table.id) else { return Ok(Built::Whole) };
+        if known != entry.tablets {
+            // One that has taken over another's rows compares them as well.
+            done.clear();
+            known.clone_from(&entry.tablets);
+        }
         let left: Vec<TabletId> =
             entry.tablets.iter().map(|range| range.tablet).filter(|tablet| !done.contains(tablet)).collect();
         if left.is_empty() {
@@ -101,12 +106,12 @@ pub(super) async fn compared<K: Kv>(kv: &K, table: &Table, index: &Index, budget
             let fetch = Fetch { rows: FetchRows::One(specification_key(index.id)), ..Fetch::default() };
             // A tablet that does not answer now is asked again.
             let stored = kv.fetch(tablet, fetch).await.ok().and_then(|fetched| fetched.row);
-            let Some(known) = stored.and_then(|stored| Specification::decode(&stored).ok()) else { continue };
-            if let Some(why) = known.failure() {
+            let Some(stored) = stored.and_then(|stored| Specification::decode(&stored).ok()) else { continue };
+            if let Some(why) = stored.failure() {
                 let what = format!("Execution Error. Duplicate value disallowed by unique index {}: {why}", index.name);
                 return Ok(Built::Failed(invalid(what)));
             }
-            if known.is_done() {
+            if stored.is_done() {
                 done.insert(tablet);
             }
         }

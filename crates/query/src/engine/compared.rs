@@ -36,6 +36,8 @@ pub enum Comparison {
     Alone,
     /// Another row has the same values: both keys and the values, for people.
     Duplicate(String),
+    /// The row cannot be in the index: why.
+    Impossible(String),
 }
 
 /// A unique index with all that is needed to compare rows.
@@ -59,14 +61,25 @@ impl<'c> Comparing<'c> {
     }
 
     fn duplicate(&self, one: &[u8], other: &[u8], values: &UniqueValues) -> String {
-        let shown = |key: &[u8]| shown_key(&self.table, key);
+        let shown = |key: &[u8]| shortened(shown_key(&self.table, key));
         let values = self.unique.columns.iter().filter_map(|id| {
             let column = self.table.table().column_by_id(*id)?;
             Some(literal(&column.data_type, values.get(id)?))
         });
-        let values = values.collect::<Vec<_>>().join(", ");
+        let values = shortened(values.collect::<Vec<_>>().join(", "));
         format!("the rows ({}) and ({}) both have ({values})", shown(one), shown(other))
     }
+}
+
+/// Texts for people have so many bytes at most.
+const SHOWN_BYTES: usize = 256;
+
+fn shortened(mut shown: String) -> String {
+    if shown.len() > SHOWN_BYTES {
+        shown.truncate(shown.floor_char_boundary(SHOWN_BYTES));
+        shown.push('…');
+    }
+    shown
 }
 
 fn literal(data_type: &CqlType, wire: &[u8]) -> String {
@@ -135,7 +148,14 @@ impl<K: Kv> QueryEngine<K> {
         budget: &Arc<Budget>,
     ) -> Result<Option<Comparison>, CqlError> {
         let values = self.values_of(&of.table, row, budget).await?;
-        let Some(key) = index_key(&of.table, of.unique, &values)? else { return Ok(Some(Comparison::Alone)) };
+        let key = match index_key(&of.table, of.unique, &values) {
+            Ok(Some(key)) => key,
+            Ok(None) => return Ok(Some(Comparison::Alone)),
+            Err(error) => {
+                let shown = shortened(shown_key(&of.table, row));
+                return Ok(Some(Comparison::Impossible(format!("the row ({shown}): {}", error.message))));
+            }
+        };
         let stored = stored_key(of.index_entry, &key)?;
         let found = RawRead { kv: &self.kv, table: &of.index_table, budget }.row(&stored).await?;
         let owner = found.map(|found| owner_of(&found.live()?)).transpose()?.flatten();
@@ -144,7 +164,7 @@ impl<K: Kv> QueryEngine<K> {
             Some(owner) if owner == row => return Ok(Some(Comparison::Alone)),
             Some(owner) => {
                 let others = self.values_of(&of.table, &owner, budget).await?;
-                if index_key(&of.table, of.unique, &others)?.as_ref() == Some(&key) {
+                if index_key(&of.table, of.unique, &others).is_ok_and(|other| other.as_ref() == Some(&key)) {
                     let still = self.values_of(&of.table, row, budget).await?;
                     let why = || Comparison::Duplicate(of.duplicate(&owner, row, &values));
                     return Ok((still == values).then(why));

@@ -424,7 +424,7 @@ impl<K: Kv> Point<'_, K> {
         };
         let is_counter = table.is_counter();
         let attached =
-            request.parameters.default_timestamp_us.filter(|_| engine.config.client_timestamps && !is_counter && plan.table.unique_columns().is_empty());
+            request.parameters.default_timestamp_us.filter(|_| engine.config.client_timestamps && !is_counter);
         if attached == Some(UNSTAMPED) {
             return Err(Declined);
         }

@@ -77,6 +77,8 @@ impl<K: Kv> Writing<'_, K> {
                     response = Response::Rows(outcome::applied(&plans[0].table));
                 }
                 ProgramReply::Applied => {}
+                // Whoever plans such programs plans them again.
+                ProgramReply::Outdated => return Err(CqlError::server("a write was planned with rows that changed")),
                 ProgramReply::Refused(seen) => {
                     let shown = outcome::shown_columns(plans, is_batch);
                     response = Response::Rows(outcome::refused(&plans[0].table, &shown, &seen, budget)?);

@@ -141,7 +141,7 @@ impl<K: Kv> QueryEngine<K> {
     pub(super) fn defaults(&self, attached_us: Option<i64>) -> Result<Defaults, CqlError> {
         match attached_us.filter(|_| self.config.client_timestamps) {
             Some(UNSTAMPED) => Err(invalid("The timestamp is out of range")),
-            timestamp_us => Ok(Defaults { timestamp_us }),
+            timestamp_us => Ok(Defaults { timestamp_us, is_explicit: false }),
         }
     }
 

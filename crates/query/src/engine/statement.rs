@@ -325,6 +325,7 @@ impl<K: Kv> QueryEngine<K> {
         let mut defaults = self.defaults(run.parameters.default_timestamp_us)?;
         if let Some(term) = &batch.timestamp {
             defaults.timestamp_us = explicit_timestamp(term, &bound)?;
+            defaults.is_explicit = defaults.timestamp_us.is_some();
         }
         let gather = |written: &[TablePart]| {
             let mut writes = Writes::besides(written);

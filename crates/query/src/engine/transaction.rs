@@ -56,7 +56,7 @@ pub(super) enum Ended {
 
 impl Ended {
     /// What it is counted as.
-    fn kind(&self) -> TransactionEnd {
+    pub(super) fn kind(&self) -> TransactionEnd {
         let is_impossible = |reply: &[u8]| matches!(ProgramReply::decode(reply), Ok(ProgramReply::Failed(_)));
         match self {
             Self::Answered(Outcome::Applied(_)) => TransactionEnd::Applied,
@@ -104,7 +104,8 @@ struct Transaction<K: Kv> {
 }
 
 fn plan_of<K: Kv>(kv: &K, node: NodeId, parts: Vec<TransactionPart>) -> Plan {
-    let is_near = |part: &TransactionPart| kv.leader(part.part.tablet) == Some(node);
+    // With the table of an index the records of transactions go whose home it is.
+    let is_near = |part: &TransactionPart| !part.is_of_index && kv.leader(part.part.tablet) == Some(node);
     let nearest = parts.iter().position(is_near).unwrap_or(0);
     let part = |part: TransactionPart| Part {
         participant: Participant { table: part.part.table, tablet: part.part.tablet, key: part.key },

@@ -6,8 +6,9 @@
 use super::transaction::{CONFLICT, Ended};
 use super::write::{Answers, WriteAnswer, Writing};
 use crate::error::invalid;
-use crate::exec::modify::Writes;
-use crate::exec::modify::unique::{Believed, Planned, RowId, Unread, owner_of, unique_values};
+use crate::exec::modify::{Write, Writes};
+use crate::exec::modify::unique::{Believed, Planned, Unread, duplicate, owner_of, unique_values};
+use crate::exec::outcome;
 use crate::exec::parts::Failure;
 use crate::exec::raw::RawRead;
 use crate::exec::table_part::TablePart;
@@ -15,11 +16,9 @@ use crate::kv::{Kv, KvError};
 use crate::program::ProgramReply;
 use crate::table::{Source, TableContext};
 use diorite_base::{TableId, TabletId};
-use diorite_cql::protocol::CqlError;
+use diorite_cql::protocol::{CqlError, Response};
 use diorite_model::row::now_seconds;
-use diorite_model::schema::TableEntry;
 use diorite_transact::coordinator::Outcome;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// How often a write is tried whose rows others change at the same time.
@@ -31,10 +30,26 @@ const MAX_PAUSE_NS: u64 = 64_000_000;
 /// What has become of a try.
 enum Tried {
     Done(WriteAnswer),
-    /// A condition did not hold in this tablet: its reply.
+    /// A condition of the statement does not hold in this tablet, or an operation is impossible: the reply.
     Refused(TabletId, Vec<u8>),
-    /// A tablet does not exist any more.
-    Missing,
+    /// What was read has changed, or a tablet does not exist any more: nothing was done.
+    Outdated,
+}
+
+/// What has become of the condition of a statement.
+enum Own {
+    Holds,
+    /// It does not hold in this tablet: the reply.
+    Refused(TabletId, Vec<u8>),
+    /// The rows have changed.
+    Outdated,
+}
+
+fn of_refusal(tablet: TabletId, reply: Vec<u8>) -> Tried {
+    match ProgramReply::decode(&reply) {
+        Ok(ProgramReply::Outdated) => Tried::Outdated,
+        _ => Tried::Refused(tablet, reply),
+    }
 }
 
 impl<K: Kv> Writing<'_, K> {
@@ -54,38 +69,28 @@ impl<K: Kv> Writing<'_, K> {
         let first = self.engine.work(means.work, gathered).await?;
         let is_conditional = first.is_conditional();
         progress.begin(is_conditional);
-        let (mut writes, mut believed) = (Some(first), Believed::default());
-        // The part that was refused last, and what it was planned with.
-        let mut refused: Option<(TabletId, Vec<u8>, BTreeMap<RowId, _>)> = None;
-        let mut is_careful = false;
+        let mut writes = Some(first);
         for tries in 0..TRIES {
             let mut of_try = match writes.take() {
                 Some(writes) => writes,
                 None => self.engine.finish(means.work, gathered).await.map_err(|error| self.refused(error))?,
             };
-            let planned = self.planned(&mut of_try, &mut believed, tries > 0, is_careful).await;
-            let of_index = planned.map_err(|error| self.refused(error))?;
-            if let Some((tablet, reply, before)) = refused.take()
-                && is_conditional
-                && before == believed.rows
-            {
-                // What was planned with is as it was: it was the statement's own condition.
-                return self.answer_refused(tablet, reply).await;
-            }
-            match self.tried(of_try).await? {
-                Tried::Done(answer) => return Ok(answer),
-                Tried::Missing => is_careful = true,
-                Tried::Refused(tablet, reply) => {
-                    if let Ok(ProgramReply::Failed(message)) = ProgramReply::decode(&reply) {
-                        return Err(self.refused(invalid(message)));
-                    }
-                    match of_index.contains(&tablet) {
-                        true => is_careful = true,
-                        false => refused = Some((tablet, reply, std::mem::take(&mut believed.rows))),
-                    }
+            // What the first try assumes may be wrong.
+            let is_careful = tries > 0;
+            let planned = self.planned(&mut of_try, is_careful).await;
+            if let Some(index) = planned.map_err(|error| self.refused(error))? {
+                match self.own_condition(of_try).await? {
+                    Own::Holds => return self.answer_duplicate(&index),
+                    Own::Refused(tablet, reply) => return self.answer_refused(tablet, reply).await,
+                    Own::Outdated => {}
+                }
+            } else {
+                match self.tried(of_try).await? {
+                    Tried::Done(answer) => return Ok(answer),
+                    Tried::Refused(tablet, reply) => return self.answer_refused(tablet, reply).await,
+                    Tried::Outdated => {}
                 }
             }
-            believed = Believed::default();
             if tries > 0 {
                 self.engine.kv.pause((FIRST_PAUSE_NS << tries.min(16)).min(MAX_PAUSE_NS)).await;
             }
@@ -93,60 +98,86 @@ impl<K: Kv> Writing<'_, K> {
         Err(self.refused(CqlError::overloaded(CONFLICT)))
     }
 
-    /// Reads what has to be known, and adds what keeps the tables of indexes up to date; returns the tablets of these.
-    async fn planned(
-        &self,
-        writes: &mut Writes,
-        believed: &mut Believed,
-        reads_all: bool,
-        is_careful: bool,
-    ) -> Result<Vec<TabletId>, CqlError> {
+    /// Reads what has to be known, and adds what keeps the tables of indexes up to date. Returns the index that has another
+    /// row with the same values, if one has: then only what tests the rows that were read is added.
+    async fn planned(&self, writes: &mut Writes, is_careful: bool) -> Result<Option<String>, CqlError> {
         let budget = self.means.budget;
         let catalog = self.engine.kv.catalog();
-        let mut unread = writes.unread(believed, reads_all)?;
+        let mut believed = Believed::default();
+        let mut unread = writes.unread(&mut believed, is_careful)?;
         loop {
             budget.check()?;
             for missing in unread {
-                self.read_unique(missing, believed).await?;
+                self.read_unique(missing, &mut believed).await?;
             }
-            match writes.upkeep(&catalog, believed, is_careful)? {
-                Planned::Read(more) => unread = more,
-                Planned::Upkeep(upkeep) => {
-                    for (table, key) in upkeep.tested() {
-                        if let Some(entry) = catalog.table_by_id(*table) {
-                            writes.add_tested(entry, key)?;
-                        }
-                    }
-                    let before = writes.tablets();
-                    writes.add_upkeep(upkeep, believed, now_seconds(self.engine.kv.now_us()))?;
-                    let mut after = writes.tablets();
-                    after.retain(|tablet| !before.contains(tablet));
-                    return Ok(after);
+            let (upkeep, duplicate) = match writes.upkeep(&catalog, &believed, is_careful)? {
+                Planned::Read(more) => {
+                    unread = more;
+                    continue;
+                }
+                Planned::Upkeep(upkeep) => (upkeep, None),
+                Planned::Duplicate(index, tests) => (tests, Some(index)),
+            };
+            for (table, key) in upkeep.tested() {
+                if let Some(entry) = catalog.table_by_id(*table) {
+                    writes.add_tested(entry, key)?;
                 }
             }
+            writes.add_upkeep(upkeep, &believed, now_seconds(self.engine.kv.now_us()))?;
+            return Ok(duplicate);
         }
+    }
+
+    /// Whether the condition of a statement holds for which another row has the values. Those of several tablets are not
+    /// tested: either answer is right.
+    async fn own_condition(&self, mut writes: Writes) -> Result<Own, Failure> {
+        if !writes.is_conditional() || writes.tablet_count() > 1 {
+            return Ok(Own::Holds);
+        }
+        writes.only_test();
+        let parts = writes.finish().map_err(|error| self.refused(error))?;
+        let Some(Write { part, mutation, .. }) = parts.into_iter().next() else { return Ok(Own::Holds) };
+        // Nothing is written, so whatever fails is only tried again.
+        let written = self.engine.kv.write(part.tablet, mutation, self.means.budget.deadline()).await;
+        let Ok(reply) = written else { return Ok(Own::Outdated) };
+        Ok(match ProgramReply::decode(&reply) {
+            Ok(ProgramReply::Applied) => Own::Holds,
+            Ok(ProgramReply::Outdated) | Err(_) => Own::Outdated,
+            Ok(ProgramReply::Refused(_) | ProgramReply::Failed(_)) => Own::Refused(part.tablet, reply),
+        })
+    }
+
+    /// The answer to a write whose values another row has.
+    fn answer_duplicate(&self, index: &str) -> Result<WriteAnswer, Failure> {
+        let error = duplicate(index);
+        let has_status = self.plans.first().is_some_and(|plan| plan.answer.status_row) && !self.means.is_batch;
+        if !has_status {
+            return Err(self.refused(error));
+        }
+        self.means.progress.answered(true);
+        let status = outcome::status(&self.plans[0].table, false, Some(&error.message), None, self.means.budget)?;
+        Ok(WriteAnswer { response: Response::Rows(status), is_cut: false })
     }
 
     async fn read_unique(&self, missing: Unread, believed: &mut Believed) -> Result<(), CqlError> {
         let budget = self.means.budget;
         match missing {
             Unread::Row(row) => {
-                let (table, entry) = self.table_of(row.0)?;
+                let table = self.table_of(row.0)?;
                 let found = self.raw(&table).row(&row.1).await?;
                 let values = found.map(|found| unique_values(&table, &found.live()?)).transpose()?;
                 budget.take(row.1.len() + values.iter().flatten().map(|(_, value)| value.len()).sum::<usize>())?;
-                drop(entry);
                 believed.rows.insert(row, values.unwrap_or_default());
             }
             Unread::Owner(row) => {
-                let (table, _) = self.table_of(row.0)?;
+                let table = self.table_of(row.0)?;
                 let found = self.raw(&table).row(&row.1).await?;
                 let owner = found.map(|found| owner_of(&found.live()?)).transpose()?.flatten();
                 budget.take(row.1.len() + owner.as_ref().map_or(0, Vec::len))?;
                 believed.owners.insert(row, owner);
             }
             Unread::Range(id, start, end) => {
-                let (table, _) = self.table_of(id)?;
+                let table = self.table_of(id)?;
                 let mut keys = Vec::new();
                 for (key, found) in self.raw(&table).rows(&start, &end).await? {
                     let values = unique_values(&table, &found.live()?)?;
@@ -168,15 +199,16 @@ impl<K: Kv> Writing<'_, K> {
     }
 
     /// A table as it is now.
-    fn table_of(&self, id: TableId) -> Result<(Arc<TableContext>, Arc<TableEntry>), CqlError> {
+    fn table_of(&self, id: TableId) -> Result<Arc<TableContext>, CqlError> {
         let catalog = self.engine.kv.catalog();
         let entry = catalog.table_by_id(id).ok_or_else(|| invalid("the table, or an index of it, was dropped"))?;
-        Ok((Arc::new(TableContext::new(Arc::clone(&entry.table), Source::Tablets)), Arc::clone(entry)))
+        Ok(Arc::new(TableContext::new(Arc::clone(&entry.table), Source::Tablets)))
     }
 
     /// The answer to a write whose own condition does not hold in a tablet.
     async fn answer_refused(&self, tablet: TabletId, reply: Vec<u8>) -> Result<WriteAnswer, Failure> {
-        if self.is_block {
+        let is_refused = !matches!(ProgramReply::decode(&reply), Ok(ProgramReply::Failed(_)));
+        if self.is_block && is_refused {
             // YCQL's words.
             let table = self.plans.iter().find(|plan| plan.condition.is_some()).map(|plan| &plan.table.table().name);
             let table = table.map_or("", String::as_str);
@@ -201,14 +233,15 @@ impl<K: Kv> Writing<'_, K> {
             return match ended {
                 Ended::Refused(tablet, reply) => {
                     progress.answered(true);
-                    Ok(Tried::Refused(tablet, reply))
+                    Ok(of_refusal(tablet, reply))
                 }
                 Ended::Impossible(_, KvError::NoSuchTablet(_)) => {
                     progress.replanned();
-                    Ok(Tried::Missing)
+                    Ok(Tried::Outdated)
                 }
                 Ended::Answered(Outcome::Applied(_)) => {
                     progress.answered(false);
+                    self.engine.outcomes.note(ended.kind());
                     let first = tables.first().map_or(TabletId(0), |(tablet, _)| *tablet);
                     self.answer_applied(first, is_conditional).await.map(Tried::Done)
                 }
@@ -220,13 +253,13 @@ impl<K: Kv> Writing<'_, K> {
         let missing = self.send(parts, &mut answers).await?;
         if !missing.is_empty() {
             progress.replanned();
-            return Ok(Tried::Missing);
+            return Ok(Tried::Outdated);
         }
         let refused = answers.replies.iter().position(|(_, reply)| ProgramReply::is_refusal(reply));
         match refused {
             Some(at) => {
                 let (tablet, reply) = answers.replies.swap_remove(at);
-                Ok(Tried::Refused(tablet, reply))
+                Ok(of_refusal(tablet, reply))
             }
             None => {
                 let first = answers.replies.first().map_or(TabletId(0), |(tablet, _)| *tablet);

@@ -135,8 +135,7 @@ impl<K: Kv> Writing<'_, K> {
         if self.concerns_unique() {
             progress.start(self.write_type);
             let outcome = self.write_unique(gather).await;
-            let answered = outcome.map_err(|failure| progress.answer(&*self.engine.kv, failure))?;
-            return Ok(Reply::plain(answered.response));
+            return self.reply(outcome, Vec::new());
         }
         let gathered = self.engine.work(means.work, || self.gathered(gather(&[])?)).await?;
         let is_transaction = !gathered.transaction.is_empty();
@@ -150,7 +149,12 @@ impl<K: Kv> Writing<'_, K> {
             true => self.transact(gathered, gather).await,
             false => self.write_gathered(gathered, gather).await,
         };
-        let answered = outcome.map_err(|failure| progress.answer(&*self.engine.kv, failure))?;
+        self.reply(outcome, warnings)
+    }
+
+    /// What the client gets.
+    fn reply(&self, outcome: Result<WriteAnswer, Failure>, mut warnings: Vec<String>) -> Result<Reply, CqlError> {
+        let answered = outcome.map_err(|failure| self.means.progress.answer(&*self.engine.kv, failure))?;
         if answered.is_cut {
             warnings.push(format!(
                 "not all rows of the conditions are shown: they are more than {MAX_SHOWN_BYTES} bytes (SHOWN_BYTES)"

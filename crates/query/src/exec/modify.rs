@@ -86,6 +86,8 @@ pub struct Writes {
 pub struct Defaults {
     /// `USING TIMESTAMP` of the batch, or the timestamp that the driver attached to the request (if that is honoured).
     pub timestamp_us: Option<i64>,
+    /// The statement itself has it.
+    pub is_explicit: bool,
 }
 
 impl Writes {
@@ -257,7 +259,7 @@ impl Writes {
         let is_block = self.is_block;
         let mut writes = Vec::with_capacity(self.pending.len());
         for mut pending in self.pending {
-            if pending.program.operations.is_empty() && pending.program.conditions.is_empty() {
+            if pending.is_empty() {
                 continue;
             }
             pending.program.turns = pending.order.turns(&pending.program, is_block);
@@ -284,7 +286,8 @@ fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Ti
     let is_free = plan.condition.is_none()
         && !plan.table.table().is_counter()
         && !plan.has_sums()
-        && plan.table.unique_columns().is_empty();
+        // What a driver attaches is left out; what the batch says is refused.
+        && (!plan.concerns_unique || defaults.is_explicit);
     Ok(Timing {
         explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
         now_s,
@@ -439,6 +442,7 @@ impl Pending {
     fn mutation(&self) -> Result<(Mutation, bool), CqlError> {
         let is_blind = self.program.turns.is_none()
             && self.program.conditions.is_empty()
+            && self.program.maintained.is_none()
             && self.program.operations.iter().all(|operation| matches!(operation, ProgramOperation::Row { .. }));
         let mut mutation = match is_blind {
             true => self.blind(),

@@ -37,17 +37,12 @@ impl Order {
         self.conditions.push(Tested { before, is_error });
     }
 
-    /// Adds a condition before all others, for whoever has planned the write: nothing is shown if it does not hold.
-    pub(super) fn test_first(&mut self) {
-        self.conditions.insert(0, Tested { before: 0, is_error: true });
-    }
-
     /// The turns of a program; `None` if all its parts may see the tablet as it was before. The statements of a batch of
     /// a table with unique indexes follow one another, so that what its rows have in the end is known beforehand.
     pub(super) fn turns(&self, program: &Program, is_block: bool) -> Option<Vec<Turn>> {
         let operations = &program.operations;
         let sums = operations.iter().any(|operation| matches!(operation, ProgramOperation::Sum { .. }));
-        let repeats = !program.maintained.is_empty() && !self.are_apart(operations);
+        let repeats = program.maintained.is_some() && !self.are_apart(operations);
         let follows_on = sums || repeats || is_block && self.follows(operations);
         if !follows_on {
             return None;

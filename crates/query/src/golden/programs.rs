@@ -2,7 +2,7 @@
 
 use super::golden;
 use crate::program::{
-    ColumnTest, ListEdit, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen, SeenRow,
+    ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen, SeenRow,
     TestTree, TestedPart, Turn, ValueTest, put_type, read_type,
 };
 use diorite_base::bytes::Reader;
@@ -21,7 +21,7 @@ kinds!(OPERATORS, operator(ComparisonOperator): Equal, NotEqual, Less, LessOrEqu
 kinds!(OPERATIONS, operation(ProgramOperation): Row, Delete, List, Document, Sum);
 kinds!(TURNS, turn(Turn): Operation, SameStatement, Condition, ConditionElseError);
 kinds!(EDITS, edit(ListEdit): Set, Remove);
-kinds!(REPLIES, reply(ProgramReply): Applied, Refused, Failed);
+kinds!(REPLIES, reply(ProgramReply): Applied, Refused, Failed, Outdated);
 kinds!(TYPES, type_of(CqlType):
     Ascii, Bigint, Blob, Boolean, Counter, Date, Decimal, Double, Duration, Float, Inet, Int, Jsonb, Smallint, Text,
     Time, Timestamp, Timeuuid, Tinyint, Uuid, Varint, List, Set, Map, Tuple, UserDefined, Vector);
@@ -90,7 +90,7 @@ fn plain() -> Program {
         ],
         dropped_columns: vec![],
         turns: None,
-        maintained: vec![],
+        maintained: None,
     }
 }
 
@@ -110,7 +110,7 @@ fn with_trees() -> Program {
         operations: vec![document(None, Some(Expiry { ttl_s: 5, at_s: 50 })), document(Some(-1), None)],
         dropped_columns: vec![],
         turns: None,
-        maintained: vec![],
+        maintained: None,
     }
 }
 
@@ -139,13 +139,13 @@ fn in_turns() -> Program {
             Turn::Operation,
             Turn::SameStatement,
         ]),
-        maintained: vec![],
+        maintained: None,
     }
 }
 
 /// A program as text; those of earlier versions as they were shown before later ones had more parts.
 fn shown(program: &Program) -> String {
-    format!("{program:?}").replace(", turns: None", "").replace(", maintained: []", "")
+    format!("{program:?}").replace(", turns: None", "").replace(", maintained: None", "")
 }
 
 fn kinds_of_tree(found: &mut Vec<&'static str>, test: &TestTree) {
@@ -191,7 +191,8 @@ fn kinds_of(program: &Program) -> Vec<&'static str> {
 #[test]
 fn programs_have_their_bytes() {
     let dropped = |program| Program { dropped_columns: vec![3, 300], ..program };
-    let maintained = |program| Program { maintained: vec![2, 300], ..program };
+    let guards = vec![condition(RowTest::Columns(vec![compare(ComparisonOperator::Equal)]))];
+    let maintained = |program| Program { maintained: Some(Maintained { version: 300, guards: guards.clone() }), ..program };
     let programs = [
         ("empty", Program::default()),
         ("version 1", plain()),
@@ -229,6 +230,7 @@ fn replies_of_programs_have_their_bytes() {
         ("refused, without rows", ProgramReply::Refused(without)),
         ("refused, with more rows", ProgramReply::Refused(Seen { is_cut: true, ..seen })),
         ("failed", ProgramReply::Failed("no".to_owned())),
+        ("outdated", ProgramReply::Outdated),
     ];
     golden("program-replies", &[REPLIES]).check(&replies.map(|(name, reply)| (name, reply.encode())), |_, bytes| {
         let decoded = ProgramReply::decode(bytes).unwrap();

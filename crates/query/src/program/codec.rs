@@ -4,7 +4,7 @@
 //! versions that do not exist yet.
 
 use super::definition::{
-    ColumnTest, ListEdit, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, Turn,
+    ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, Turn,
     ValueTest,
 };
 use super::types::{put_type, read_type};
@@ -29,7 +29,7 @@ const VERSION_WITH_TREES: u8 = 3;
 /// Programs whose conditions and operations follow one another; they may name dropped columns.
 const VERSION_IN_TURNS: u8 = 4;
 
-/// Before a program of one of the other versions: the unique indexes that it maintains.
+/// Before a program of one of the other versions: how it maintains unique indexes.
 const VERSION_MAINTAINED: u8 = 5;
 
 const OPERATORS: [ComparisonOperator; 6] = [
@@ -45,10 +45,11 @@ impl Program {
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(128);
-        if !self.maintained.is_empty() {
+        if let Some(Maintained { version, guards }) = &self.maintained {
             out.push(VERSION_MAINTAINED);
-            put_varint(&mut out, self.maintained.len() as u64);
-            self.maintained.iter().for_each(|index| put_varint(&mut out, *index));
+            put_varint(&mut out, *version);
+            put_varint(&mut out, guards.len() as u64);
+            guards.iter().for_each(|guard| guard.encode(&mut out));
         }
         match &self.turns {
             Some(turns) => self.encode_in_turns(turns, &mut out),
@@ -81,11 +82,8 @@ impl Program {
         if version != VERSION_MAINTAINED {
             return Self::decode_after(version, &mut reader);
         }
-        let maintained = read_list(&mut reader, |reader| reader.shortest_varint())?;
-        // In one form only.
-        if maintained.is_empty() || !maintained.is_sorted_by(|one, other| one < other) {
-            return Err(Malformed);
-        }
+        let version = reader.shortest_varint()?;
+        let maintained = Some(Maintained { version, guards: read_list(&mut reader, RowCondition::decode)? });
         let version = reader.u8()?;
         Ok(Self { maintained, ..Self::decode_after(version, &mut reader)? })
     }
@@ -176,13 +174,11 @@ impl Program {
     }
 }
 
-/// The unique indexes that an encoded program maintains, without a look at the rest.
-pub(super) fn maintained_by(bytes: &[u8]) -> Vec<u64> {
+/// The version of the table with which an encoded program was planned that maintains unique indexes, without a look at
+/// the rest.
+pub(super) fn planned_version(bytes: &[u8]) -> Option<u64> {
     let mut reader = Reader::new(bytes);
-    match reader.u8() {
-        Ok(VERSION_MAINTAINED) => read_list(&mut reader, |reader| reader.shortest_varint()).unwrap_or_default(),
-        _ => Vec::new(),
-    }
+    if reader.u8().ok()? == VERSION_MAINTAINED { reader.shortest_varint().ok() } else { None }
 }
 
 impl LoggedProgram for Program {
@@ -190,10 +186,12 @@ impl LoggedProgram for Program {
     type Error = &'static str;
 
     fn check(&self) -> Result<(), Exceeded> {
+        let guards = self.maintained.iter().flat_map(|maintained| &maintained.guards);
+        let conditions = self.conditions.iter().chain(guards);
         let rows: HashSet<(&[u8], &[u8]), ahash::RandomState> =
-            self.conditions.iter().map(|condition| (&condition.partition[..], &condition.row[..])).collect();
+            conditions.clone().map(|condition| (&condition.partition[..], &condition.row[..])).collect();
         limits::check(&limits::CONDITION_ROWS, rows.len(), || "a batch with conditions".to_owned())?;
-        self.conditions.iter().try_for_each(|condition| match &condition.test {
+        conditions.into_iter().try_for_each(|condition| match &condition.test {
             RowTest::Exists | RowTest::NotExists => Ok(()),
             RowTest::Columns(columns) => columns.iter().try_for_each(|column| column.data_type.check_limits()),
             RowTest::Tree(tree) => tree.check(1),

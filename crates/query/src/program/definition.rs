@@ -26,9 +26,18 @@ pub struct Program {
     /// The order in which conditions are tested and operations take effect, each seeing those before it: each turn is
     /// that of the next condition or operation. `None`: all see the tablet as it was.
     pub turns: Option<Vec<Turn>>,
-    /// The unique indexes whose tables are changed by the same transaction, ascending: its conditions say what the rows
-    /// had in their columns.
-    pub maintained: Vec<u64>,
+    /// Of a part of a transaction that maintains unique indexes.
+    pub maintained: Option<Maintained>,
+}
+
+/// How a part of a transaction maintains unique indexes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Maintained {
+    /// The version of the table with which it was planned: that has all indexes of this and earlier versions, but for
+    /// those that were dropped.
+    pub version: u64,
+    /// What was read when it was planned. If that has changed, the program is outdated, before anything else of it counts.
+    pub guards: Vec<RowCondition>,
 }
 
 /// One turn of a program whose parts follow one another.
@@ -242,6 +251,8 @@ pub enum ProgramReply {
     Refused(Seen),
     /// The operations are impossible, nothing took effect: a message for the client.
     Failed(String),
+    /// What was read when the program was planned has changed. Nothing took effect: it is planned again.
+    Outdated,
 }
 
 /// The rows that conditions have read.

@@ -69,7 +69,11 @@ impl Evaluator for TabletEvaluator {
 
     fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
         // What is proposed decodes.
-        let program = Program::decode(program).ok().filter(|program| !program.conditions.is_empty())?;
+        let program = Program::decode(program).ok()?;
+        let has_guards = program.maintained.as_ref().is_some_and(|maintained| !maintained.guards.is_empty());
+        if program.conditions.is_empty() && !has_guards {
+            return None;
+        }
         Some(targets::without_conditions(program).encode())
     }
 
@@ -198,6 +202,11 @@ impl Run<'_> {
         program: &Program,
         changes: &mut dyn TabletChanges,
     ) -> Result<ProgramReply, EvaluationFailed> {
+        match self.guarded(program) {
+            Ok(true) => {}
+            Ok(false) => return Ok(ProgramReply::Outdated),
+            Err(stop) => return stop.reply(),
+        }
         if let Some(turns) = &program.turns {
             return self.in_turns(program, turns, changes);
         }
@@ -223,6 +232,29 @@ impl Run<'_> {
         }
         edits.iter().for_each(|edit| changes.merge(edit.key, &edit.value));
         Ok(ProgramReply::Applied)
+    }
+
+    /// Whether all is as it was when the program was planned.
+    fn guarded(&self, program: &Program) -> Result<bool, Stop> {
+        for guard in program.maintained.iter().flat_map(|maintained| &maintained.guards) {
+            if !self.holds(guard)? {
+                return Ok(false);
+            }
+            if let RowTest::Columns(tests) = &guard.test
+                && let Some(found) = self.stored.find(&guard.partition, &guard.row)?
+            {
+                // What the program writes would not replace it.
+                for test in tests {
+                    let timestamp_us = found.timestamp_us(test.column).map_err(damaged)?;
+                    if timestamp_us.is_some_and(|timestamp_us| timestamp_us >= self.context.stamp_us) {
+                        let what = "a column of a unique index has a value with a timestamp in the future";
+                        return Err(Stop::Client(Impossible(what.to_owned())));
+                    }
+                }
+            }
+            self.stored.check_work()?;
+        }
+        Ok(true)
     }
 
     /// The first condition that does not hold. Conditions on the same row are tested one after the other, so that each

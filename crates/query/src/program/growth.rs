@@ -4,7 +4,7 @@
 //! Always true: no operation adds more than is told here, but for the timestamps that stored elements are given of their own. Left out: conditions, which change
 //! nothing.
 
-use super::codec::maintained_by;
+use super::codec::planned_version;
 use super::definition::{ListEdit, PathStep, Program, ProgramOperation};
 use diorite_base::limits::MAX_NUMBER_BYTES;
 use diorite_base::mutation::{Effect, Growth};
@@ -27,10 +27,11 @@ pub(super) fn index_bytes(operation: &ProgramOperation, indexes: &dyn RowIndexes
     }
 }
 
-/// Whether a program may change what a unique index says of a row, and does not say that it maintains that index.
+/// Whether a program may change what a unique index says of a row, and was planned without that index.
 pub(crate) fn is_unmaintained(program: &[u8], indexes: &dyn RowIndexes) -> bool {
-    let maintained = maintained_by(program);
-    if indexes.unique().iter().all(|index| maintained.contains(index)) {
+    // The number of an index is the version of the table that had it first.
+    let version = planned_version(program);
+    if indexes.unique().last().is_none_or(|newest| version.is_some_and(|version| version >= *newest)) {
         return false;
     }
     // Steps of an index change no rows; what is proposed decodes.

@@ -28,6 +28,7 @@ impl ProgramReply {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             ProgramReply::Applied => vec![VERSION, 0],
+            ProgramReply::Outdated => vec![VERSION, 3],
             ProgramReply::Failed(message) => {
                 let mut out = vec![VERSION, 2];
                 put_slice(&mut out, message.as_bytes());
@@ -52,7 +53,7 @@ impl ProgramReply {
 
     /// Whether an encoded reply is a refusal. Malformed bytes are not.
     pub fn is_refusal(bytes: &[u8]) -> bool {
-        matches!(bytes, [VERSION, 1 | 2, ..])
+        matches!(bytes, [VERSION, 1..=3, ..])
     }
 
     /// Reads an encoded reply.
@@ -75,6 +76,7 @@ impl ProgramReply {
                 };
                 Ok(ProgramReply::Refused(Seen { now_s, partition, static_row, rows, is_cut }))
             }
+            3 if reader.is_empty() => Ok(ProgramReply::Outdated),
             2 => Ok(ProgramReply::Failed(String::from_utf8_lossy(reader.slice()?).into_owned())),
             _ => Err(Malformed),
         }

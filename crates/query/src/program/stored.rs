@@ -136,6 +136,11 @@ impl Found {
         Ok(value)
     }
 
+    /// The timestamp of a column's live value.
+    pub fn timestamp_us(&self, column: u32) -> Result<Option<i64>, Malformed> {
+        Ok(self.live()?.cell(column)?.map(|cell| cell.timestamp_us))
+    }
+
     /// The elements of a list.
     pub fn list(&self, column: u32) -> Result<Rc<StoredList>, Malformed> {
         if let Some(known) = self.lists.borrow().get(&column) {

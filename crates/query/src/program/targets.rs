@@ -10,7 +10,8 @@ use diorite_model::row::RowReader;
 
 /// Calls `see` with each key, and each range of keys, from its start to before its end.
 pub(super) fn of(program: &Program, see: &mut SeeTarget<'_>) {
-    for condition in &program.conditions {
+    let guards = program.maintained.iter().flat_map(|maintained| &maintained.guards);
+    for condition in program.conditions.iter().chain(guards) {
         of_condition(condition, see);
     }
     for operation in &program.operations {
@@ -71,6 +72,7 @@ pub(super) fn explicit_us(program: &Program) -> Option<i64> {
 /// A program that does what this one does whose conditions hold.
 pub(super) fn without_conditions(mut program: Program) -> Program {
     program.conditions.clear();
+    program.maintained.iter_mut().for_each(|maintained| maintained.guards.clear());
     if let Some(turns) = &mut program.turns {
         turns.retain(|turn| matches!(turn, Turn::Operation | Turn::SameStatement));
     }

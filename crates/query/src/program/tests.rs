@@ -75,7 +75,7 @@ fn program() -> Program {
         ],
         dropped_columns: Vec::new(),
         turns: None,
-        maintained: vec![],
+        maintained: None,
     }
 }
 

@@ -27,6 +27,8 @@ pub enum VisibleReply {
     Refused(Vec<VisibleRow>),
     /// It is impossible.
     Failed(String),
+    /// What was read when it was planned has changed.
+    Outdated,
 }
 
 impl VisibleReply {
@@ -37,6 +39,7 @@ impl VisibleReply {
         }
         match ProgramReply::decode(reply).expect("programs answer with replies") {
             ProgramReply::Applied => Self::Applied,
+            ProgramReply::Outdated => Self::Outdated,
             ProgramReply::Failed(message) => Self::Failed(message),
             ProgramReply::Refused(Seen { now_s, static_row, rows, .. }) => {
                 let visible = |row: &SeenRow| visible(&row.key, &row.value, now_s, row.deleted_us).expect("whole rows");

@@ -28,7 +28,7 @@ pub(super) async fn compare(
     for row in rows {
         match engine.compare_row(of.0, index, &row, &unlimited()).await {
             Ok(Comparison::Alone) => {}
-            Ok(Comparison::Duplicate(why)) => {
+            Ok(Comparison::Duplicate(why) | Comparison::Impossible(why)) => {
                 if let IndexStep::Compare { to, .. } = &mut step {
                     *to = Compared::Failed(why);
                 }

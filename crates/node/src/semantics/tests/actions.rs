@@ -465,6 +465,7 @@ impl Write {
             operations: vec![operation],
             dropped_columns: Vec::new(),
             turns: None,
+            maintained: None,
         }
     }
 }

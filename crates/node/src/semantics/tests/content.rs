@@ -78,7 +78,7 @@ pub(super) fn reply(bytes: &[u8]) -> Reply {
         return if *outcome == 0 { Reply::Done } else { Reply::Failed("overtaken".to_owned()) };
     }
     match ProgramReply::decode(bytes).unwrap() {
-        ProgramReply::Applied => Reply::Done,
+        ProgramReply::Applied | ProgramReply::Outdated => Reply::Done,
         ProgramReply::Failed(message) => Reply::Failed(message),
         ProgramReply::Refused(Seen { now_s, static_row, rows, .. }) => {
             let show = |seen: &SeenRow| row(&seen.key, &seen.value, now_s, seen.deleted_us);

@@ -30,6 +30,8 @@ pub struct TransactionPart {
     pub has_transactions: bool,
     /// Whether all its statements delete.
     pub deletes_only: bool,
+    /// It is the table of an index: other tables outlive it, and what they are told of a transaction.
+    pub is_of_index: bool,
     /// The token of a key that is locked there, as keys begin.
     pub key: Vec<u8>,
     /// The program, encoded.
@@ -60,13 +62,15 @@ impl Writes {
 }
 
 impl Pending {
-    fn is_empty(&self) -> bool {
-        self.program.operations.is_empty() && self.program.conditions.is_empty()
+    pub(super) fn is_empty(&self) -> bool {
+        let has_guards = self.program.maintained.as_ref().is_some_and(|maintained| !maintained.guards.is_empty());
+        self.program.operations.is_empty() && self.program.conditions.is_empty() && !has_guards
     }
 
     /// The token of a key that the program reads or writes: by it a tablet is found after a split.
     fn first_token(&self) -> Vec<u8> {
-        let of_condition = self.program.conditions.first().map(|condition| &condition.partition);
+        let guards = self.program.maintained.iter().flat_map(|maintained| &maintained.guards);
+        let of_condition = self.program.conditions.iter().chain(guards).next().map(|condition| &condition.partition);
         let of_operation = self.program.operations.first().map(|operation| match operation {
             ProgramOperation::Row { key, .. }
             | ProgramOperation::List { key, .. }
@@ -103,7 +107,8 @@ impl Pending {
         }
         let table = self.table.table().name.clone();
         let has_transactions = self.table.has_transactions();
+        let is_of_index = self.table.table().index_of.is_some();
         let (part, deletes_only, key) = (self.part.clone(), self.deletes_only, self.first_token());
-        Ok(TransactionPart { part, table, has_transactions, deletes_only, key, program })
+        Ok(TransactionPart { part, table, has_transactions, deletes_only, is_of_index, key, program })
     }
 }

@@ -6,10 +6,10 @@
 //! that do not have the values any more (a deletion of a range that met a new row, a value that has expired); whoever
 //! wants the values looks at the row that is named. Left out: reading, and what becomes of the transaction (the engine).
 
-use super::{Pending, Writes};
+use super::{Order, Pending, Writes};
 use crate::error::{corrupt, invalid};
 use crate::exec::table_part::TablePart;
-use crate::program::{ColumnTest, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
+use crate::program::{ColumnTest, Maintained, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
 use crate::table::{Source, TableContext};
 use diorite_base::TableId;
 use diorite_base::limits::MAX_KEY_BYTES;
@@ -94,6 +94,8 @@ pub enum Planned {
     Read(Vec<Unread>),
     /// The transaction can be made.
     Upkeep(Upkeep),
+    /// Another row has the values in this index. What was read of the statement's own rows can be tested.
+    Duplicate(String, Upkeep),
 }
 
 /// A key of the table of an index, while it is planned.
@@ -131,6 +133,9 @@ pub fn owner_of(row: &LiveRow<'_>) -> Result<Option<Vec<u8>>, CqlError> {
 }
 
 /// The key of a row's values in the table of an index; `None` if the row lacks one of them.
+///
+/// # Errors
+/// If the values are too long for a key.
 pub fn index_key(table: &TableContext, unique: &Unique, values: &UniqueValues) -> Result<Option<Vec<u8>>, CqlError> {
     let mut key = Vec::new();
     for id in &unique.columns {
@@ -227,33 +232,39 @@ impl Writes {
     /// Plans what keeps the tables of unique indexes up to date. `is_careful`: nothing is assumed of these tables.
     ///
     /// # Errors
-    /// Another row has the values.
+    /// If values are too long for an index.
     pub fn upkeep(&self, catalog: &Catalog, believed: &Believed, is_careful: bool) -> Result<Planned, CqlError> {
         let changed = self.changed_rows(believed)?;
-        let (mut upkeep, mut unread) = (Upkeep::default(), Vec::new());
+        let (mut upkeep, mut unread, mut twice) = (Upkeep::default(), Vec::new(), None);
         let mut wanted: BTreeMap<RowId, (&str, usize, Wanted)> = BTreeMap::new();
         for ((id, row), (at, after)) in &changed {
             let table = &self.pending[*at].table;
             upkeep.guards.push((*id, row.clone()));
             let before = believed.rows.get(&(*id, row.clone())).cloned().unwrap_or_default();
             for (index, unique) in table.table().unique_indexes() {
-                let (old, new) = (index_key(table, unique, &before)?, index_key(table, unique, after)?);
+                // What was too long before the index is in no table.
+                let old = index_key(table, unique, &before).unwrap_or_default();
+                let new = if before == *after { old.clone() } else { index_key(table, unique, after)? };
                 if old == new {
                     continue;
                 }
                 let mut note = |key: Option<Vec<u8>>, is_new: bool| {
-                    let Some(key) = key else { return Ok(()) };
-                    let (_, _, wanted) = wanted.entry((unique.table, key)).or_insert((&index.name, *at, Wanted::default()));
+                    let (_, _, wanted) =
+                        wanted.entry((unique.table, key?)).or_insert((&index.name, *at, Wanted::default()));
                     let by = if is_new { &mut wanted.added_by } else { &mut wanted.removed_by };
-                    match by.replace(row.clone()) {
-                        Some(_) if is_new => Err(duplicate(&index.name)),
-                        _ => Ok(()),
-                    }
+                    by.replace(row.clone())
                 };
-                note(old, false)?;
-                note(new, true)?;
+                note(old, false);
+                if note(new, true).is_some() {
+                    // Two rows of the statement itself.
+                    twice.get_or_insert(index.name.clone());
+                }
             }
         }
+        if let Some(index) = twice {
+            return Ok(Planned::Duplicate(index, upkeep));
+        }
+        let own = upkeep.guards.clone();
         for ((index_table, key), (index, at, wanted)) in wanted {
             // The index was dropped a moment ago.
             let Some(entry) = catalog.table_by_id(index_table) else { continue };
@@ -282,11 +293,12 @@ impl Writes {
                         }
                         Some(values) => {
                             let of_index = context.table().unique_indexes().find(|(of, _)| of.name == index);
-                            let has = of_index.map(|(_, unique)| index_key(context, unique, values)).transpose()?;
+                            let has = of_index.and_then(|(_, unique)| index_key(context, unique, values).ok()?);
                             let is_taken =
-                                has.flatten().is_some_and(|has| located(entry, &has).is_ok_and(|it| it.2 == key));
+                                has.is_some_and(|has| located(entry, &has).is_ok_and(|it| it.2 == key));
                             if is_taken {
-                                return Err(duplicate(index));
+                                let tests = Upkeep { guards: own, entries: Vec::new() };
+                                return Ok(Planned::Duplicate(index.to_owned(), tests));
                             }
                             upkeep.guards.push(row);
                             (Owner::Is(owner.clone()), Some(Some(by)))
@@ -302,19 +314,17 @@ impl Writes {
 
     /// Adds to the transaction what keeps the tables of unique indexes up to date.
     pub fn add_upkeep(&mut self, upkeep: Upkeep, believed: &Believed, now_s: u32) -> Result<(), CqlError> {
-        for pending in &mut self.pending {
-            let mut ids: Vec<u64> = pending.table.table().unique_indexes().map(|(index, _)| index.id).collect();
-            ids.sort_unstable();
-            pending.program.maintained = ids;
+        for pending in self.pending.iter_mut().filter(|pending| !pending.table.unique_columns().is_empty()) {
+            pending.maintained();
         }
         let Upkeep { mut guards, entries } = upkeep;
         guards.sort();
         guards.dedup();
-        for (id, key) in guards.into_iter().rev() {
+        for (id, key) in guards {
             let Some(pending) = self.pending_of(id, &key) else { continue };
             let values = believed.rows.get(&(id, key.clone())).cloned().unwrap_or_default();
             let condition = guard(&pending.table, &key, &values)?;
-            pending.test_first(condition);
+            pending.maintained().guards.push(condition);
         }
         for entry in entries {
             let partition_len = entry.table.layout().partition_len(&entry.key).map_err(corrupt)?;
@@ -322,8 +332,7 @@ impl Writes {
             let (partition, row) = (partition.to_vec(), row.to_vec());
             let test = RowTest::Tree(entry.before.test());
             let pending = self.pending(entry.part, &entry.table);
-            pending.program.conditions.push(RowCondition { partition, row, test });
-            pending.order.condition(0, true);
+            pending.maintained().guards.push(RowCondition { partition, row, test });
             if let Some(after) = entry.after {
                 pending.deletes_only &= after.is_none();
                 pending.program.operations.push(ProgramOperation::Row {
@@ -343,6 +352,14 @@ impl Writes {
         let token = key::token_of(key).ok()?;
         let mut of_table = self.pending.iter_mut().filter(|pending| pending.part.table == table);
         of_table.find(|pending| pending.part.tokens.contains(&token))
+    }
+
+    /// Leaves out what is written: only conditions are tested.
+    pub fn only_test(&mut self) {
+        for pending in &mut self.pending {
+            pending.program.operations.clear();
+            pending.order = Order::default();
+        }
     }
 
     /// Makes sure that the tablet of a row that is tested has a part.
@@ -401,13 +418,10 @@ impl Upkeep {
 }
 
 impl Pending {
-    /// Adds a condition before all others.
-    fn test_first(&mut self, condition: RowCondition) {
-        if self.program.conditions.is_empty() {
-            self.program.dropped_columns = self.table.dropped_columns();
-        }
-        self.program.conditions.insert(0, condition);
-        self.order.test_first();
+    /// How it maintains unique indexes, which it does from now on.
+    fn maintained(&mut self) -> &mut Maintained {
+        let version = self.table.table().version;
+        self.program.maintained.get_or_insert_with(|| Maintained { version, guards: Vec::new() })
     }
 }
 

@@ -74,7 +74,7 @@ fn full() -> Program {
     let conditions = vec![condition(1, RowTest::Exists), condition(2, RowTest::NotExists)];
     let (operation, same) = (Turn::Operation, Turn::SameStatement);
     let turns = vec![Turn::ConditionElseError, operation, same, Turn::Condition, operation, operation];
-    Program { conditions, operations, dropped_columns: vec![3, 300], turns: Some(turns), maintained: Vec::new() }
+    Program { conditions, operations, dropped_columns: vec![3, 300], turns: Some(turns), maintained: None }
 }
 
 #[test]
