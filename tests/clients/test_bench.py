@@ -150,7 +150,8 @@ def test_transactions(tmp_path):
     phases = {phase["name"]: phase for phase in result["phases"]}
     steps = [name for name, phase in phases.items() if phase["is_result"]]
     assert steps == [
-        "insert", "insert-transactional", "insert-indexed", "insert-indexed-transactional", "insert-five-indexes",
+        "insert", "insert-transactional", "insert-indexed", "insert-indexed-transactional",
+        "insert-unique-indexed", "insert-five-indexes",
         "block", "batch-logged", "batch-unlogged",
         "read", "read-transactional", "read-in", "read-in-transactional", "read-by-index", "hot-row",
     ]

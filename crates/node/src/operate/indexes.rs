@@ -6,6 +6,7 @@
 //! longer if the rate is limited; what was done is [recorded](record). Left out: when an index may be used (each read
 //! looks at the tablet).
 
+mod dropping;
 mod pacer;
 mod place;
 pub(super) mod record;
@@ -21,7 +22,7 @@ use diorite_base::program::Unprovable;
 use diorite_base::write::KvError;
 use diorite_base::{Clock, TableId, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_model::schema::Table;
+use diorite_model::schema::{Table, TableEntry, TabletRange};
 use diorite_cql::protocol::CqlError;
 use diorite_query::engine::Comparison;
 use diorite_query::index::{Compared, Due, INDEXED, IndexReply, IndexStep, Part, Specification, due, part, removals, specifications};
@@ -131,9 +132,24 @@ fn look_at(handle: &TabletHandle, table: &Table) -> Result<Look, Interrupted> {
 #[derive(Default)]
 struct Known {
     complete: AHashMap<TabletId, u64>,
+    /// The tablets of tables with unique indexes.
+    tablets: AHashMap<TableId, Vec<TabletRange>>,
     sweeps: u32,
     /// Some tablet has had its turn, and is not done.
     has_more: bool,
+}
+
+impl Known {
+    /// A tablet that has taken over another's rows compares its own again, for unique indexes.
+    fn see(&mut self, catalog: &Catalog) {
+        let is_unique = |entry: &&Arc<TableEntry>| entry.table.unique_indexes().next().is_some();
+        let tablets = catalog.tables().filter(is_unique).map(|entry| (entry.table.id, entry.tablets.clone()));
+        let before = std::mem::replace(&mut self.tablets, tablets.collect());
+        for (table, tablets) in self.tablets.iter().filter(|(table, tablets)| before.get(table) != Some(*tablets)) {
+            tracing::trace!(%table, "the tablets of a table with unique indexes have changed");
+            tablets.iter().for_each(|range| drop(self.complete.remove(&range.tablet)));
+        }
+    }
 }
 
 /// The indexes that a tablet cannot have completed: it has had none, or none when all was done.
@@ -159,6 +175,10 @@ pub(super) struct Indexing<'n> {
 impl Indexing<'_> {
     /// Runs as long as the node.
     pub(super) async fn run(&self) {
+        futures::join!(self.keep_building(), self.keep_dropping());
+    }
+
+    async fn keep_building(&self) {
         let (mut known, mut version, mut intervals) = (Known::default(), None, 0);
         loop {
             pause(INTERVAL).await;
@@ -172,6 +192,7 @@ impl Indexing<'_> {
             if known.sweeps >= SWEEPS_KNOWN {
                 known = Known::default();
             }
+            known.see(&catalog);
             self.sweep_indexes(&catalog, &mut known).await;
         }
     }

@@ -32,6 +32,8 @@ pub enum TableKind {
     Indexed,
     /// Both.
     TransactionalIndexed,
+    /// `transactions = {'enabled': true}`, and a unique index on the column `n`.
+    UniqueIndexed,
     /// `transactions = {'enabled': true}`, and four more columns like `n`, each of them with an index.
     FiveIndexes,
 }
@@ -45,7 +47,7 @@ impl TableKind {
     fn indexed(self) -> &'static [&'static str] {
         match self {
             Self::Plain | Self::Transactional => &[],
-            Self::Indexed | Self::TransactionalIndexed => &["n"],
+            Self::Indexed | Self::TransactionalIndexed | Self::UniqueIndexed => &["n"],
             Self::FiveIndexes => &["n", "n2", "n3", "n4", "n5"],
         }
     }
@@ -187,7 +189,8 @@ fn schema(name: &str, kind: TableKind, tablets: u32) -> Vec<String> {
     let more: String = kind.more_columns().iter().map(|column| format!("{column} bigint, ")).collect();
     let columns = format!("k varchar, n bigint, {more}v blob, primary key (k)");
     let table = format!("CREATE TABLE {name} ({columns}) WITH tablets = {tablets}{transactions};");
-    let index = |column: &&str| format!("CREATE INDEX {name}_by_{column} ON {name} ({column});");
+    let unique = if kind == TableKind::UniqueIndexed { "UNIQUE " } else { "" };
+    let index = |column: &&str| format!("CREATE {unique}INDEX {name}_by_{column} ON {name} ({column});");
     [table].into_iter().chain(kind.indexed().iter().map(index)).collect()
 }
 

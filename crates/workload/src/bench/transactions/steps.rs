@@ -58,7 +58,7 @@ const fn with(base: &'static str, cpu_at_most: Option<f64>, p50_at_most: Option<
 }
 
 /// The steps that write, each its own table.
-const WRITES: [Definition; 8] = [
+const WRITES: [Definition; 9] = [
     Definition::new("insert", "one row, a plain table", (TableKind::Plain, Operation::Insert), None),
     Definition::new(
         "insert-transactional",
@@ -76,6 +76,12 @@ const WRITES: [Definition; 8] = [
         "insert-indexed-transactional",
         "one row, a table with transactions and an index",
         (TableKind::TransactionalIndexed, Operation::Insert),
+        with("insert", Some(4.0), Some(2.3)),
+    ),
+    Definition::new(
+        "insert-unique-indexed",
+        "one row, a table with transactions and a unique index",
+        (TableKind::UniqueIndexed, Operation::Insert),
         with("insert", Some(4.0), Some(2.3)),
     ),
     Definition::new(
@@ -184,7 +190,7 @@ impl Step {
     /// The published rates that are nearest to it.
     pub fn reference(&self) -> Reference {
         match self.name {
-            "insert-indexed" | "insert-indexed-transactional" => published::indexed_write(),
+            "insert-indexed" | "insert-indexed-transactional" | "insert-unique-indexed" => published::indexed_write(),
             "block" => published::transaction(),
             _ => Reference::default(),
         }
