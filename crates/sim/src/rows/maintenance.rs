@@ -19,7 +19,7 @@ use std::sync::Arc;
 const STEP_ROWS: usize = 4;
 
 /// A tablet's data, for reading specifications.
-struct View<'d>(&'d Arc<MemoryTablet>);
+pub(super) struct View<'d>(pub(super) &'d Arc<MemoryTablet>);
 
 impl TabletView for View<'_> {
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {

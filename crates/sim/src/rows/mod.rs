@@ -6,12 +6,13 @@
 //! and the tablets' evaluator is the server's. The index is built, cleaned, dropped and built again meanwhile, and tablets
 //! are split and merged. Invariants: a program has the same result wherever and whenever it is applied at its place in the
 //! log; replicas are equal for a reader; numbers that are moved within a block are neither lost nor made; increments,
-//! appends and inserts are there as often as was answered; a refused statement has no effect anywhere. One node carries
-//! out a statement, by the tablets that it knows, and its requests to tablets go through that node's router. Left out:
-//! changes of the schema.
+//! appends and inserts are there as often as was answered; a refused statement has no effect anywhere; at rest each live
+//! value has its index entry, on each replica. One node carries out a statement, by the tablets that it knows, and its
+//! requests to tablets go through that node's router. Left out: changes of the schema.
 
 mod clients;
 mod event;
+mod indexed;
 mod judge;
 mod kv;
 mod maintenance;
