@@ -146,6 +146,17 @@ def admin(server, *arguments):
     return done.stdout
 
 
+def compared(server, index, *arguments, code=0):
+    """The report of a comparison of an index with its table."""
+    command = [str(binary()), "admin", "check-index", index, *arguments, "--json", "--host", server.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == code, done.stdout + done.stderr
+    report = json.loads(done.stdout)
+    for found in [report["total"], *report["tablets"]]:
+        assert found["entries"] == found["right"] + found["stale"] + found["of_other_tablets"] + found["unreadable"], report
+    return report
+
+
 def tablets_of(server, table):
     return [tablet["tablet"] for tablet in json.loads(admin(server, "tablets", table, "--json"))]
 
@@ -225,6 +236,54 @@ def test_operators_see_how_far_an_index_is(server, session):
     once("it is gone", lambda: admin(server, "indexes"), lambda shown: "shown_by_v" not in shown)
 
 
+def test_an_index_is_compared_with_its_table(server, session):
+    session.execute("CREATE TABLE compared (k int, c text, v int, tags set<text>, PRIMARY KEY (k, c)) WITH tablets = 3")
+    session.execute("CREATE INDEX compared_by_v ON compared (v)")
+    session.execute("CREATE INDEX compared_by_tag ON compared (tags)")
+    rows = 5_000
+    values = [(n, f"it's {n}", n % 10, {f"tag{n % 7}", f"tag{n % 11}x"}) for n in range(rows)]
+    insert(session, "INSERT INTO compared (k, c, v, tags) VALUES (?, ?, ?, ?)", values)
+    once_built(session, "SELECT k FROM compared WHERE v = 3")
+    report = compared(server, "indexed.compared_by_v")
+    total = report["total"]
+    assert (total["rows"], total["values"], total["entries"], total["right"]) == (rows, rows, rows, rows), report
+    assert (total["missing"], total["stale"], report["failed"]) == (0, 0, 0), report
+    assert sorted(tablet["tablet"] for tablet in report["tablets"]) == sorted(tablets_of(server, "indexed.compared"))
+    assert all(tablet["leader"] and tablet["failure"] is None for tablet in report["tablets"]), report
+    assert compared(server, "indexed.compared_by_tag")["total"]["values"] == 2 * rows
+
+    # Stale entries are counted and named, and are no error.
+    session.execute("UPDATE compared SET v = 1000 WHERE k = 17 AND c = 'it''s 17'")
+    session.execute("DELETE FROM compared WHERE k = 18 AND c = 'it''s 18'")
+    report = compared(server, "indexed.compared_by_v")
+    total = report["total"]
+    assert (total["missing"], total["entries"]) == (0, rows + 1), report
+    named = [one for tablet in report["tablets"] for one in tablet["named"]]
+    assert total["stale"] == len(named) >= 1 and all(one["difference"] == "stale" for one in named), report
+    assert "k = 17 AND c = 'it''s 17'" in [one["row"] for one in named], report
+    shown = admin(server, "check-index", "indexed.compared_by_v")
+    assert "k = 17 AND c = 'it''s 17' does not have the value" in shown and shown.splitlines()[4].split()[0] == "all", shown
+
+    # One tablet, and what cannot be compared.
+    (one,) = compared(server, "indexed.compared_by_v", "--tablet", str(tablets_of(server, "indexed.compared")[1]))["tablets"]
+    assert 0 < one["values"] < rows
+    for index, reason in [("indexed.none", "there is no index indexed.none"), ("indexed.compared", "there is no index")]:
+        command = [str(binary()), "admin", "check-index", index, "--host", server.address]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert done.returncode != 0 and reason in done.stderr, done
+    try:
+        admin(server, "set-index-rate", "1MiB")
+        session.execute("CREATE TABLE slow (id int PRIMARY KEY, v int, filler text) WITH tablets = 1")
+        insert(session, "INSERT INTO slow (id, v, filler) VALUES (?, ?, ?)", [(n, n, "x" * 500) for n in range(20_000)])
+        session.execute("CREATE INDEX slow_by_v ON slow (v)")
+        report = compared(server, "indexed.slow_by_v", code=1)
+        (tablet,) = report["tablets"]
+        assert report["failed"] == 1 and "is not built" in tablet["failure"], report
+    finally:
+        admin(server, "set-index-rate", "0")
+    session.execute("DROP TABLE slow")
+
+
 def wait_for_copies(server, table):
     """Waits until all replicas of a table have applied what their leaders have."""
     deadline = time.monotonic() + 120
@@ -267,10 +326,15 @@ def test_a_cluster_that_splits_and_is_killed_in_the_midst_of_a_build(tmp_path):
             deadline = time.monotonic() + 60
             while len(tablets_of(servers[0], "ks.t")) < 4:
                 assert time.monotonic() < deadline, "the tablets are not split"
+                # Each token is compared, in whichever tablet it is.
+                total = compared(servers[1], "ks.t_v_idx")["total"]
+                assert (total["values"], total["missing"]) == (rows, 0), total
                 time.sleep(0.5)
             for value in (0, 20, 1_000):
                 found = once_built(session, f"SELECT k FROM t WHERE v = {value}")
                 assert collections.Counter(row.k for row in found) == collections.Counter(expected[value]), value
+            total = compared(servers[0], "ks.t_v_idx")["total"]
+            assert (total["values"], total["missing"], total["unreadable"]) == (rows, 0, 0), total
             # A replica that was copied has the entries too.
             wait_for_copies(servers[0], "ks.t")
             servers[0].process.send_signal(signal.SIGKILL)

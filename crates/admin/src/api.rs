@@ -4,6 +4,7 @@
 //! Always true: every answer is about the whole cluster, whichever node was asked. Sizes are in bytes; the names of
 //! times end in their unit.
 
+mod check;
 mod cidr_group;
 mod detail;
 #[cfg(test)]
@@ -16,6 +17,10 @@ mod status;
 mod transactions;
 mod upgrade;
 
+pub use check::{
+    ComparedPart, ComparedUpTo, IndexDifference, IndexPart, MOST_NAMED, NamedDifference, PartHere, WantedCheck,
+    WantedPart,
+};
 pub use cidr_group::{CIDR_GROUPS, CidrGroupStatus};
 pub use detail::{History, LogLine, ReplicaDetail, TableDetail, TableShare, TabletDetail, TabletEvent};
 pub use indexes::{
@@ -86,6 +91,10 @@ pub enum Ask {
         /// The index whose tablets are listed one by one.
         of: Option<IndexId>,
     },
+    /// Compares a part of an index with its table: an [`IndexPart`].
+    CheckIndex(WantedCheck),
+    /// The same in a tablet that the asked node leads: a [`ComparedPart`].
+    CheckIndexHere(PartHere),
     /// Limits index builds on all nodes: a list of [`NodeIndexRate`].
     LimitIndexes {
         /// Bytes of rows per second and node; 0: no limit.
@@ -156,6 +165,8 @@ impl Ask {
             | Self::Indexes
             | Self::Index { .. }
             | Self::IndexesHere { .. }
+            | Self::CheckIndex(_)
+            | Self::CheckIndexHere(_)
             | Self::LimitIndexes { .. }
             | Self::LimitIndexesHere { .. }
             | Self::Node { question: NodeQuestion::Cancel { .. }, .. }

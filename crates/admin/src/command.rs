@@ -8,6 +8,7 @@ use crate::api::{
     ClusterStatus, Done, Failure, FailureKind, LogChange, LogStatus, MoveStatus, NodeCompaction, NodeScrub, NodeStatus,
     RestartPlan, TableStatus,
 };
+use crate::check_index::{self, CheckIndexArguments};
 use crate::cidr_groups::{self, CidrGroupsCommand};
 pub use crate::client::AdminError;
 use crate::client::Client;
@@ -99,6 +100,9 @@ pub enum AdminCommand {
         #[arg(value_name = "KEYSPACE.INDEX")]
         index: Option<String>,
     },
+    /// Compare a secondary index with its table, in both directions, and name what is missing; ends with code 1 if something is
+    /// missing, or could not be compared.
+    CheckIndex(CheckIndexArguments),
     /// Show in which order to restart all nodes, and whether the next one may be restarted now.
     RestartPlan(RestartArguments),
     /// Show how far the upgrade of the cluster to another release is, hold it, resume it or finish it.
@@ -345,6 +349,7 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         }
         AdminCommand::Transactions => look(&client, json, "/api/v1/transactions", tables::transactions)?,
         AdminCommand::Indexes { index } => show_answer(json, indexes::carry_out(&client, index.as_deref())?)?,
+        AdminCommand::CheckIndex(arguments) => return compare_index(&client, json, arguments),
         AdminCommand::RestartPlan(arguments) => return restart_plan(&client, json, arguments),
         AdminCommand::Upgrade(command) => upgrade(&client, json, *command)?,
         AdminCommand::Drain { node, wait } => {
@@ -391,6 +396,12 @@ pub fn run(arguments: &AdminArguments) -> Result<ExitCode, AdminError> {
         AdminCommand::Resume { what } => pause(&client, json, *what, false)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn compare_index(client: &Client, json: bool, arguments: &CheckIndexArguments) -> Result<ExitCode, AdminError> {
+    let report = check_index::carry_out(client, arguments)?;
+    show(json, &report, check_index::shown)?;
+    Ok(if report.is_right() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn upgrade(client: &Client, json: bool, command: UpgradeCommand) -> Result<(), AdminError> {

@@ -7,6 +7,7 @@
 //! node does), TLS.
 
 pub mod api;
+mod check_index;
 mod cidr_groups;
 mod client;
 pub mod command;

@@ -3,7 +3,7 @@
 use crate::NodeView;
 use crate::api::{
     Ask, CIDR_GROUPS, Change, CompactionOrder, Failure, FailureKind, INDEX_RATE, INDEXES, JOIN_TOKENS, ScrubOrder,
-    TabletFilter,
+    TabletFilter, WantedCheck, WantedPart,
 };
 use crate::gate::AUTH;
 use crate::upgrade::UPGRADE;
@@ -28,6 +28,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route(INDEXES, get(|State(view): State<NodeView>| answer(view, Ask::Indexes)))
         .route(INDEX_RATE, post(index_rate))
         .route("/api/v1/indexes/{keyspace}/{name}", get(index))
+        .route("/api/v1/indexes/{keyspace}/{name}/check", post(check_index))
         .route("/api/v1/restart-plan", get(restart_plan))
         .route(UPGRADE, get(|State(view): State<NodeView>| answer(view, Ask::Upgrade)))
         .route(
@@ -127,6 +128,17 @@ async fn table(State(view): State<NodeView>, Path((keyspace, name)): Path<(Strin
 
 async fn index(State(view): State<NodeView>, Path((keyspace, name)): Path<(String, String)>) -> Response {
     answer(view, Ask::Index { keyspace, name }).await
+}
+
+async fn check_index(
+    State(view): State<NodeView>,
+    Path((keyspace, name)): Path<(String, String)>,
+    body: Bytes,
+) -> Response {
+    match parsed::<WantedPart>(&body) {
+        Ok(part) => answer(view, Ask::CheckIndex(WantedCheck { keyspace, name, part })).await,
+        Err(failure) => failed(&failure),
+    }
 }
 
 async fn tablet(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Response {

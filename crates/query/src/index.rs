@@ -10,9 +10,11 @@
 //! index is complete; so an answer is that of a scan with the same filters. A step is a function of the tablet's state
 //! and the entry. Left out: who proposes steps (the node).
 
+mod check;
 mod due;
 mod moment;
 mod named;
+mod place;
 mod read;
 mod removals;
 mod specification;
@@ -21,8 +23,10 @@ mod step;
 #[cfg(test)]
 mod tests;
 
+pub use check::{Check, CheckedPart, Difference, Named, StepSize, Unchecked, check_part};
 pub use due::{Due, due};
 pub use moment::{Moment, Request, Unfinished};
+pub use place::{NotAPlace, Place};
 pub use read::{Found, first_row, read};
 pub use removals::removals;
 pub(crate) use specification::tablet_indexes;

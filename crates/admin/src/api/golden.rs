@@ -1,8 +1,8 @@
 //! The golden bytes of questions from node to node, and of the reasons of failures.
 
 use super::{
-    Ask, Change, CompactionOrder, Failure, FailureKind, IndexId, LogChange, LogFilter, NodeQuestion, ScrubOrder,
-    TabletFilter, TabletOrder, TabletState,
+    Ask, Change, CompactionOrder, ComparedUpTo, Failure, FailureKind, IndexId, LogChange, LogFilter, NodeQuestion,
+    PartHere, ScrubOrder, TabletFilter, TabletOrder, TabletState, WantedCheck, WantedPart,
 };
 use diorite_base::{Hold, Level, Levels, NodeId, TableId, TabletId};
 use diorite_golden::{Decoded, Golden, kinds};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 kinds!(ASKS, ask_kind(Ask):
     Status, Nodes, Tables, Tablets, Table, Tablet, Replica, SetAside, Moves, Transactions, TransactionsHere, Indexes, Index,
-    IndexesHere, LimitIndexes, LimitIndexesHere, RestartPlan, Recovery, Upgrade, AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
+    IndexesHere, CheckIndex, CheckIndexHere, LimitIndexes, LimitIndexesHere, RestartPlan, Recovery, Upgrade, AgreeToLevelHere, NoteHoldHere, History, Outline, Scrub, ScrubHere, Compaction, CompactionHere, Node, JoinTokens,
     CidrGroups, Change);
 kinds!(CHANGES, change_kind(Change):
     FinishUpgrade, HoldUpgrade, ResumeUpgrade, Drain, Undrain, Remove, Replace, MoveLeaders, SetZone, Split, Merge, CancelSplit,
@@ -91,6 +91,10 @@ fn filters() -> Vec<TabletFilter> {
 fn asks() -> Vec<Ask> {
     let (tablet, node, level) = (TabletId(1_000), Some(NodeId(2)), Level(2));
     let (keyspace, name) = ("ks".to_owned(), "t".to_owned());
+    let of = IndexId { table: TableId(5), index: 7 };
+    let from = ComparedUpTo { first_token: -1, tablet, place: Some("entries:00".to_owned()) };
+    let part = WantedPart { tablet: Some(tablet), from: Some(from) };
+    let check = |part| WantedCheck { keyspace: "ks".to_owned(), name: "t_by_v".to_owned(), part };
     let mut asks = vec![
         Ask::Status,
         Ask::Nodes,
@@ -114,9 +118,13 @@ fn asks() -> Vec<Ask> {
         Ask::Indexes,
         Ask::Index { keyspace: "ks".to_owned(), name: "t_by_v".to_owned() },
         Ask::IndexesHere { of: None },
+        Ask::CheckIndex(check(WantedPart::default())),
+        Ask::CheckIndex(check(part)),
+        Ask::CheckIndexHere(PartHere { of, tablet, place: None }),
+        Ask::CheckIndexHere(PartHere { of, tablet, place: Some("rows:0000000000000001".to_owned()) }),
         Ask::LimitIndexes { rate_bytes: 300 },
         Ask::LimitIndexesHere { rate_bytes: 300 },
-        Ask::IndexesHere { of: Some(IndexId { table: TableId(5), index: 7 }) },
+        Ask::IndexesHere { of: Some(of) },
     ];
     asks.extend([ScrubOrder::Look, ScrubOrder::Begin { rate_bytes: 300 }, ScrubOrder::Stop].map(Ask::Scrub));
     asks.push(Ask::ScrubHere(ScrubOrder::Look));
@@ -204,6 +212,8 @@ const LATER: &[&str] = &[
     "Ask::Indexes",
     "Ask::Index",
     "Ask::IndexesHere",
+    "Ask::CheckIndex",
+    "Ask::CheckIndexHere",
     "Ask::LimitIndexes",
     "Ask::LimitIndexesHere",
     "Change::FinishUpgrade",

@@ -1,15 +1,17 @@
 //! Answers about the cluster, its nodes, its tables and its moves, from the catalog and the nodes' reports.
 
-use super::Operations;
 use super::changes::check_set;
+use super::indexes::check::{Comparing, find_part};
 use super::report::{self, Report, SetAside};
 use super::sight::Sight;
+use super::{ANSWER_TIMEOUT, ASK_AGAIN, ATTEMPTS_TO_CHANGE, Operations};
 use super::{Answer, in_json, indexes, restart, transactions, unavailable};
 use crate::catalog::CATALOG_TABLET;
 use crate::node_tls::{EXPIRY_WARNING_DAYS, Protection};
+use crate::pause::pause;
 use diorite_admin::api::{
-    Activity, Ask, BalancerStatus, ClusterStatus, DiskStatus, Failure, FailureKind, IndexId, MoveStatus, NodeIndexRate,
-    NodeStatus, TableDetail, TableShare, TableStatus,
+    Activity, Ask, BalancerStatus, ClusterStatus, ComparedPart, DiskStatus, Failure, FailureKind, IndexId, MoveStatus,
+    NodeIndexRate, NodeStatus, PartHere, TableDetail, TableShare, TableStatus, WantedCheck,
 };
 use diorite_base::{NodeId, TabletId, limits};
 use diorite_cluster::balance::{Progress, progress};
@@ -35,6 +37,8 @@ const ASKED_AT_A_TIME: usize = 32;
 const RECOVERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a node may take to look at the indexes of the tablets that it leads.
 const INDEXES_TIMEOUT: Duration = Duration::from_secs(5);
+/// So long the leader of a tablet is looked for that is to compare an index.
+const LOOKING_NS: u64 = 20_000_000_000;
 /// How long a node may take to list the transactions in the tablets that it leads.
 const TRANSACTIONS_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -124,6 +128,55 @@ impl Operations {
         let of = indexes::status::find(&sight.catalog, keyspace, name)?;
         let answers = self.ask_everywhere(&sight, &Ask::IndexesHere { of: Some(of) }, INDEXES_TIMEOUT).await;
         in_json(&indexes::status::detail(&sight, of, answers)?)
+    }
+
+    /// Compares a part of an index with its table, by the leader of the tablet. While that is looked for, the tablet may
+    /// be split. A tablet that cannot be compared is named with the reason.
+    pub(super) async fn check_index(&self, wanted: WantedCheck) -> Answer {
+        let began_ns = self.clock.monotonic_ns();
+        let (mut attempt, mut refused_by) = (0, None);
+        loop {
+            let catalog = self.catalog.current();
+            let of = indexes::status::find(&catalog, &wanted.keyspace, &wanted.name)?;
+            let dropped = || Failure::new(FailureKind::NotFound, "the table was dropped meanwhile");
+            let entry = catalog.table_by_id(of.table).ok_or_else(dropped)?;
+            let part = find_part(entry, wanted.part.clone())?;
+            let leader = self.router.other_leader(part.tablet, attempt / 2, refused_by);
+            let here = PartHere { of, tablet: part.tablet, place: part.place.clone() };
+            let failure = match self.ask_to_check(leader, here).await {
+                Ok(found) => return in_json(&part.with(found, None)),
+                Err(failure) => failure,
+            };
+            attempt += 1;
+            let is_temporary = matches!(failure.kind, FailureKind::NotBegun | FailureKind::Unavailable);
+            let elapsed_ns = self.clock.monotonic_ns().saturating_sub(began_ns);
+            if failure.kind == FailureKind::Invalid {
+                return Err(failure);
+            }
+            if !is_temporary || attempt == ATTEMPTS_TO_CHANGE || elapsed_ns > LOOKING_NS {
+                return in_json(&part.with(ComparedPart::default(), Some(failure.message)));
+            }
+            refused_by = leader;
+            pause(ASK_AGAIN).await;
+        }
+    }
+
+    async fn ask_to_check(&self, leader: Option<NodeId>, part: PartHere) -> Result<ComparedPart, Failure> {
+        let none = || unavailable(format!("tablet {} has no leader", part.tablet.0));
+        let found = self.ask_any(leader.ok_or_else(none)?, Ask::CheckIndexHere(part), ANSWER_TIMEOUT).await?;
+        serde_json::from_value(found).map_err(|error| unavailable(error.to_string()))
+    }
+
+    /// Compares a part of a tablet that is led here.
+    pub(super) async fn check_index_here(&self, part: PartHere) -> Answer {
+        let comparing = Comparing {
+            node: self.node,
+            store: &self.store,
+            clock: &*self.clock,
+            runtime: &self.runtime,
+            record: &self.indexes,
+        };
+        in_json(&comparing.part(&self.catalog.served(), part).await?)
     }
 
     /// Limits index builds on this node.

@@ -6,6 +6,7 @@
 //! longer if the rate is limited; what was done is [recorded](record). Left out: when an index may be used (each read
 //! looks at the tablet).
 
+pub(super) mod check;
 mod dropping;
 mod pacer;
 mod place;

@@ -322,6 +322,7 @@ impl Operations {
             Ask::CompactionHere(order) => self.compaction_here(order),
             Ask::TransactionsHere => self.transactions_here(),
             Ask::IndexesHere { of } => self.indexes_here(of).await,
+            Ask::CheckIndexHere(part) => self.check_index_here(part).await,
             Ask::LimitIndexesHere { rate_bytes } => self.limit_indexes_here(rate_bytes),
             Ask::Node { question, .. } => self.answer_of_itself(question),
             ask => self.answer_leading(ask).await,
@@ -472,6 +473,7 @@ impl Operator for AnyNode {
             match ask {
                 Ask::Node { node, question } => operations.ask_about(node, question).await,
                 Ask::History => operations.cluster_history().await,
+                Ask::CheckIndex(wanted) => operations.check_index(wanted).await,
                 ask => operations.ask_leader(ask).await,
             }
         })

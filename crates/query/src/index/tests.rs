@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 mod bounds;
+mod check;
 mod reads;
 
 use super::specification::Progress;

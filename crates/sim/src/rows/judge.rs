@@ -1,6 +1,7 @@
 //! The final checks of real rows.
 
 use super::clients::{FIRST_NUMBER, RowClients};
+use super::indexed::check_indexes;
 use super::kv::{Asked, Given, at_rest, read_stored};
 use super::schema::{COUNTERS, response};
 use super::statements::{LIST_ROW, Meaning, TRANSFER_ROW, is_logged};
@@ -19,6 +20,7 @@ impl Cluster {
     /// Compares the clients' answers with the stored rows.
     pub fn judge_rows(&self) -> Result<(), Finding> {
         let Some(rows) = &self.rows else { return Ok(()) };
+        check_indexes(self, &rows.world)?;
         let finding = |message| Err(Finding { checker: "rows", at_ns: self.now_ns(), message });
         if self.losses.are_any() {
             return Ok(());

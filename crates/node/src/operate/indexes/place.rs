@@ -27,6 +27,11 @@ impl Tokens {
         Self::of_all(entry).find(|(of, _)| *of == tablet).map(|(_, tokens)| tokens)
     }
 
+    /// Whether a token is one of them.
+    pub(super) fn contain(self, token: i64) -> bool {
+        (self.first..=self.last).contains(&token)
+    }
+
     /// The share of the tokens before that of a key.
     pub(super) fn share_before(self, key: &[u8]) -> f64 {
         let token = token_of(key).map_or(self.first, |token| token.clamp(self.first, self.last));
@@ -63,5 +68,6 @@ mod tests {
         assert_eq!(part.share_before(&key(1_250)), 0.25);
         assert!(part.share_before(AFTER_ALL_KEYS) <= 1.0);
         assert_eq!(part.share_before(b"short"), 0.0);
+        assert_eq!([999, 1_000, 1_999, 2_000].map(|token| part.contain(token)), [false, true, true, false]);
     }
 }

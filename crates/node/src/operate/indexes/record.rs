@@ -116,6 +116,8 @@ pub(crate) struct IndexRecord {
     pub(crate) counters: IndexCounters,
     /// The limit of builds.
     pub(crate) pacer: Pacer,
+    /// Held while a part of an index is compared with its table.
+    pub(super) comparing: tokio::sync::Mutex<()>,
     seen: Mutex<Seen>,
 }
 
