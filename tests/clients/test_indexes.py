@@ -127,7 +127,6 @@ def test_drivers_see_indexes(session):
 @pytest.mark.parametrize(
     "statement",
     [
-        "CREATE UNIQUE INDEX ON refused (v)",
         "CREATE INDEX ON refused (v) WHERE v IN (3, 4)",
         "CREATE INDEX ON refused (j->'a')",
         "CREATE CUSTOM INDEX ON refused (v) USING 'org.apache.cassandra.index.sasi.SASIIndex'",

@@ -1,5 +1,5 @@
 """`diorite workload` against the server: every workload for a few hundred operations. It checks each row that it reads
-itself, so the exit status says whether all were right. Workloads that cannot run are refused before anything connects.
+itself, so the exit status says whether all were right.
 """
 
 import json
@@ -7,6 +7,7 @@ import subprocess
 
 import conftest
 import pytest
+from cassandra import InvalidRequest
 from cassandra.cluster import Cluster
 
 # With what makes rows be written again and read across batches within so few operations.
@@ -22,6 +23,7 @@ WORKLOADS = {
     "CassandraStockTicker": ["--num_ticker_symbols", "2"],
     "CassandraUserId": ["--num_unique_keys", "50"],
     "CassandraSecondaryIndex": ["--num_unique_keys", "50"],
+    "CassandraUniqueSecondaryIndex": ["--num_unique_keys", "50"],
     "CassandraInserts": ["--num_unique_keys", "50", "--num_indexes", "3"],
     "CassandraEventData": ["--num_devices", "3", "--num_event_types", "4", "--value_size", "100"],
 }
@@ -29,6 +31,7 @@ WORKLOADS = {
 VARIANTS = {
     "batches by value": ["CassandraSecondaryIndex", "--num_unique_keys", "100", "--batch_write", "--batch_size", "5"],
     "by value without transactions": ["CassandraSecondaryIndex", "--num_unique_keys", "50", "--non_transactional_index"],
+    "batches of unique values": ["CassandraUniqueSecondaryIndex", "--num_unique_keys", "100", "--batch_write", "--batch_size", "5"],
     "inserts without indexes": ["CassandraInserts", "--num_unique_keys", "50"],
     "batches without transactions": [
         *["CassandraInserts", "--num_unique_keys", "100", "--num_indexes", "2"],
@@ -63,8 +66,9 @@ def test_every_row_is_right_in_a_variant(server, variant):
     check_run(server, f"workload_{list(VARIANTS).index(variant)}", *VARIANTS[variant])
 
 
-def test_rows_of_an_earlier_run_are_found_by_value(server):
-    keys = ["--workload", "CassandraSecondaryIndex", "--nouuid", "--num_unique_keys", "20", "--nodes", server.address]
+@pytest.mark.parametrize("name", ["CassandraSecondaryIndex", "CassandraUniqueSecondaryIndex"])
+def test_rows_of_an_earlier_run_are_found_by_value(server, name):
+    keys = ["--workload", name, "--nouuid", "--num_unique_keys", "20", "--nodes", server.address]
     keys += ["--keyspace", "workload_again"]
     for more in (["--num_writes", "60", "--num_threads_read", "0"], ["--read_only", "--num_reads", "100"]):
         done = workload(*keys, *more)
@@ -87,6 +91,18 @@ def test_a_value_that_two_rows_have_is_a_violation(server):
     assert done.returncode == 2 and "key:3, read by its v" in done.stderr, done.stdout + done.stderr
 
 
-def test_a_workload_with_a_unique_index_is_refused_by_name():
-    done = workload("--workload", "CassandraUniqueSecondaryIndex")
-    assert done.returncode != 0 and "needs a unique index" in done.stderr, done.stderr
+def test_a_value_of_another_row_is_refused_where_the_index_is_unique(server):
+    name, keyspace = "CassandraUniqueSecondaryIndex", "workload_unique"
+    keys = ["--workload", name, "--nouuid", "--num_unique_keys", "5", "--nodes", server.address, "--keyspace", keyspace]
+    done = workload(*keys, "--num_writes", "5", "--num_threads_read", "0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    cluster = Cluster([server.address], protocol_version=4)
+    try:
+        session = cluster.connect(keyspace)
+        value = session.execute(f"SELECT v FROM {name} WHERE k = 'key:3'").one().v
+        with pytest.raises(InvalidRequest, match=f"Duplicate value disallowed by unique index {name.lower()}byvalue"):
+            session.execute(f"INSERT INTO {name} (k, v) VALUES ('other', %s)", (value,))
+    finally:
+        cluster.shutdown()
+    done = workload(*keys, "--read_only", "--num_reads", "1000")
+    assert done.returncode == 0, done.stdout + done.stderr

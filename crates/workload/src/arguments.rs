@@ -133,8 +133,8 @@ impl ConnectionArguments {
 pub struct WorkloadArguments {
     /// CassandraKeyValue, CassandraRangeKeyValue, CassandraBatchKeyValue, CassandraTimeseries, CassandraBatchTimeseries,
     /// CassandraTransactionalKeyValue, CassandraTransactionalRestartRead, CassandraPersonalization,
-    /// CassandraStockTicker, CassandraUserId, CassandraSecondaryIndex, CassandraInserts or CassandraEventData, in any
-    /// case.
+    /// CassandraStockTicker, CassandraUserId, CassandraSecondaryIndex, CassandraUniqueSecondaryIndex, CassandraInserts
+    /// or CassandraEventData, in any case.
     #[arg(long, default_value = "CassandraKeyValue")]
     pub workload: WorkloadKind,
     #[command(flatten)]

@@ -269,7 +269,7 @@ impl Setup<'_> {
                 let coupons = Personalization::new(session, rows, statements, consistency, shape);
                 Workload::Personalization(coupons.await?)
             }
-            WorkloadKind::SecondaryIndex | WorkloadKind::Inserts => {
+            WorkloadKind::SecondaryIndex | WorkloadKind::UniqueSecondaryIndex | WorkloadKind::Inserts => {
                 let rows = IndexedRows::new(session, rows, self.kind, statements, consistency, shape);
                 Workload::Indexed(rows.await?)
             }

@@ -40,6 +40,7 @@ impl Statements {
             WorkloadKind::EventData => "event_data_raw",
             WorkloadKind::RangeKeyValue
             | WorkloadKind::SecondaryIndex
+            | WorkloadKind::UniqueSecondaryIndex
             | WorkloadKind::Inserts
             | WorkloadKind::TransactionalKeyValue
             | WorkloadKind::TransactionalRestartRead
@@ -75,13 +76,17 @@ impl Statements {
             WorkloadKind::SecondaryIndex => {
                 Some(format!("CREATE INDEX IF NOT EXISTS {table}ByValue ON {table} (v){index_options};"))
             }
+            // Whatever the command line says: only tables with transactions have unique indexes.
+            WorkloadKind::UniqueSecondaryIndex => {
+                Some(format!("CREATE UNIQUE INDEX IF NOT EXISTS {table}ByValue ON {table} (v);"))
+            }
             WorkloadKind::EventData => Some(format!(
                 "CREATE INDEX IF NOT EXISTS search_by_event_type ON {table} (device_id, event_type, ts) \
                  WITH CLUSTERING ORDER BY (event_type ASC, ts DESC) AND {USER_ENFORCED};"
             )),
             _ => None,
         };
-        let by_key = (kind == WorkloadKind::SecondaryIndex).then(|| format!("SELECT k, v FROM {table} WHERE k = ?;"));
+        let by_key = kind.reads_by_value().then(|| format!("SELECT k, v FROM {table} WHERE k = ?;"));
         Self {
             create_table: format!("CREATE TABLE IF NOT EXISTS {table} ({columns}){};", options(option)),
             create_indexes: create_index.into_iter().collect(),
@@ -147,7 +152,7 @@ fn row_parts(kind: WorkloadKind) -> Parts {
             insert: "INSERT INTO TABLE (user_name, password, update_time) VALUES (?, ?, ?);",
             select: "SELECT user_name, password, update_time FROM TABLE WHERE user_name = ?;",
         },
-        WorkloadKind::SecondaryIndex => Parts {
+        WorkloadKind::SecondaryIndex | WorkloadKind::UniqueSecondaryIndex => Parts {
             columns: "k varchar, v varchar, primary key (k)",
             option: TRANSACTIONS,
             insert: "INSERT INTO TABLE (k, v) VALUES (?, ?);",
@@ -276,6 +281,27 @@ mod tests {
             [format!("{index} WITH transactions = {{ 'enabled' : false, 'consistency_level' : 'user_enforced' }};")]
         );
         assert_eq!((without.insert, without.select), (with.insert, with.select));
+    }
+
+    #[test]
+    fn a_unique_index_is_of_a_table_with_transactions_whatever_is_asked_for() {
+        let table = "CassandraUniqueSecondaryIndex";
+        for is_transactional in [true, false] {
+            let indexes = IndexShape { count: 0, is_transactional };
+            let statements = Statements::new(WorkloadKind::UniqueSecondaryIndex, table, None, None, indexes);
+            assert_eq!(
+                statements.create_table,
+                format!(
+                    "CREATE TABLE IF NOT EXISTS {table} (k varchar, v varchar, primary key (k)) \
+                     WITH transactions = {{ 'enabled' : true }};"
+                )
+            );
+            let index = format!("CREATE UNIQUE INDEX IF NOT EXISTS {table}ByValue ON {table} (v);");
+            assert_eq!(statements.create_indexes, [index]);
+            assert_eq!(statements.insert, format!("INSERT INTO {table} (k, v) VALUES (?, ?);"));
+            assert_eq!(statements.select, format!("SELECT k, v FROM {table} WHERE v = ?;"));
+            assert_eq!(statements.checks, [format!("SELECT k, v FROM {table} WHERE k = ?;")]);
+        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The workloads by name, and what differs between them when the command line does not say it.
 //!
 //! Always true: a workload has the name, the threads, the number of keys and the time to live that it has in
-//! yb-sample-apps; the workload that Diorite cannot run yet is refused by name, with the reason.
+//! yb-sample-apps.
 
 use std::str::FromStr;
 
@@ -14,8 +14,6 @@ const DAY_S: u64 = 86_400;
 /// Bytes of a value by default; in CassandraEventData as in yb-sample-apps.
 const VALUE_BYTES: usize = 256;
 const EVENT_VALUE_BYTES: usize = 3_000;
-/// A workload of yb-sample-apps whose index says that no two rows have the same value.
-const NEEDS_UNIQUE_INDEX: &str = "CassandraUniqueSecondaryIndex";
 
 /// The workloads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +40,8 @@ pub enum WorkloadKind {
     UserId,
     /// Single rows, found by their value.
     SecondaryIndex,
+    /// Single rows, found by their value, which no two rows have.
+    UniqueSecondaryIndex,
     /// Single rows with several values that have indexes.
     Inserts,
     /// Events of devices, written in batches of one partition and read backwards by type.
@@ -63,13 +63,14 @@ impl WorkloadKind {
             Self::StockTicker => "CassandraStockTicker",
             Self::UserId => "CassandraUserId",
             Self::SecondaryIndex => "CassandraSecondaryIndex",
+            Self::UniqueSecondaryIndex => "CassandraUniqueSecondaryIndex",
             Self::Inserts => "CassandraInserts",
             Self::EventData => "CassandraEventData",
         }
     }
 
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::KeyValue,
         Self::RangeKeyValue,
         Self::BatchKeyValue,
@@ -81,6 +82,7 @@ impl WorkloadKind {
         Self::StockTicker,
         Self::UserId,
         Self::SecondaryIndex,
+        Self::UniqueSecondaryIndex,
         Self::Inserts,
         Self::EventData,
     ];
@@ -107,7 +109,7 @@ impl WorkloadKind {
         match self {
             Self::BatchTimeseries => 500,
             Self::EventData => 25,
-            Self::SecondaryIndex | Self::Inserts => 1,
+            Self::SecondaryIndex | Self::UniqueSecondaryIndex | Self::Inserts => 1,
             _ => 10,
         }
     }
@@ -127,6 +129,11 @@ impl WorkloadKind {
         matches!(self, Self::Timeseries | Self::BatchTimeseries | Self::StockTicker | Self::EventData)
     }
 
+    /// Whether its rows are found by their value.
+    pub fn reads_by_value(self) -> bool {
+        matches!(self, Self::SecondaryIndex | Self::UniqueSecondaryIndex)
+    }
+
     /// Bytes of a value, if the command line asks for `asked`.
     pub fn value_size(self, asked: Option<usize>) -> usize {
         match self {
@@ -142,9 +149,6 @@ impl FromStr for WorkloadKind {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        if text.eq_ignore_ascii_case(NEEDS_UNIQUE_INDEX) {
-            return Err(format!("{NEEDS_UNIQUE_INDEX} needs a unique index, which Diorite does not have yet"));
-        }
         let found = Self::ALL.into_iter().find(|kind| kind.name().eq_ignore_ascii_case(text));
         found.ok_or_else(|| {
             let names = Self::ALL.map(Self::name).join(", ");

@@ -10,11 +10,11 @@ use crate::WorkloadError;
 #[allow(rustdoc::broken_intra_doc_links, rustdoc::invalid_html_tags, reason = "texts of --help")]
 #[derive(Debug, Clone, clap::Args)]
 pub struct ShapeArguments {
-    /// Rows of one batch [default: 10; CassandraBatchTimeseries 500, CassandraEventData 25, CassandraSecondaryIndex and
-    /// CassandraInserts 1].
+    /// Rows of one batch [default: 10; CassandraBatchTimeseries 500, CassandraEventData 25, CassandraSecondaryIndex,
+    /// CassandraUniqueSecondaryIndex and CassandraInserts 1].
     #[arg(long, alias = "batch_size")]
     pub batch_size: Option<usize>,
-    /// Write logged batches, in CassandraSecondaryIndex and CassandraInserts.
+    /// Write logged batches, in CassandraSecondaryIndex, CassandraUniqueSecondaryIndex and CassandraInserts.
     #[arg(long, alias = "batch_write")]
     pub batch_write: bool,
     /// Rows of one read, in CassandraBatchTimeseries and CassandraEventData [default: 100; CassandraEventData 25].

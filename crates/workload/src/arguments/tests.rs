@@ -72,15 +72,6 @@ fn workload_names_are_case_insensitive_and_wrong_ones_are_answered_with_the_list
 }
 
 #[test]
-fn the_workload_that_needs_a_unique_index_is_refused_with_the_reason() {
-    for name in ["CassandraUniqueSecondaryIndex", "cassandrauniquesecondaryindex"] {
-        let error = try_parse(&format!("--workload {name}")).unwrap_err().to_string();
-        let reason = "CassandraUniqueSecondaryIndex needs a unique index, which Diorite does not have yet";
-        assert!(error.contains(reason), "{error}");
-    }
-}
-
-#[test]
 fn each_workload_has_the_defaults_of_the_published_client() {
     let settings = |name: &str| parse(&format!("--workload {name}")).settings().unwrap();
     for (name, readers, writers) in [
@@ -91,6 +82,7 @@ fn each_workload_has_the_defaults_of_the_published_client() {
         ("CassandraUserId", 24, 2),
         ("CassandraBatchTimeseries", 2, 16),
         ("CassandraSecondaryIndex", 24, 2),
+        ("CassandraUniqueSecondaryIndex", 24, 2),
         ("CassandraInserts", 2, 2),
         ("CassandraEventData", 2, 16),
     ] {
@@ -116,6 +108,7 @@ fn workloads_with_indexes_have_the_options_of_the_published_client() {
     assert_eq!(indexed.indexes, IndexShape { count: 3, is_transactional: false });
     assert!(indexed.has_batches);
     assert_eq!(shape("--workload CassandraSecondaryIndex --batch_write --batch_size 7").batch_size, 7);
+    assert_eq!(shape("--workload CassandraUniqueSecondaryIndex --batch_write").batch_size, 1);
     let events = parse("--workload CassandraEventData");
     let settings = events.settings().unwrap();
     assert_eq!((settings.ttl_s, settings.preload), (Some(86_400), 0));

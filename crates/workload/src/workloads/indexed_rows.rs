@@ -1,5 +1,5 @@
-//! The workloads of rows whose values have indexes: CassandraSecondaryIndex reads its rows by value; CassandraInserts
-//! reads them by key, and has an index on each of several columns, or none.
+//! The workloads of rows whose values have indexes: CassandraSecondaryIndex and CassandraUniqueSecondaryIndex read their
+//! rows by value; CassandraInserts reads them by key, and has an index on each of several columns, or none.
 //!
 //! Always true:
 //!  - a value is a text of its column, its key and its version, so no two writes make the same one, and all values of a
@@ -37,7 +37,7 @@ const READS_PER_OLD_VALUE: u64 = 16;
 /// Of so many reads by key one is by value instead, where columns have indexes.
 const READS_PER_READ_BY_INDEX: u64 = 16;
 
-/// CassandraSecondaryIndex and CassandraInserts, shared by all tasks.
+/// Rows with indexes, shared by all tasks.
 pub struct IndexedRows {
     session: Arc<Session>,
     rows: RowSet,
@@ -91,7 +91,7 @@ impl IndexedRows {
         for statement in &statements.checks {
             checks.push(prepare(&session, statement, read_consistency).await?);
         }
-        let reads_by_value = kind == WorkloadKind::SecondaryIndex;
+        let reads_by_value = kind.reads_by_value();
         let (by_key, by_value, texts) = if reads_by_value {
             let by_key = checks.pop().ok_or_else(|| WorkloadError::Setup("no statement reads by key".into()))?;
             (by_key, vec![select], RowTexts { columns: vec!["v".to_owned()], value_bytes: 0 })
