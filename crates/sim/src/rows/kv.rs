@@ -5,13 +5,13 @@
 
 use crate::clock::TrueTime;
 use diorite_base::account::Account;
-use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
+use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::{Clock, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::schema::{Table, TableEntry};
 use diorite_query::exec::source::scan_entries;
 use diorite_query::index;
-use diorite_query::program::{Program, RowCondition, RowTest, TabletEvaluator};
+use diorite_query::program::Program;
 use diorite_query::kv::{
     Fetch, FetchRows, Fetched, IndexScan, Kv, KvError, NodeInfo, Now, ScanChunk, WriteReply, WriteSink, several,
 };
@@ -188,21 +188,16 @@ impl SimKv {
     }
 }
 
-/// The part of a transaction that maintains unique indexes, without its conditions.
+/// The part of a transaction that maintains unique indexes, without its guards.
 fn without_tests(mutation: Mutation) -> Mutation {
     let Ok(Body::Request(call)) = MutationRef::decode(mutation.as_bytes()).map(|decoded| decoded.body()) else {
         return mutation;
     };
     let Ok(Call::Request(mut request)) = Call::decode(call) else { return mutation };
     if let Request::Reserve { program, .. } | Request::Prepare { program, .. } = &mut request {
-        // Those of the index's table have conditions of this kind, and no others have.
-        let is_of_unique = Program::decode(&program.0).is_ok_and(|decoded| {
-            let is_tree = |condition: &RowCondition| matches!(condition.test, RowTest::Tree(_));
-            !decoded.maintained.is_empty() || decoded.conditions.iter().any(is_tree)
-        });
-        if let Some(bare) = TabletEvaluator.without_conditions(&program.0).filter(|_| is_of_unique) {
-            program.0 = bare;
-        }
+        let Ok(mut decoded) = Program::decode(&program.0) else { return mutation };
+        decoded.maintained.iter_mut().for_each(|maintained| maintained.guards.clear());
+        program.0 = decoded.encode();
     }
     Mutation::request(&Call::Request(request).encode())
 }

@@ -2,8 +2,8 @@
 //! begins.
 //!
 //! Always true: a part takes seconds, is limited by the rate of index builds, and runs on threads that delay no requests;
-//! a node compares one part at a time, and keeps nothing of it afterwards. Each step reads one snapshot of the tablet. Left out: what is compared ([`diorite_query::index::compare`]),
-//! and the sum of the parts (`diorite admin check-index`).
+//! a node compares one part at a time, and keeps nothing of it afterwards. Each step reads one snapshot of the tablet.
+//! Left out: what is compared ([`diorite_query::index::compare`]), and the sum of the parts (`diorite admin check-index`).
 
 use super::place::Tokens;
 use super::record::IndexRecord;
@@ -32,8 +32,8 @@ use tokio::runtime::Handle;
 /// About so long a node works on a part, and so long at most.
 const PART_NS: u64 = 2_000_000_000;
 const LONGEST_PART_NS: u64 = 10_000_000_000;
-/// So long it waits for the rate within a part; the rest is the asker's to wait.
-const LONGEST_WAIT_NS: u64 = 3_000_000_000;
+/// So long it pauses after a step at most; what the rate demands beyond that is the asker's to wait.
+const LONGEST_PAUSE_NS: u64 = 3_000_000_000;
 /// So long a part waits for the one before it.
 const TURN: Duration = Duration::from_secs(5);
 /// Values that expire so soon are not looked for: a compaction may have removed them or their entries.
@@ -132,7 +132,7 @@ impl Comparing<'_> {
             let step = step.map_err(|error| unavailable(error.to_string()))?.map_err(|why| failure(&of, why))?;
             let now_ns = self.clock.monotonic_ns();
             let owed_ns = self.record.pacer.pay(step.bytes as u64, now_ns);
-            let pause_ns = owed_ns.min(LONGEST_WAIT_NS).max(now_ns.saturating_sub(began_ns));
+            let pause_ns = owed_ns.max(now_ns.saturating_sub(began_ns)).min(LONGEST_PAUSE_NS);
             sum = step.after(sum, MOST_NAMED);
             let left_ns = owed_ns.saturating_sub(pause_ns);
             pause(Duration::from_nanos(pause_ns).max(LEAST_PAUSE)).await;
