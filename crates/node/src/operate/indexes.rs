@@ -148,7 +148,7 @@ impl Known {
         let before = std::mem::replace(&mut self.tablets, tablets.collect());
         for (table, tablets) in self.tablets.iter().filter(|(table, tablets)| before.get(table) != Some(*tablets)) {
             tracing::trace!(%table, "the tablets of a table with unique indexes have changed");
-            tablets.iter().for_each(|range| drop(self.complete.remove(&range.tablet)));
+            self.complete.retain(|tablet, _| tablets.iter().all(|range| range.tablet != *tablet));
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! Always true: a part takes seconds, is limited by the rate of index builds, and runs on threads that delay no requests;
 //! a node compares one part at a time, and keeps nothing of it afterwards. Each step reads one snapshot of the tablet.
-//! Left out: what is compared ([`diorite_query::index::compare`]), and the sum of the parts (`diorite admin check-index`).
+//! Left out: what is compared ([`diorite_query::index::check_part`]), and the sum of the parts (`diorite admin check-index`).
 
 use super::place::Tokens;
 use super::record::IndexRecord;
@@ -277,6 +277,7 @@ mod tests {
             gc_grace_s: 0,
             options: std::collections::BTreeMap::new(),
             indexes: Vec::new(),
+            index_of: None,
         }
     }
 
