@@ -170,8 +170,15 @@ impl<K: Kv> Writing<'_, K> {
                 believed.rows.insert(row, values.unwrap_or_default());
             }
             Unread::Owner(row) => {
-                let table = self.table_of(row.0)?;
-                let found = self.raw(&table).row(&row.1).await?;
+                let found = match self.table_of(row.0) {
+                    Ok(table) => self.raw(&table).row(&row.1).await,
+                    Err(error) => Err(error),
+                };
+                let found = match found {
+                    // The index was dropped meanwhile: the transaction finds no tablet, and is planned without it.
+                    Err(_) if self.engine.kv.catalog().table_by_id(row.0).is_none() => None,
+                    found => found?,
+                };
                 let owner = found.map(|found| owner_of(&found.live()?)).transpose()?.flatten();
                 budget.take(row.1.len() + owner.as_ref().map_or(0, Vec::len))?;
                 believed.owners.insert(row, owner);
