@@ -22,7 +22,7 @@ mod step;
 mod tests;
 
 pub use due::{Due, due};
-pub use moment::{Moment, Request, Unfinished};
+pub use moment::{Moment, Request, Unfinished, stored_specification};
 pub use read::{Found, first_row, read};
 pub use removals::removals;
 pub(crate) use specification::tablet_indexes;
