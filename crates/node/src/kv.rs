@@ -56,6 +56,10 @@ impl Kv for NodeKv {
         self.router.get_here(tablet, key, deadline_ns).await
     }
 
+    fn fetch_now(&self, tablet: TabletId, request: &Fetch) -> Result<Now<Fetched>, KvError> {
+        self.router.fetch_now(tablet, request)
+    }
+
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
         self.router.fetch(tablet, request).await
     }

@@ -252,6 +252,11 @@ pub trait Kv: Send + Sync + 'static {
         async { Ok(None) }
     }
 
+    /// Reads if this node leads the tablet, and no waiting is needed. It does not take long either.
+    fn fetch_now(&self, _tablet: TabletId, _request: &Fetch) -> Result<Now<Fetched>, KvError> {
+        Ok(Now::WouldBlock)
+    }
+
     /// Reads, wherever the tablet is led and from disk if need be. Requests for other nodes leave together at the next [`Kv::kick`].
     fn fetch(&self, tablet: TabletId, request: Fetch) -> impl Future<Output = Result<Fetched, KvError>> + Send;
 

@@ -66,6 +66,22 @@ impl Router {
         }
     }
 
+    /// Reads a tablet that this node leads, if the data is in memory and not much.
+    pub(crate) fn fetch_now(&self, tablet: TabletId, fetch: &Fetch) -> Result<Now<Fetched>, KvError> {
+        let tablets = self.store.tablets();
+        let Some(handle) = tablets.get(&tablet).filter(|_| !fetch.needs_disk) else { return Ok(Now::WouldBlock) };
+        let look = Look::Memory(&self.options.account);
+        match read::read(handle, Permit::Lease, &FetchRef::from(fetch), &look, &self.aggregation) {
+            Ok(read::Outcome::Found(parts)) => {
+                RouteCounters::add(&self.counters.local, 1);
+                Ok(Now::Ready(parts.into_fetched()))
+            }
+            Ok(read::Outcome::NotInMemory | read::Outcome::Long) => Ok(Now::WouldBlock),
+            Err(error) if is_refusal(&error) => Ok(Now::WouldBlock),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Reads on the node that leads the tablet. A request for another node is sent with the next
     /// [`Router::send_gathered`] (or [`Router::kick`]).
     pub(crate) async fn fetch(&self, tablet: TabletId, fetch: Fetch) -> Result<Fetched, KvError> {
@@ -100,7 +116,13 @@ impl Router {
         let look = self.look_until(fetch.deadline_ns);
         // `needs_disk` was found on a leader's replica. A follower's memory may still have the data.
         if !fetch.needs_disk || permit != Permit::Lease {
-            match read::read(&handle, permit, &FetchRef::from(fetch), &Look::Memory, &self.aggregation)? {
+            match read::read(
+                &handle,
+                permit,
+                &FetchRef::from(fetch),
+                &Look::Memory(&self.options.account),
+                &self.aggregation,
+            )? {
                 read::Outcome::Found(parts) => return Ok(parts.into_fetched()),
                 read::Outcome::Long => {
                     RouteCounters::add(&self.counters.long_reads, 1);
@@ -116,7 +138,7 @@ impl Router {
     }
 
     /// Permits a read from disk that ends at `deadline_ns`, if that is given.
-    pub(super) fn look_until(&self, deadline_ns: Option<u64>) -> Look {
+    pub(super) fn look_until(&self, deadline_ns: Option<u64>) -> Look<'static> {
         Look::Anywhere(Until::new(&self.clock, deadline_ns, &self.options.account))
     }
 
@@ -201,7 +223,7 @@ pub(super) fn fetch_anywhere(
     handle: &TabletHandle,
     permit: Permit,
     fetch: &Fetch,
-    look: &Look,
+    look: &Look<'_>,
     aggregation: &Aggregation,
 ) -> Result<Fetched, KvError> {
     Ok(match read::read(handle, permit, &FetchRef::from(fetch), look, aggregation)? {

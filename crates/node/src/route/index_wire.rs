@@ -13,7 +13,7 @@ const MAY_SCAN: u8 = 4;
 /// An [`IndexScan`] whose keys are borrowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexRef<'a> {
-    index: u64,
+    pub(super) index: u64,
     spans: &'a [u8],
     pub(super) start: &'a [u8],
     end: &'a [u8],

@@ -3,20 +3,22 @@
 //!
 //! Always true: header, static row and all keys and ranges of one request are of one moment of one replica, despite
 //! concurrent writes; the permit of the read (a lease, or a bound on its age) is checked before and after. A single key
-//! or range is of one moment by itself and needs no snapshot. Aggregation follows the read and the check of its permit.
+//! or range is of one moment by itself and needs no snapshot; a short read by index needs none if nothing was written
+//! meanwhile. Aggregation follows the read and the check of its permit.
 //! A read on disk ends when its client no longer waits ([`Until`]), and its copies are charged to the node's account of
 //! requests beforehand. Left out: one moment for several requests.
 
-use super::by_index::{Pinned, by_index};
+use super::by_index::{Brought, Pinned, by_index, in_memory};
 use super::index_wire::IndexRef;
 use super::options::CatalogSource;
 use super::pin_wire::PinnedRef;
 use super::until::Until;
 use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
+use diorite_base::account::Account;
 use diorite_base::write::KvError;
 use diorite_query::exec::pushdown::PartialAggregator;
 use diorite_query::kv::{Kept, ScanChunk, several};
-use diorite_replica::{Committed, Permit, TabletHandle, Visit};
+use diorite_replica::{Committed, IndexNote, Permit, TabletHandle, Visit};
 use diorite_storage::{PinnedValue, ScanRange, TabletSnapshot, was_declined};
 use std::ops::Deref;
 use std::sync::Arc;
@@ -38,22 +40,22 @@ const MAX_CHUNK_BYTES: usize = 4 << 20;
 const MAX_CHUNK_ENTRIES: usize = 1 << 16;
 
 /// The places where a read may look for data.
-pub(super) enum Look {
-    /// In memory only: does not wait.
-    Memory,
+pub(super) enum Look<'a> {
+    /// In memory only: does not wait. What is noted of it for later is charged to the account of all requests.
+    Memory(&'a Arc<Account>),
     /// On disk as well, until a deadline.
     Anywhere(Until),
 }
 
-impl Look {
+impl Look<'_> {
     fn is_in_memory(&self) -> bool {
-        matches!(self, Self::Memory)
+        matches!(self, Self::Memory(_))
     }
 
     /// Fails once the deadline has passed. Called for every key and entry.
     fn step(&self) -> Result<(), KvError> {
         match self {
-            Self::Memory => Ok(()),
+            Self::Memory(_) => Ok(()),
             Self::Anywhere(until) => until.step(),
         }
     }
@@ -61,7 +63,7 @@ impl Look {
     /// Charges bytes that are about to be copied. Reads in memory copy little, and are not charged.
     fn hold(&self, bytes: usize) -> Result<(), KvError> {
         match self {
-            Self::Memory => Ok(()),
+            Self::Memory(_) => Ok(()),
             Self::Anywhere(until) => until.hold(bytes),
         }
     }
@@ -106,7 +108,7 @@ pub(super) fn read(
     handle: &TabletHandle,
     permit: Permit,
     request: &FetchRef<'_>,
-    look: &Look,
+    look: &Look<'_>,
     aggregation: &Aggregation,
 ) -> Result<Outcome, KvError> {
     let parts = match &request.pinned {
@@ -157,7 +159,7 @@ enum One {
 }
 
 /// A read of a single key or range, which is of one moment by itself.
-fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look: &Look) -> Result<One, KvError> {
+fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look: &Look<'_>) -> Result<One, KvError> {
     let needs_header = || request.header.as_ref().is_some_and(|(flags, _)| handle.flags() & flags != 0);
     if request.static_row.is_some() || needs_header() {
         return Ok(One::More);
@@ -167,7 +169,7 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
         RowsRef::Nothing => handle.check(permit)?,
         RowsRef::One(key) => {
             let found = match look {
-                Look::Memory => handle.get_cached(permit, key)?,
+                Look::Memory(_) => handle.get_cached(permit, key)?,
                 Look::Anywhere(until) => {
                     until.step()?;
                     Some(handle.get(permit, key)?)
@@ -179,7 +181,7 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
         RowsRef::Range(range) => {
             let mut chunk = ScanChunk::default();
             let mut scan = |range: &ScanRange<'_>, visit: &mut Each<'_>| match look {
-                Look::Memory => handle.scan_cached(permit, range, visit),
+                Look::Memory(_) => handle.scan_cached(permit, range, visit),
                 Look::Anywhere(_) => handle.scan(permit, range, visit).map(Some),
             };
             if !append(&mut scan, range, look, &mut chunk)? {
@@ -187,7 +189,21 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
             }
             parts.chunk = Some(chunk);
         }
-        RowsRef::Several(_) | RowsRef::Index(_) => return Ok(One::More),
+        RowsRef::Index(scan) => {
+            let Look::Memory(account) = look else { return Ok(One::More) };
+            let Some(glance) = handle.glance(permit)? else { return Ok(One::More) };
+            let Some(Brought { found, learned }) = in_memory(&glance, scan)? else { return Ok(One::NotInMemory) };
+            if !glance.finish()? {
+                // Something was written meanwhile: a snapshot shows one moment.
+                return Ok(One::More);
+            }
+            if let Some(specification) = learned {
+                glance.note_index(scan.index, &(specification as IndexNote));
+            }
+            glance.note_stale(found.stale, account);
+            parts.chunk = Some(found.chunk);
+        }
+        RowsRef::Several(_) => return Ok(One::More),
     }
     // A header that was written after the read does not apply to it; one written before may apply to it.
     if needs_header() { Ok(One::More) } else { Ok(One::Found(parts)) }
@@ -198,12 +214,12 @@ trait Rows {
     /// The flag bits that evaluated mutations had raised.
     fn flags(&self) -> u64;
     /// Reads a row; `None` if the read needs the disk.
-    fn get(&self, key: &[u8], look: &Look) -> Result<Option<Option<Value>>, KvError>;
+    fn get(&self, key: &[u8], look: &Look<'_>) -> Result<Option<Option<Value>>, KvError>;
     /// Calls `each` with each entry of a range. Returns whether the range is complete, or `None` if the read needs the
     /// disk.
-    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look) -> Result<Option<bool>, KvError>;
-    /// Reads the rows that an index names.
-    fn by_index(&self, scan: &IndexRef<'_>, until: &Until) -> Result<ScanChunk, KvError>;
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look<'_>) -> Result<Option<bool>, KvError>;
+    /// Reads the rows that an index names; `None` if the read needs the disk, or is long.
+    fn by_index(&self, scan: &IndexRef<'_>, look: &Look<'_>) -> Result<Option<ScanChunk>, KvError>;
 }
 
 impl Rows for Visit<'_> {
@@ -211,22 +227,28 @@ impl Rows for Visit<'_> {
         Visit::flags(self)
     }
 
-    fn get(&self, key: &[u8], look: &Look) -> Result<Option<Option<Value>>, KvError> {
+    fn get(&self, key: &[u8], look: &Look<'_>) -> Result<Option<Option<Value>>, KvError> {
         Ok(match look {
-            Look::Memory => self.get_cached(key)?.map(|found| found.map(Value::Stored)),
+            Look::Memory(_) => self.get_cached(key)?.map(|found| found.map(Value::Stored)),
             Look::Anywhere(_) => Some(Visit::get(self, key)?.map(Value::Stored)),
         })
     }
 
-    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look) -> Result<Option<bool>, KvError> {
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look<'_>) -> Result<Option<bool>, KvError> {
         match look {
-            Look::Memory => self.scan_cached(range, each),
+            Look::Memory(_) => self.scan_cached(range, each),
             Look::Anywhere(_) => Visit::scan(self, range, each).map(Some),
         }
     }
 
-    fn by_index(&self, scan: &IndexRef<'_>, until: &Until) -> Result<ScanChunk, KvError> {
-        by_index(self, scan, until)
+    fn by_index(&self, scan: &IndexRef<'_>, look: &Look<'_>) -> Result<Option<ScanChunk>, KvError> {
+        let account = match look {
+            Look::Anywhere(until) => return by_index(self, scan, until).map(Some),
+            Look::Memory(account) => account,
+        };
+        let Some(Brought { found, .. }) = in_memory(self, scan)? else { return Ok(None) };
+        self.note_stale(found.stale, account);
+        Ok(Some(found.chunk))
     }
 }
 
@@ -235,16 +257,18 @@ impl<S: TabletSnapshot> Rows for Pinned<'_, S> {
         self.view.flags()
     }
 
-    fn get(&self, key: &[u8], _: &Look) -> Result<Option<Option<Value>>, KvError> {
+    fn get(&self, key: &[u8], _: &Look<'_>) -> Result<Option<Option<Value>>, KvError> {
         Ok(Some(self.view.get(key)?.map(Value::Copied)))
     }
 
-    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, _: &Look) -> Result<Option<bool>, KvError> {
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, _: &Look<'_>) -> Result<Option<bool>, KvError> {
         self.view.scan(range, each).map(Some)
     }
 
-    fn by_index(&self, scan: &IndexRef<'_>, until: &Until) -> Result<ScanChunk, KvError> {
-        by_index(self, scan, until)
+    fn by_index(&self, scan: &IndexRef<'_>, look: &Look<'_>) -> Result<Option<ScanChunk>, KvError> {
+        // Snapshots that are kept are not read in memory only.
+        let Look::Anywhere(until) = look else { return Ok(None) };
+        by_index(self, scan, until).map(Some)
     }
 }
 
@@ -253,7 +277,7 @@ fn read_pinned(
     handle: &TabletHandle,
     pinned: &PinnedRef<'_>,
     request: &FetchRef<'_>,
-    look: &Look,
+    look: &Look<'_>,
 ) -> Result<Option<Parts<Value>>, KvError> {
     look.step()?;
     let kept = handle.pinned(pinned.pin).ok_or_else(|| KvError::Locked(handle.id()))?;
@@ -268,7 +292,7 @@ fn read_pinned(
 }
 
 /// Reads all parts at one moment.
-fn read_all(visit: &impl Rows, request: &FetchRef<'_>, look: &Look) -> Result<Option<Parts<Value>>, KvError> {
+fn read_all(visit: &impl Rows, request: &FetchRef<'_>, look: &Look<'_>) -> Result<Option<Parts<Value>>, KvError> {
     let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None };
     let mut scratch = Vec::new();
     if let Some((flags, key)) = &request.header
@@ -298,11 +322,10 @@ fn read_all(visit: &impl Rows, request: &FetchRef<'_>, look: &Look) -> Result<Op
             let Some(chunk) = read_several(visit, several, look)? else { return Ok(None) };
             parts.chunk = Some(chunk);
         }
-        RowsRef::Index(scan) => match look {
-            // A read by index visits many places: it is carried out where reads may wait.
-            Look::Memory => return Ok(None),
-            Look::Anywhere(until) => parts.chunk = Some(visit.by_index(scan, until)?),
-        },
+        RowsRef::Index(scan) => {
+            let Some(chunk) = visit.by_index(scan, look)? else { return Ok(None) };
+            parts.chunk = Some(chunk);
+        }
     }
     Ok(Some(parts))
 }
@@ -322,7 +345,7 @@ impl Aggregation {
     }
 }
 
-fn get(visit: &impl Rows, key: &[u8], look: &Look) -> Result<Option<Option<Value>>, KvError> {
+fn get(visit: &impl Rows, key: &[u8], look: &Look<'_>) -> Result<Option<Option<Value>>, KvError> {
     look.step()?;
     visit.get(key, look)
 }
@@ -336,13 +359,18 @@ type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>,
 
 fn scanning<'v>(
     visit: &'v impl Rows,
-    look: &'v Look,
+    look: &'v Look<'v>,
 ) -> impl FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 'v {
     move |range, each| visit.scan(range, each, look)
 }
 
 /// Appends a range to a chunk, with a flag whether the range is complete; false if the read needs the disk.
-fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut ScanChunk) -> Result<bool, KvError> {
+fn append(
+    scan: &mut Scan<'_>,
+    request: &RangeRef<'_>,
+    look: &Look<'_>,
+    chunk: &mut ScanChunk,
+) -> Result<bool, KvError> {
     let max_bytes = request.max_bytes.min(MAX_CHUNK_BYTES);
     let max_entries = request.max_entries.clamp(1, MAX_CHUNK_ENTRIES);
     let expected_entries = max_entries.saturating_sub(chunk.ends.len()).max(1);
@@ -368,7 +396,7 @@ fn append(scan: &mut Scan<'_>, request: &RangeRef<'_>, look: &Look, chunk: &mut 
 }
 
 /// Reads spans one after the other, until the chunk is full; `None` if the read needs the disk.
-fn read_several(visit: &impl Rows, request: &SeveralRef<'_>, look: &Look) -> Result<Option<ScanChunk>, KvError> {
+fn read_several(visit: &impl Rows, request: &SeveralRef<'_>, look: &Look<'_>) -> Result<Option<ScanChunk>, KvError> {
     // Many look-ups would delay the other requests of the task.
     if look.is_in_memory() && request.spans.len() > INLINE_SPANS_BYTES {
         return Ok(None);

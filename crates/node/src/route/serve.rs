@@ -125,7 +125,8 @@ impl Router {
             RouteCounters::add(&self.counters().aggregates, 1);
         }
         let refusal = |error| as_refusal(&handle, error, self.counters());
-        let found = read::read(&handle, Permit::Lease, fetch, &Look::Memory, &self.aggregation).map_err(refusal)?;
+        let found = read::read(&handle, Permit::Lease, fetch, &Look::Memory(&self.options.account), &self.aggregation)
+            .map_err(refusal)?;
         let is_long = match found {
             read::Outcome::Found(parts) => {
                 let id = request.id;

@@ -251,7 +251,7 @@ impl DiskRead {
         begun: Result<(), KvError>,
         handle: &TabletHandle,
         request: &FetchRef<'_>,
-        look: &Look,
+        look: &Look<'_>,
     ) {
         let outcome = begun.and_then(|()| read::read(handle, Permit::Lease, request, look, &self.aggregation));
         let Some(tag) = self.tag.take() else { return };

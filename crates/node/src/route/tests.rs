@@ -1,6 +1,7 @@
 //! Routers over real stores, in one process: frames between nodes are carried on the sender's thread.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod by_index;
 mod failures;
 mod hops;
 mod moments;

@@ -9,6 +9,7 @@
 //! scan chunk per tablet. Left out: point statements, which need none of this ([`crate::engine`]).
 
 pub mod aggregate;
+mod ahead;
 mod by_index;
 mod cells;
 pub mod collect;

@@ -5,8 +5,7 @@
 
 use super::collect::{Collector, Step};
 use super::keys::{KeyRange, PartitionKey};
-use super::read::{CHUNK_BYTES, Read, tablet_of};
-use super::scan::TabletScan;
+use super::read::{CHUNK_BYTES, Read, TabletScan, tablet_of};
 use crate::budget::refused;
 use crate::kv::several::Span;
 use crate::kv::{Fetch, FetchRows, Kv, ScanChunk};

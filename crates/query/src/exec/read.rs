@@ -18,9 +18,11 @@ use crate::kv::{Fetch, FetchRows, IndexScan, Kv, ScanChunk, ScanRequest};
 use crate::plan::select::{SelectPlan, check_limit};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::PARTITION_DELETIONS;
+use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
+use std::sync::Arc;
 
 /// How many partitions, or parts of one, are read at a time.
 pub(super) const PARALLEL_PIECES: usize = 16;
@@ -56,6 +58,19 @@ pub(super) struct Page<'p> {
     pub(super) request: &'p PageRequest<'p>,
     /// Where the former page ended.
     pub(super) state: Option<PagingState>,
+}
+
+/// A scan of (a part of) one tablet.
+#[derive(Debug, Clone)]
+pub(super) struct TabletScan {
+    /// The tablet.
+    pub(super) tablet: TabletId,
+    /// The first key.
+    pub(super) start: Vec<u8>,
+    /// The first key after it.
+    pub(super) end: Vec<u8>,
+    /// Only rows that an index names are read.
+    pub(super) by: Option<Arc<IndexScan>>,
 }
 
 /// The largest result that is returned without paging.

@@ -3,32 +3,19 @@
 //! Always true: a page never mixes two states of a partition's header, as rows of a partition come from one tablet. Left out: named
 //! partitions ([`super::select`]).
 
+use super::ahead;
 use super::collect::{Collector, Step};
 use super::finish::finish;
 use super::paging::PagingState;
-use super::read::{CHUNK_ENTRIES, Page, Read, check_result_size};
+use super::read::{CHUNK_ENTRIES, Page, PageRequest, Read, TabletScan, check_result_size};
 use crate::budget::refused;
 use crate::error::invalid;
 use crate::kv::{Fetch, IndexScan, Kv, ScanChunk};
 use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::term::{Bound, Term};
-use diorite_base::TabletId;
 use diorite_cql::protocol::{CqlError, Rows};
 use diorite_model::key;
 use std::sync::Arc;
-
-/// A scan of (a part of) one tablet.
-#[derive(Debug, Clone)]
-pub(super) struct TabletScan {
-    /// The tablet.
-    pub(super) tablet: TabletId,
-    /// The first key.
-    pub(super) start: Vec<u8>,
-    /// The first key after it.
-    pub(super) end: Vec<u8>,
-    /// Only rows that an index names are read.
-    pub(super) by: Option<Arc<IndexScan>>,
-}
 
 /// The range of tokens that the statement asks for: first and last token, both inclusive. `None` if it is empty.
 pub(super) fn token_range(partition: &PartitionRestriction, bound: &Bound<'_>) -> Result<Option<(i64, i64)>, CqlError> {
@@ -147,6 +134,23 @@ impl<K: Kv> Read<'_, K> {
         Ok(Step::More)
     }
 
+    /// Feeds scans to the collector, one after the other.
+    async fn scans_in_turn(
+        &self,
+        scans: &[TabletScan],
+        mut first: Option<ScanChunk>,
+        collector: &mut Collector<'_>,
+        page: &PageRequest<'_>,
+    ) -> Result<Step, CqlError> {
+        for scan in scans {
+            if self.range(scan.clone(), first.take(), collector).await? == Step::Full {
+                return Ok(Step::Full);
+            }
+            check_result_size(collector, page)?;
+        }
+        Ok(Step::More)
+    }
+
     /// Reads a page of the scans; if it `is_cut`, others follow them.
     pub(super) async fn page_of_scans(
         &self,
@@ -172,11 +176,12 @@ impl<K: Kv> Read<'_, K> {
             collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
             first = Some(fetched.chunk);
         }
-        for scan in scans {
-            if self.range(scan.clone(), first.take(), &mut collector).await? == Step::Full {
-                return finish(self, collector, page.request, false).await;
-            }
-            check_result_size(&collector, page.request)?;
+        let step = match ahead::are_by_one_value(scans) {
+            true => ahead::scans_by_value(self, scans, first, &mut collector, page.request).await?,
+            false => self.scans_in_turn(scans, first, &mut collector, page.request).await?,
+        };
+        if step == Step::Full {
+            return finish(self, collector, page.request, false).await;
         }
         collector.end_partition()?;
         let end = scans.last().map(|scan| scan.end.clone()).filter(|_| is_cut && !collector.is_finished());

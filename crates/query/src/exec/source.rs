@@ -7,7 +7,7 @@ use super::snapshot::{self, Snapshot, Touched};
 use crate::budget::Budget;
 use crate::error::{kv_error, not_begun};
 use crate::kv::several::{self, Several};
-use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, ScanChunk, ScanRequest};
+use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, Now, ScanChunk, ScanRequest};
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -111,6 +111,23 @@ impl<'k, K: Kv> Source<'k, K> {
     pub async fn run_long<T: Send>(&self, work: impl FnOnce() -> Result<T, CqlError> + Send) -> Result<T, CqlError> {
         let (Source::Tablets { kv, .. } | Source::Memory { kv, .. }) = self;
         kv.run_long(work).await.unwrap_or_else(|refused| Err(not_begun(&refused)))
+    }
+
+    /// Reads a tablet if that needs no waiting.
+    pub fn fetch_now(&self, tablet: TabletId, request: Fetch) -> Result<Now<Fetched>, CqlError> {
+        let Source::Tablets { kv, needs_disk: false, staleness_ms, deadline_ns, met_missing_tablet, snapshot } = self
+        else {
+            return Ok(Now::WouldBlock);
+        };
+        if snapshot.is_some_and(|snapshot| snapshot.pins().is_some()) {
+            return Ok(Now::WouldBlock);
+        }
+        let (staleness_ms, deadline_ns) = (*staleness_ms, *deadline_ns);
+        let outcome = kv.fetch_now(tablet, &Fetch { staleness_ms, deadline_ns, ..request });
+        if let (Err(KvError::Locked(_)), Some(snapshot)) = (&outcome, snapshot) {
+            snapshot.meet_lock();
+        }
+        outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
     }
 
     /// Reads a tablet.

@@ -3,8 +3,7 @@
 //! Always true: every key that the page reads is in it. Left out: how the snapshot is taken ([`super::snapshot`]).
 
 use super::keys::{KeyRange, PartitionKey};
-use super::read::{Read, tablet_of};
-use super::scan::TabletScan;
+use super::read::{Read, TabletScan, tablet_of};
 use super::snapshot::{MAX_TABLETS, Touched};
 use crate::error::invalid;
 use crate::kv::Kv;

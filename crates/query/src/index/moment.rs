@@ -2,8 +2,11 @@
 //!
 //! Always true: all that a moment shows is of one state of the tablet. Left out: the read itself ([`mod@super::read`]).
 
+use super::specification::Specification;
 use crate::kv::IndexScan;
+use diorite_model::index::specification_key;
 use std::ops::Deref;
+use std::sync::Arc;
 
 /// The most rows that are looked up for one result.
 pub(super) const MOST_ROWS: usize = 8_192;
@@ -22,6 +25,26 @@ pub trait Moment {
     fn scan(&self, start: &[u8], end: &[u8], visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, Self::Error>;
     /// Charges bytes that are about to be copied.
     fn hold(&self, bytes: usize) -> Result<(), Self::Error>;
+
+    /// What the tablet stores about an index.
+    ///
+    /// # Errors
+    /// [`Unfinished::Unreadable`], or if it cannot be read.
+    fn specification(&self, index: u64) -> Result<Option<Arc<Specification>>, Unfinished<Self::Error>> {
+        stored_specification(self, index)
+    }
+}
+
+/// Reads the specification of an index.
+///
+/// # Errors
+/// [`Unfinished::Unreadable`], or if it cannot be read.
+pub fn stored_specification<M: Moment + ?Sized>(
+    moment: &M,
+    index: u64,
+) -> Result<Option<Arc<Specification>>, Unfinished<M::Error>> {
+    let stored = moment.get(&specification_key(index))?.map(|value| Specification::decode(&value));
+    stored.transpose().map(|found| found.map(Arc::new)).map_err(|_| Unfinished::Unreadable)
 }
 
 /// A read.

@@ -13,7 +13,7 @@ use super::specification::Specification;
 use super::stale::wrong_forms;
 use crate::kv::{IndexScan, ScanChunk};
 use crate::program::PARTITION_DELETIONS;
-use diorite_model::index::{EntryKey, TabletIndexes, specification_key};
+use diorite_model::index::{EntryKey, TabletIndexes};
 use diorite_model::{entry, key};
 
 /// The most stale entries that are reported for one result, and the bytes after which no more are.
@@ -34,10 +34,9 @@ pub struct Found {
 /// # Errors
 /// See [`Unfinished`].
 pub fn read<M: Moment>(moment: &M, request: Request<'_>) -> Result<Found, Unfinished<M::Error>> {
-    let stored = moment.get(&specification_key(request.index))?;
-    let stored = stored.map(|value| Specification::decode(&value)).transpose().map_err(|_| Unfinished::Unreadable)?;
+    let stored = moment.specification(request.index)?;
     let reading = Reading { moment, request };
-    match stored.filter(Specification::is_complete) {
+    match stored.filter(|stored| stored.is_complete()) {
         Some(specification) => reading.by_index(&specification),
         None => reading.by_rows(),
     }
@@ -111,6 +110,9 @@ impl<M: Moment> Reading<'_, M> {
     fn by_index(&self, specification: &Specification) -> Result<Found, Unfinished<M::Error>> {
         let Named { rows, has_more, most } = named(self.moment, self.request, first_row(self.request))?;
         let max_bytes = self.request.max_bytes;
+        if rows.is_empty() {
+            return Ok(Found { chunk: ScanChunk { exhausted: !has_more, ..ScanChunk::default() }, stale: Vec::new() });
+        }
         let (indexes, mut stale) = (specification.indexes(self.request.index), Stale::default());
         let (mut found, mut partition) = (Found::default(), Vec::new());
         let (count, mut is_whole) = (rows.len(), true);

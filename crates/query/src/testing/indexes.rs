@@ -1,11 +1,13 @@
 //! Reads by index give what the same reads give from a table without indexes, row by row and page by page.
 
 use super::{Database, rendered_rows};
+use crate::kv::Kv;
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{CqlError, Value};
 use diorite_model::key::token_of;
 use diorite_model::token::token;
 use proptest::prelude::*;
+use std::sync::atomic::Ordering;
 
 const COLUMNS: &str = "(k int, p int, c int, s int STATIC, v int, w text, tags set<int>, m map<int, int>, l list<int>, \
                        f frozen<set<int>>, j jsonb, PRIMARY KEY ((k, p), c))";
@@ -134,7 +136,9 @@ fn pages(database: &Database, statement: &str, page_size: i32) -> Result<Vec<Str
 }
 
 fn check(database: &Database) {
-    for read in reads() {
+    for (nth, read) in reads().into_iter().enumerate() {
+        // Some reads find all in memory, others have to wait.
+        database.kv.is_cold.store(nth % 2 == 1, Ordering::Relaxed);
         let by_index = read.replace('#', "t");
         let by_rows = format!("{} ALLOW FILTERING", read.replace('#', "u"));
         let mut expected = database.rows(&by_rows);
@@ -148,11 +152,67 @@ fn check(database: &Database) {
             found.sort();
         }
         assert_eq!(found, expected, "{by_index}");
+        database.kv.is_cold.store(nth % 3 == 1, Ordering::Relaxed);
         let mut paged = pages(database, &by_index, 2).unwrap();
         if read.contains("k IN") {
             paged.sort();
         }
         assert_eq!(paged, expected, "{by_index}, page by page");
+    }
+}
+
+/// Rows of a value in most of the tablets, and what a read of it asks for.
+#[test]
+fn tablets_that_have_to_wait_are_asked_together_and_give_their_rows_in_order() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int, w int) WITH tablets = 12").unwrap();
+    database.run("CREATE INDEX ON t (v)").unwrap();
+    for k in 0..200 {
+        database.run(&format!("INSERT INTO t (k, v, w) VALUES ({k}, {}, {k})", k % 10)).unwrap();
+    }
+    let expected = database.rows("SELECT k, w FROM t WHERE v = 3 AND w >= 0 ALLOW FILTERING");
+    assert_eq!(expected.len(), 20);
+    let read = |statement: &str, page_size: i32, is_cold: bool| {
+        database.kv.is_cold.store(is_cold, Ordering::Relaxed);
+        let counters = [&database.kv.most_waiting, &database.kv.fetches];
+        counters.iter().for_each(|counter| counter.store(0, Ordering::Relaxed));
+        let found = pages(&database, statement, page_size).unwrap();
+        let [most_waiting, fetches] = counters.map(|counter| counter.load(Ordering::Relaxed));
+        (found, most_waiting, fetches)
+    };
+    let (all, limited) = ("SELECT k, w FROM t WHERE v = 3", "SELECT k, w FROM t WHERE v = 3 LIMIT 1");
+    let (found, most_waiting, cold_fetches) = read(all, 5_000, true);
+    assert_eq!(found, expected);
+    assert!(most_waiting > 4, "{most_waiting} at once");
+    let (found, most_waiting, warm_fetches) = read(all, 5_000, false);
+    assert_eq!(found, expected);
+    // A tablet gives three entries at once here: only what follows the first ones has to be fetched.
+    assert_eq!((most_waiting, cold_fetches), (0, warm_fetches + 12));
+    for is_cold in [true, false] {
+        for page_size in [1, 2, 3, 7] {
+            assert_eq!(read(all, page_size, is_cold).0, expected, "pages of {page_size}");
+        }
+        let (found, _, fetches) = read(limited, 5_000, is_cold);
+        assert_eq!(found, expected[..1]);
+        assert!(fetches <= 4 * usize::from(is_cold), "{fetches} reads for one row");
+    }
+}
+
+#[test]
+fn a_tablet_that_fails_fails_no_page_that_does_not_need_it() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH tablets = 12").unwrap();
+    database.run("CREATE INDEX ON t (v)").unwrap();
+    (0..100).for_each(|k| drop(database.run(&format!("INSERT INTO t (k, v) VALUES ({k}, 1)")).unwrap()));
+    let expected = database.rows("SELECT k FROM t WHERE v = 1");
+    let tablets = database.kv.catalog().tables().map(|entry| entry.tablets.clone()).next().unwrap();
+    for is_cold in [true, false] {
+        database.kv.is_cold.store(is_cold, Ordering::Relaxed);
+        database.kv.fail_tablet(Some(tablets[2].tablet));
+        assert_eq!(database.rows("SELECT k FROM t WHERE v = 1 LIMIT 1"), expected[..1]);
+        assert!(database.run("SELECT k FROM t WHERE v = 1").is_err());
+        database.kv.fail_tablet(None);
+        assert_eq!(database.rows("SELECT k FROM t WHERE v = 1"), expected);
     }
 }
 

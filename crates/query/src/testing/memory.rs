@@ -84,6 +84,8 @@ pub struct MemoryKv {
     pub leader: Mutex<Option<NodeId>>,
     /// The error of every access to a tablet.
     pub failure: Mutex<Option<KvError>>,
+    /// A tablet that cannot be accessed.
+    failing_tablet: Mutex<Option<TabletId>>,
     /// A change of the catalog after so many accesses to tablets, just before the next.
     pub interruption: Mutex<Option<(usize, Command)>>,
     /// The outcomes of the next writes; later writes are applied.
@@ -141,6 +143,7 @@ impl MemoryKv {
             most_waiting: AtomicUsize::new(0),
             leader: Mutex::default(),
             failure: Mutex::default(),
+            failing_tablet: Mutex::default(),
             interruption: Mutex::default(),
             fates: Mutex::default(),
             writes: AtomicUsize::new(0),
@@ -151,6 +154,11 @@ impl MemoryKv {
             transactions: Transactions::default(),
             leaves_indexes: AtomicBool::default(),
         }
+    }
+
+    /// Lets all accesses to a tablet fail from now on; `None`: to none.
+    pub fn fail_tablet(&self, tablet: Option<TabletId>) {
+        *self.failing_tablet.lock() = tablet;
     }
 
     /// Changes the catalog.
@@ -198,6 +206,9 @@ impl MemoryKv {
         if let Some(failure) = self.failure.lock().clone() {
             return Err(failure);
         }
+        if *self.failing_tablet.lock() == Some(id) {
+            return Err(KvError::Unavailable(id));
+        }
         match self.catalog.load().placement(id) {
             Some(_) => Ok(()),
             None => Err(KvError::NoSuchTablet(id)),
@@ -239,6 +250,66 @@ impl MemoryKv {
             }
             Body::Request(_) | Body::Step(_) => panic!("requests are answered and steps are made by leaders"),
         }
+    }
+
+    /// The answer to a read, at once.
+    fn read(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
+        let tablets = self.tablets.lock();
+        let empty = Tablet::default();
+        let id = tablet;
+        let mut tablet = tablets.get(&id).unwrap_or(&empty);
+        let pinned;
+        if let Some(read) = &request.pinned {
+            pinned = tablet.as_pinned(read).ok_or(KvError::Locked(id))?;
+            tablet = &pinned;
+        } else if tablet.meets_lock(&request) {
+            return Err(KvError::Locked(id));
+        }
+        let get = |key: &Vec<u8>| tablet.entries.get(key).cloned();
+        let header = request.header.filter(|(flags, _)| tablet.flags & flags != 0);
+        let mut fetched = Fetched {
+            header: header.and_then(|(_, key)| get(&key)),
+            static_row: request.static_row.as_ref().and_then(get),
+            ..Fetched::default()
+        };
+        match request.rows {
+            FetchRows::Nothing => {}
+            FetchRows::One(key) => fetched.row = get(&key),
+            FetchRows::Range(range) => {
+                self.scans.fetch_add(1, Ordering::Relaxed);
+                let within = tablet.entries.range(range.start.clone()..range.end.clone());
+                let entries: Vec<_> = within.map(|(key, value)| (key.clone(), value.clone())).collect();
+                // Small chunks, so that tests see their seams.
+                self.most_entries.fetch_max(range.max_entries, Ordering::Relaxed);
+                let range = ScanRequest { max_entries: range.max_entries.min(3), ..range };
+                fetched.chunk = scan_entries(&entries, &range);
+            }
+            FetchRows::Several(several) => {
+                self.scans.fetch_add(1, Ordering::Relaxed);
+                fetched.chunk = read_several(tablet, &several);
+            }
+            FetchRows::Index(scan) => {
+                self.scans.fetch_add(1, Ordering::Relaxed);
+                let scan = IndexScan { max_entries: scan.max_entries.min(3), ..scan };
+                match index::read(tablet, &scan) {
+                    Ok(found) => fetched.chunk = found.chunk,
+                    Err(Unfinished::BeingBuilt) => {
+                        return Err(KvError::TooLarge("the index is still being built".to_owned()));
+                    }
+                    Err(error) => panic!("memory can be read: {error:?}"),
+                }
+            }
+        }
+        if let Some(task) = &request.aggregate {
+            let catalog = match self.declines_tasks.load(Ordering::Relaxed) {
+                true => Arc::new(Catalog::default()),
+                false => self.catalog.load_full(),
+            };
+            let partial = self.aggregator.aggregate(&catalog, task, &fetched);
+            return Ok(Fetched { partial: Some(partial), ..Fetched::default() });
+        }
+        self.shipped.fetch_add(fetched.chunk.ends.len() + usize::from(fetched.row.is_some()), Ordering::Relaxed);
+        Ok(fetched)
     }
 }
 
@@ -303,11 +374,22 @@ impl Kv for MemoryKv {
         self.stored(tablet, &key).map(Some)
     }
 
+    fn fetch_now(&self, tablet: TabletId, request: &Fetch) -> Result<Now<Fetched>, KvError> {
+        let is_elsewhere = self.is_cold.load(Ordering::Relaxed) || self.leader.lock().is_some();
+        if is_elsewhere || !matches!(request.rows, FetchRows::Index(_)) {
+            return Ok(Now::WouldBlock);
+        }
+        self.check(tablet)?;
+        self.read(tablet, request.clone()).map(Now::Ready)
+    }
+
     async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, KvError> {
         self.run_spawned();
         self.fetches.fetch_add(1, Ordering::Relaxed);
         self.check(tablet)?;
-        if self.is_cold.load(Ordering::Relaxed) && matches!(request.rows, FetchRows::One(_) | FetchRows::Several(_)) {
+        if self.is_cold.load(Ordering::Relaxed)
+            && matches!(request.rows, FetchRows::One(_) | FetchRows::Several(_) | FetchRows::Index(_))
+        {
             let waiting = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
             self.most_waiting.fetch_max(waiting, Ordering::Relaxed);
             let further = self.transactions.cold_polls.load(Ordering::Relaxed) * (tablet.0 as usize % 2);
@@ -316,62 +398,7 @@ impl Kv for MemoryKv {
             }
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
-        let tablets = self.tablets.lock();
-        let empty = Tablet::default();
-        let id = tablet;
-        let mut tablet = tablets.get(&id).unwrap_or(&empty);
-        let pinned;
-        if let Some(read) = &request.pinned {
-            pinned = tablet.as_pinned(read).ok_or(KvError::Locked(id))?;
-            tablet = &pinned;
-        } else if tablet.meets_lock(&request) {
-            return Err(KvError::Locked(id));
-        }
-        let get = |key: &Vec<u8>| tablet.entries.get(key).cloned();
-        let header = request.header.filter(|(flags, _)| tablet.flags & flags != 0);
-        let mut fetched = Fetched {
-            header: header.and_then(|(_, key)| get(&key)),
-            static_row: request.static_row.as_ref().and_then(get),
-            ..Fetched::default()
-        };
-        match request.rows {
-            FetchRows::Nothing => {}
-            FetchRows::One(key) => fetched.row = get(&key),
-            FetchRows::Range(range) => {
-                self.scans.fetch_add(1, Ordering::Relaxed);
-                let within = tablet.entries.range(range.start.clone()..range.end.clone());
-                let entries: Vec<_> = within.map(|(key, value)| (key.clone(), value.clone())).collect();
-                // Small chunks, so that tests see their seams.
-                self.most_entries.fetch_max(range.max_entries, Ordering::Relaxed);
-                let range = ScanRequest { max_entries: range.max_entries.min(3), ..range };
-                fetched.chunk = scan_entries(&entries, &range);
-            }
-            FetchRows::Several(several) => {
-                self.scans.fetch_add(1, Ordering::Relaxed);
-                fetched.chunk = read_several(tablet, &several);
-            }
-            FetchRows::Index(scan) => {
-                self.scans.fetch_add(1, Ordering::Relaxed);
-                let scan = IndexScan { max_entries: scan.max_entries.min(3), ..scan };
-                match index::read(tablet, &scan) {
-                    Ok(found) => fetched.chunk = found.chunk,
-                    Err(Unfinished::BeingBuilt) => {
-                        return Err(KvError::TooLarge("the index is still being built".to_owned()));
-                    }
-                    Err(error) => panic!("memory can be read: {error:?}"),
-                }
-            }
-        }
-        if let Some(task) = &request.aggregate {
-            let catalog = match self.declines_tasks.load(Ordering::Relaxed) {
-                true => Arc::new(Catalog::default()),
-                false => self.catalog.load_full(),
-            };
-            let partial = self.aggregator.aggregate(&catalog, task, &fetched);
-            return Ok(Fetched { partial: Some(partial), ..Fetched::default() });
-        }
-        self.shipped.fetch_add(fetched.chunk.ends.len() + usize::from(fetched.row.is_some()), Ordering::Relaxed);
-        Ok(fetched)
+        self.read(tablet, request)
     }
 
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {

@@ -5,6 +5,7 @@
 //! in the log. A panic in an entry is an error of its replica.
 
 use crate::group::entry::mutations;
+use crate::group::handle::TabletHandle;
 use crate::group::indexed::{IndexAccount, IndexedBatch, indexes_of};
 use crate::group::merge::{REOPEN, Reopening};
 use crate::group::outcomes::Outcomes;
@@ -143,11 +144,11 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     }
 
     fn delete(&mut self, key: &[u8]) {
-        self.batch.batch.delete(key);
+        self.batch.delete(key);
     }
 
     fn delete_range(&mut self, start: &[u8], end: &[u8]) {
-        self.batch.batch.delete_range(start, end);
+        self.batch.delete_range(start, end);
     }
 
     fn raise_flags(&mut self, flags: u64) {
@@ -555,10 +556,15 @@ impl<E: Engine> Applier<E> {
         // Raised before the data can be read: see `TabletHandle::flags`.
         replica.handle.flags.fetch_or(state.flags, Ordering::AcqRel);
         self.progress.step();
-        let data = &replica.handle.data;
-        let written = self
-            .close_batch(replica)
-            .and_then(|()| replica.handle.transacted.change(|| data.apply(&mut self.batch, state)));
+        let TabletHandle { data, transacted, .. } = &*replica.handle;
+        let written = self.close_batch(replica).and_then(|()| {
+            transacted.change(|| {
+                if self.account.changes_records() {
+                    transacted.index_notes.forget();
+                }
+                data.apply(&mut self.batch, state)
+            })
+        });
         self.progress.step();
         self.batch.clear();
         self.account.begin_batch();

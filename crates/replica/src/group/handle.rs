@@ -1,5 +1,9 @@
 //! The handle of a tablet replica, for other threads: they read its data while it holds the lease, and read its state.
 
+mod glance;
+
+pub use glance::Glance;
+
 use crate::group::lease::LeaseSlot;
 use crate::group::pins::PinnedTablet;
 use crate::group::prepared::{PreparedNow, PreparedTransaction};

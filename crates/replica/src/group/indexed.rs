@@ -5,7 +5,7 @@
 //! entry of the log would write more than [`MAX_INDEX_BYTES`] of them: that follows from the entry, so it is the same on
 //! every replica. The leader refuses such writes before the log ([`admitted`]); they remain for rows that another tablet
 //! has taken, for programs whose values depend on rows, and for writes beside the step that begins an index. Without
-//! indexes all this costs one comparison for each value. Left out: what an entry is ([`diorite_base::row_index`]).
+//! indexes all this costs two comparisons for each value. Left out: what an entry is ([`diorite_base::row_index`]).
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +15,7 @@ use crate::group::view::View;
 use crate::progress::WorkProgress;
 use diorite_base::limits::{self, INDEX_BYTES, MAX_INDEX_BYTES};
 use diorite_base::mutation::{Body, EvaluationFailed, Evaluator, Mutation, MutationRef, TabletChanges, TabletView};
-use diorite_base::row_index::{RECORD_PREFIX, RowIndexes};
+use diorite_base::row_index::{FIRST_ROW_KEY, RECORD_PREFIX, RowIndexes};
 use diorite_base::write::KvError;
 use diorite_storage::{StorageError, TabletBatch, TabletData};
 use diorite_transact::maintained::is_unmaintained;
@@ -37,6 +37,8 @@ pub(super) struct IndexAccount {
     batch_bytes: usize,
     /// The smallest key of a row without its index entries.
     left_out: Option<Vec<u8>>,
+    /// The batch may change what the tablet records of its indexes.
+    changes_records: bool,
 }
 
 impl IndexAccount {
@@ -47,12 +49,17 @@ impl IndexAccount {
 
     /// The batch has been written, or dropped.
     pub(super) fn begin_batch(&mut self) {
-        (self.batch_bytes, self.left_out) = (0, None);
+        (self.batch_bytes, self.left_out, self.changes_records) = (0, None, false);
     }
 
     /// Whether the batch is to be written now.
     pub(super) fn is_full(&self) -> bool {
         self.batch_bytes > BATCH_BYTES
+    }
+
+    /// Whether the batch may change what the tablet records of its indexes. Asked when it is closed.
+    pub(super) fn changes_records(&self) -> bool {
+        self.changes_records
     }
 
     /// Before the batch is written: if index entries were left out, the indexes become incomplete.
@@ -63,6 +70,7 @@ impl IndexAccount {
         batch: &mut impl TabletBatch,
     ) -> Result<(), StorageError> {
         let Some(from) = self.left_out.take() else { return Ok(()) };
+        self.changes_records = true;
         let again = evaluator.index_again(&from, view, &mut Records(batch));
         again.map_err(|EvaluationFailed(error)| StorageError::Corrupt(error))
     }
@@ -121,11 +129,22 @@ impl<'a, B: TabletBatch> IndexedBatch<'a, B> {
         self.index(key, value);
     }
 
+    pub(super) fn delete(&mut self, key: &[u8]) {
+        self.account.changes_records |= key.starts_with(&RECORD_PREFIX);
+        self.batch.delete(key);
+    }
+
+    pub(super) fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.account.changes_records |= start < FIRST_ROW_KEY.as_slice();
+        self.batch.delete_range(start, end);
+    }
+
     fn index(&mut self, key: &[u8], value: &[u8]) {
-        let Some(indexes) = self.indexes else { return };
         if key.starts_with(&RECORD_PREFIX) {
+            self.account.changes_records = true;
             return;
         }
+        let Some(indexes) = self.indexes else { return };
         let left = MAX_INDEX_BYTES.saturating_sub(self.account.entry_bytes);
         if indexes.most_bytes(key.len(), value.len()) > left && indexes.size_bytes(key, value, left) > left {
             return self.account.leave_out(key);

@@ -1,9 +1,10 @@
-//! What readers on any thread see of transactions over several tablets: what is prepared, the snapshots that are kept, and
-//! the version of the data.
+//! What readers on any thread see of transactions over several tablets: what is prepared, the snapshots that are kept, the
+//! version of the data, and what they have noted of its indexes.
 //!
 //! Always true: every change of the data that readers can see is made by [`Transacted::change`], so what was read between
 //! two equal versions was all there at one moment.
 
+use crate::group::index_notes::IndexNotes;
 use crate::group::pins::Pins;
 use crate::group::prepared::PreparedRows;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
@@ -16,11 +17,18 @@ pub(crate) struct Transacted<S> {
     pub(crate) pins: Pins<S>,
     /// Twice the number of changes of the data; odd while one is made.
     changes: AtomicU64,
+    /// What readers have noted of the tablet's indexes.
+    pub(crate) index_notes: IndexNotes,
 }
 
 impl<S> Default for Transacted<S> {
     fn default() -> Self {
-        Self { prepared: PreparedRows::default(), pins: Pins::default(), changes: AtomicU64::new(0) }
+        Self {
+            prepared: PreparedRows::default(),
+            pins: Pins::default(),
+            changes: AtomicU64::new(0),
+            index_notes: IndexNotes::default(),
+        }
     }
 }
 

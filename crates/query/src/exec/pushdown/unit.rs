@@ -5,8 +5,7 @@
 use crate::exec::keys::{KeyRange, PartitionKey};
 use crate::exec::paging::PagingState;
 use crate::exec::partial::{Limits, Partial};
-use crate::exec::read::{Read, tablet_of};
-use crate::exec::scan::TabletScan;
+use crate::exec::read::{Read, TabletScan, tablet_of};
 use crate::kv::several::Span;
 use crate::kv::{IndexScan, Kv};
 use crate::program::PARTITION_DELETIONS;
