@@ -2,16 +2,17 @@
 //! that names another row with the same values.
 //!
 //! Always true: a row is named only while it has the values, by a transaction that tests them; a duplicate is two rows
-//! that were both seen to have the values after one of them was named. Left out: which rows, and when (the node).
+//! that had the values at one moment. Left out: which rows, and when (the node).
 
 use super::state::QueryEngine;
 use super::transaction::Ended;
 use crate::budget::Budget;
 use crate::error::{corrupt, invalid};
-use crate::exec::modify::Writes;
+use crate::exec::modify::{Write, Writes};
 use crate::exec::modify::unique::{Believed, UniqueValues, index_key, owner_of, stored_key, unique_values};
 use crate::exec::raw::RawRead;
 use crate::kv::Kv;
+use crate::program::ProgramReply;
 use crate::table::{Source, TableContext};
 use diorite_base::TableId;
 use diorite_cluster::catalog::Catalog;
@@ -140,6 +141,26 @@ impl<K: Kv> QueryEngine<K> {
         found.map_or(Ok(UniqueValues::new()), |found| unique_values(of, &found.live()?))
     }
 
+    /// Whether rows have the values that they are believed to have, at one moment.
+    async fn still_have(
+        &self,
+        of: &Comparing<'_>,
+        rows: &[&[u8]],
+        believed: &Believed,
+        budget: &Arc<Budget>,
+    ) -> Result<bool, CqlError> {
+        let (mut writes, tests) = Writes::testing((of.entry, &of.table), rows.iter().copied())?;
+        writes.add_upkeep(tests, believed, now_seconds(self.kv.now_us()))?;
+        if writes.tablet_count() > 1 {
+            let (ended, _) = self.attempt(writes.into_transaction()?, budget).await?;
+            return Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))));
+        }
+        let parts = writes.finish()?;
+        let Some(Write { part, mutation, .. }) = parts.into_iter().next() else { return Ok(false) };
+        let written = self.kv.write(part.tablet, mutation, budget.deadline()).await;
+        Ok(written.is_ok_and(|reply| ProgramReply::decode(&reply) == Ok(ProgramReply::Applied)))
+    }
+
     /// Compares once; `None`: something has changed meanwhile.
     async fn compared(
         &self,
@@ -165,9 +186,11 @@ impl<K: Kv> QueryEngine<K> {
             Some(owner) => {
                 let others = self.values_of(&of.table, &owner, budget).await?;
                 if index_key(&of.table, of.unique, &others).is_ok_and(|other| other.as_ref() == Some(&key)) {
-                    let still = self.values_of(&of.table, row, budget).await?;
-                    let why = || Comparison::Duplicate(of.duplicate(&owner, row, &values));
-                    return Ok((still == values).then(why));
+                    let why = Comparison::Duplicate(of.duplicate(&owner, row, &values));
+                    believed.rows.insert((of.entry.table.id, owner.clone()), others);
+                    believed.rows.insert((of.entry.table.id, row.to_vec()), values);
+                    let rows = [row, &owner[..]];
+                    return Ok(self.still_have(of, &rows, &believed, budget).await?.then_some(why));
                 }
                 believed.rows.insert((of.entry.table.id, owner.clone()), others);
                 Some(owner)

@@ -385,20 +385,31 @@ impl Writes {
         row: &[u8],
         former: Option<&[u8]>,
     ) -> Result<(Self, Upkeep), CqlError> {
-        let mut writes = Self::default();
-        let mut guards = Vec::new();
-        for key in std::iter::once(row).chain(former) {
-            let token = key::token_of(key).map_err(corrupt)?;
-            writes.pending(TablePart::holding(token, entry.table.id, &entry.tablets), table);
-            guards.push((entry.table.id, key.to_vec()));
-        }
+        let (writes, tests) = Self::testing((entry, table), std::iter::once(row).chain(former))?;
         let (table, part, key) = located(index_entry, index_key)?;
         let before = match former {
             Some(former) => Owner::Is(former.to_vec()),
             None => Owner::IsNoneOr(row.to_vec()),
         };
         let entries = vec![Entry { table, part, key, before, after: Some(Some(row.to_vec())) }];
-        Ok((writes, Upkeep { guards, entries }))
+        Ok((writes, Upkeep { entries, ..tests }))
+    }
+
+    /// What tests, at one moment, that rows have the values that they are believed to have.
+    ///
+    /// # Errors
+    /// If a key is damaged.
+    pub fn testing<'r>(
+        (entry, table): (&TableEntry, &Arc<TableContext>),
+        rows: impl Iterator<Item = &'r [u8]>,
+    ) -> Result<(Self, Upkeep), CqlError> {
+        let (mut writes, mut guards) = (Self::default(), Vec::new());
+        for key in rows {
+            let token = key::token_of(key).map_err(corrupt)?;
+            writes.pending(TablePart::holding(token, entry.table.id, &entry.tablets), table);
+            guards.push((entry.table.id, key.to_vec()));
+        }
+        Ok((writes, Upkeep { guards, entries: Vec::new() }))
     }
 }
 
