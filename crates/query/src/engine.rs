@@ -24,9 +24,9 @@ mod transaction;
 mod unique;
 mod write;
 
+pub use self::compared::Comparison;
 #[cfg(test)]
 pub(crate) use self::long::{LONG_BYTES, planning_work};
-pub use self::compared::Comparison;
 pub use self::outcomes::TransactionOutcomes;
 pub use self::point::{ExecuteNow, ReplyTo, held_bytes_of, slot_of, write_type_of};
 pub use self::request::{Answered, OwnedRequest, Reply};

@@ -29,12 +29,12 @@ mod wire;
 
 pub(crate) use codec::{put_path, read_path};
 pub use definition::{
-    ColumnTest, ListEdit, Maintained, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply, RowCondition,
-    RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, ValueTest,
+    ColumnTest, ListEdit, Maintained, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply,
+    RowCondition, RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, ValueTest,
 };
 pub use evaluate::TabletEvaluator;
 pub(crate) use growth::is_unmaintained;
 pub use outcome::{Change, Outcome, evaluate};
 pub(crate) use targets::deleted;
-pub(crate) use wire::read_list;
 pub use types::{put_type, read_type};
+pub(crate) use wire::read_list;

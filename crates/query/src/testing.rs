@@ -53,7 +53,8 @@ pub use memory::MemoryKv;
 
 use crate::budget::Budget;
 use crate::engine::{
-    Comparison, EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, held_bytes_of, slot_of, write_type_of,
+    Comparison, EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, held_bytes_of, slot_of,
+    write_type_of,
 };
 use crate::error::write_error;
 use crate::index::{Compared, IndexStep};

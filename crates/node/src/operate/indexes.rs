@@ -13,8 +13,8 @@ mod place;
 pub(super) mod record;
 pub(super) mod status;
 
-use crate::catalog::CatalogFollower;
 use super::Own;
+use crate::catalog::CatalogFollower;
 use crate::pause::pause;
 use crate::route::Router;
 use ahash::AHashMap;
@@ -23,10 +23,12 @@ use diorite_base::program::Unprovable;
 use diorite_base::write::KvError;
 use diorite_base::{Clock, TableId, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_model::schema::{Table, TableEntry, TabletRange};
 use diorite_cql::protocol::CqlError;
+use diorite_model::schema::{Table, TableEntry, TabletRange};
 use diorite_query::engine::Comparison;
-use diorite_query::index::{Compared, Due, INDEXED, IndexReply, IndexStep, Part, Specification, due, part, removals, specifications};
+use diorite_query::index::{
+    Compared, Due, INDEXED, IndexReply, IndexStep, Part, Specification, due, part, removals, specifications,
+};
 use diorite_replica::{Leadership, StaleEntries, Store, TabletHandle};
 use diorite_storage::{AFTER_ALL_KEYS, DataView, ScanRange, StorageError};
 use futures::StreamExt;
@@ -106,15 +108,15 @@ fn look_at(handle: &TabletHandle, table: &Table) -> Result<Look, Interrupted> {
         None => None,
         Some(Due::Step(step)) => Some((Next::Step(step), (0, 0))),
         Some(Due::Compare { index, round, from }) => {
-            let range = ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: COMPARED_ROWS };
+            let range =
+                ScanRange { start: &from, end: AFTER_ALL_KEYS, reverse: false, expected_entries: COMPARED_ROWS };
             let mut rows = Vec::new();
-            let Part { to, is_last, entries, bytes } =
-                part(AFTER_ALL_KEYS, (COMPARED_ROWS, STEP_BYTES), |visit| {
-                    data.scan(&range, &mut |key, value| {
-                        rows.push(key.to_vec());
-                        visit(key, value)
-                    })
-                })?;
+            let Part { to, is_last, entries, bytes } = part(AFTER_ALL_KEYS, (COMPARED_ROWS, STEP_BYTES), |visit| {
+                data.scan(&range, &mut |key, value| {
+                    rows.push(key.to_vec());
+                    visit(key, value)
+                })
+            })?;
             let to = if is_last { Compared::All } else { Compared::Before(to) };
             let step = IndexStep::Compare { index, round, from: Compared::Before(from), to };
             Some((Next::Compare(index, rows, step), (entries, bytes)))
@@ -353,9 +355,10 @@ impl Indexing<'_> {
         let own = self.own.get().ok_or(Interrupted::Ending)?;
         let found = own.compare_rows(table, index, rows).await?;
         Ok(match (found, step) {
-            (Comparison::Duplicate(why) | Comparison::Impossible(why), IndexStep::Compare { index, round, from, .. }) => {
-                IndexStep::Compare { index, round, from, to: Compared::Failed(why) }
-            }
+            (
+                Comparison::Duplicate(why) | Comparison::Impossible(why),
+                IndexStep::Compare { index, round, from, .. },
+            ) => IndexStep::Compare { index, round, from, to: Compared::Failed(why) },
             (_, step) => step,
         })
     }

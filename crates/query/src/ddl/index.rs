@@ -187,7 +187,18 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
         None => free_name(context, table, &column.name)?,
     };
     let predicate = predicate::conditions(table, &create.where_clause)?;
-    Ok(Index { id: table.version + 1, name, column: column.id, target, path, filtered, class, options, predicate, unique: None })
+    Ok(Index {
+        id: table.version + 1,
+        name,
+        column: column.id,
+        target,
+        path,
+        filtered,
+        class,
+        options,
+        predicate,
+        unique: None,
+    })
 }
 
 fn class_of(create: &CreateIndex) -> Result<Option<String>, CqlError> {

@@ -8,8 +8,8 @@ use super::state::QueryEngine;
 use super::transaction::Ended;
 use crate::budget::Budget;
 use crate::error::{corrupt, invalid};
-use crate::exec::modify::{Write, Writes};
 use crate::exec::modify::unique::{Believed, UniqueValues, index_key, owner_of, stored_key, unique_values};
+use crate::exec::modify::{Write, Writes};
 use crate::exec::raw::RawRead;
 use crate::kv::Kv;
 use crate::program::ProgramReply;
@@ -101,9 +101,8 @@ fn shown_key(table: &TableContext, key: &[u8]) -> String {
         None => Some(decoded.partition(at)),
         Some(at) => decoded.clustering(at),
     };
-    let shown = (0..table.key_columns()).map(|at| {
-        wire(at).map_or_else(String::new, |wire| literal(&table.column(at).data_type, wire))
-    });
+    let shown = (0..table.key_columns())
+        .map(|at| wire(at).map_or_else(String::new, |wire| literal(&table.column(at).data_type, wire)));
     shown.collect::<Vec<_>>().join(", ")
 }
 
@@ -198,8 +197,7 @@ impl<K: Kv> QueryEngine<K> {
             None => None,
         };
         believed.rows.insert((of.entry.table.id, row.to_vec()), values);
-        let (mut writes, upkeep) =
-            Writes::naming((of.entry, &of.table), of.index_entry, &key, row, former.as_deref())?;
+        let (mut writes, upkeep) = Writes::naming((of.entry, &of.table), of.index_entry, &key, row, former.as_deref())?;
         writes.add_upkeep(upkeep, &believed, now_seconds(self.kv.now_us()))?;
         let (ended, _) = self.attempt(writes.into_transaction()?, budget).await?;
         tracing::trace!(index = %of.index.name, ?ended, "a row was compared");

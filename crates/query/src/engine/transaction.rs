@@ -387,7 +387,11 @@ impl<K: Kv> Writing<'_, K> {
         Failure::Statement(error)
     }
 
-    pub(super) fn answer_transaction(&self, ended: Ended, tables: &[(TabletId, String)]) -> Result<WriteAnswer, Failure> {
+    pub(super) fn answer_transaction(
+        &self,
+        ended: Ended,
+        tables: &[(TabletId, String)],
+    ) -> Result<WriteAnswer, Failure> {
         let (progress, kv) = (self.means.progress, &*self.engine.kv);
         self.engine.outcomes.note(ended.kind());
         let first = tables.first().map_or(TabletId(0), |(tablet, _)| *tablet);

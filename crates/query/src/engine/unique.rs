@@ -6,8 +6,8 @@
 use super::transaction::{CONFLICT, Ended};
 use super::write::{Answers, WriteAnswer, Writing};
 use crate::error::invalid;
-use crate::exec::modify::{Write, Writes};
 use crate::exec::modify::unique::{Believed, Planned, Unread, duplicate, owner_of, unique_values};
+use crate::exec::modify::{Write, Writes};
 use crate::exec::outcome;
 use crate::exec::parts::Failure;
 use crate::exec::raw::RawRead;
@@ -219,7 +219,9 @@ impl<K: Kv> Writing<'_, K> {
             // YCQL's words.
             let table = self.plans.iter().find(|plan| plan.condition.is_some()).map(|plan| &plan.table.table().name);
             let table = table.map_or("", String::as_str);
-            return Err(self.refused(invalid(format!("Execution Error. Condition on table {table} was not satisfied."))));
+            return Err(
+                self.refused(invalid(format!("Execution Error. Condition on table {table} was not satisfied.")))
+            );
         }
         Ok(self.answer(vec![(tablet, reply)], true).await?)
     }

@@ -160,7 +160,8 @@ impl<K: Kv> RawRead<'_, K> {
     fn tablet(&self, key: &[u8]) -> Result<TabletId, CqlError> {
         let catalog = self.kv.catalog();
         let table = self.table.table();
-        let entry = catalog.table_by_id(table.id).ok_or_else(|| invalid(format!("table {} was dropped", table.name)))?;
+        let entry =
+            catalog.table_by_id(table.id).ok_or_else(|| invalid(format!("table {} was dropped", table.name)))?;
         Ok(tablet_of(&entry.tablets, key::token_of(key).map_err(corrupt)?))
     }
 }

@@ -59,7 +59,10 @@ fn steps_have_their_bytes() {
             "compare the first",
             IndexStep::Compare { index: 300, round: 0, from: Compared::Nothing, to: Compared::Before(b"row".to_vec()) },
         ),
-        ("compare the last", IndexStep::Compare { index: 300, round: 300, from: Compared::Before(vec![]), to: Compared::All }),
+        (
+            "compare the last",
+            IndexStep::Compare { index: 300, round: 300, from: Compared::Before(vec![]), to: Compared::All },
+        ),
         ("compare in vain", IndexStep::Compare { index: 300, round: 7, from: Compared::All, to: failed() }),
     ];
     golden("index-steps", &[STEPS]).check(&steps.map(|(name, step)| (name, step.encode())), |_, bytes| {
@@ -99,8 +102,7 @@ fn specifications_have_their_bytes() {
         ("unique", unique(Compared::All)),
         ("not unique", unique(failed())),
     ];
-    let written: Vec<_> =
-        stored.into_iter().chain(unique).map(|(name, stored)| (name, stored.encode())).collect();
+    let written: Vec<_> = stored.into_iter().chain(unique).map(|(name, stored)| (name, stored.encode())).collect();
     golden("index-specifications", &[INDEXED, TARGETS, PROGRESS, COMPARED]).check(&written, |_, bytes| {
         let stored = Specification::decode(bytes).unwrap();
         let mut kinds = vec![indexed_kind(&stored.indexed), progress_kind(&stored.progress)];

@@ -2,8 +2,8 @@
 
 use super::golden;
 use crate::program::{
-    ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen, SeenRow,
-    TestTree, TestedPart, Turn, ValueTest, put_type, read_type,
+    ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen,
+    SeenRow, TestTree, TestedPart, Turn, ValueTest, put_type, read_type,
 };
 use diorite_base::bytes::Reader;
 use diorite_cql::language::ast::ComparisonOperator;
@@ -192,7 +192,8 @@ fn kinds_of(program: &Program) -> Vec<&'static str> {
 fn programs_have_their_bytes() {
     let dropped = |program| Program { dropped_columns: vec![3, 300], ..program };
     let guards = vec![condition(RowTest::Columns(vec![compare(ComparisonOperator::Equal)]))];
-    let maintained = |program| Program { maintained: Some(Maintained { version: 300, guards: guards.clone() }), ..program };
+    let maintained =
+        |program| Program { maintained: Some(Maintained { version: 300, guards: guards.clone() }), ..program };
     let programs = [
         ("empty", Program::default()),
         ("version 1", plain()),

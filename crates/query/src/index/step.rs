@@ -18,8 +18,8 @@
 //! large a range or a list is ([`part`] and [`mod@super::removals`] keep them small).
 
 use super::specification::{Compared, Progress, Specification, UniqueColumns, specifications};
-use crate::program::is_unmaintained;
 use super::stale::wrong_forms;
+use crate::program::is_unmaintained;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Mutation, TabletChanges, TabletView};

@@ -4,8 +4,8 @@
 //! versions that do not exist yet.
 
 use super::definition::{
-    ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, Turn,
-    ValueTest,
+    ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart,
+    Turn, ValueTest,
 };
 use super::types::{put_type, read_type};
 use super::wire::{put_i64_option, put_optional, read_bool, read_i64_option, read_list, read_optional, read_usize};

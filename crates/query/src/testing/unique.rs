@@ -38,10 +38,7 @@ fn statement() -> impl Strategy<Value = String> {
 
 /// Statements that take effect together.
 fn request() -> impl Strategy<Value = String> {
-    let block = proptest::collection::vec(
-        statement().prop_filter("no condition", |one| !one.contains(" IF ")),
-        1..4,
-    );
+    let block = proptest::collection::vec(statement().prop_filter("no condition", |one| !one.contains(" IF ")), 1..4);
     prop_oneof![
         3 => statement(),
         1 => block.prop_map(|all| format!("BEGIN TRANSACTION {}; END TRANSACTION", all.join("; "))),

@@ -8,7 +8,7 @@ use crate::checkers::Finding;
 use crate::cluster::Cluster;
 use diorite_base::Clock as _;
 use diorite_model::row::now_seconds;
-use diorite_query::index::{CheckedPart, Check, Place, StepSize, Unchecked, check_part, specifications};
+use diorite_query::index::{Check, CheckedPart, Place, StepSize, Unchecked, check_part, specifications};
 use diorite_storage::{DataView, MemoryTablet, TabletData as _};
 use std::sync::Arc;
 

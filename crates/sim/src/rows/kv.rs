@@ -11,10 +11,10 @@ use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_model::schema::{Table, TableEntry};
 use diorite_query::exec::source::scan_entries;
 use diorite_query::index;
-use diorite_query::program::Program;
 use diorite_query::kv::{
     Fetch, FetchRows, Fetched, IndexScan, Kv, KvError, NodeInfo, Now, ScanChunk, WriteReply, WriteSink, several,
 };
+use diorite_query::program::Program;
 use diorite_replica::{Committed, PinnedView, TabletHandle};
 use diorite_storage::{MemoryTablet, ScanRange, StorageError, TabletData};
 use diorite_transact::message::Request;
@@ -23,8 +23,8 @@ use diorite_transact::wire::{Answer, Call, PinId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Poll, Waker};
 use uuid::Uuid;
 

@@ -128,8 +128,10 @@ impl Cluster {
     fn forget_coordinator(&mut self, client: u32, now_ns: u64) {
         let Some(rows) = &mut self.rows else { return };
         let meaning = rows.open.get(&client).map(|open| open.meaning);
-        let is_transaction =
-            matches!(meaning, Some(Meaning::Open | Meaning::Move | Meaning::Several(_) | Meaning::Pair | Meaning::Claim));
+        let is_transaction = matches!(
+            meaning,
+            Some(Meaning::Open | Meaning::Move | Meaning::Several(_) | Meaning::Pair | Meaning::Claim)
+        );
         if !is_transaction || !rows.dice.chance(10) {
             return;
         }

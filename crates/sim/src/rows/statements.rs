@@ -153,7 +153,9 @@ pub fn claim(dice: &mut Dice, number: u64) -> String {
         12..14 => format!("UPDATE u SET v = null WHERE k = {k}"),
         14..16 => format!("DELETE FROM u WHERE k = {k}"),
         16 => format!("INSERT INTO u (k, v) VALUES ({k}, {v}) USING TTL {}", dice.range(1, 4)),
-        17 => format!("BEGIN BATCH DELETE FROM u WHERE k = {k}; INSERT INTO u (k, v) VALUES ({other}, {v}); APPLY BATCH"),
+        17 => {
+            format!("BEGIN BATCH DELETE FROM u WHERE k = {k}; INSERT INTO u (k, v) VALUES ({other}, {v}); APPLY BATCH")
+        }
         _ => format!(
             "BEGIN TRANSACTION UPDATE u SET v = null WHERE k = {k}; INSERT INTO u (k, v) VALUES ({other}, {v}); \
              END TRANSACTION"

@@ -21,7 +21,7 @@ use diorite_model::row::now_seconds;
 use diorite_model::schema::{Table, TableEntry};
 use diorite_model::types::CqlType;
 use diorite_model::value::literal_text;
-use diorite_query::index::{CheckedPart, Check, Difference, Named, Place, StepSize, Unchecked, check_part};
+use diorite_query::index::{Check, CheckedPart, Difference, Named, Place, StepSize, Unchecked, check_part};
 use diorite_replica::{Leadership, Store, TabletHandle};
 use diorite_storage::{ScanRange, TabletAt, TabletData, TabletSnapshot};
 use std::fmt::Write as _;

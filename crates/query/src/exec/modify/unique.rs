@@ -9,7 +9,9 @@
 use super::{Order, Pending, Writes};
 use crate::error::{corrupt, invalid};
 use crate::exec::table_part::TablePart;
-use crate::program::{ColumnTest, Maintained, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest};
+use crate::program::{
+    ColumnTest, Maintained, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart, ValueTest,
+};
 use crate::table::{Source, TableContext};
 use diorite_base::TableId;
 use diorite_base::limits::MAX_KEY_BYTES;
@@ -294,8 +296,7 @@ impl Writes {
                         Some(values) => {
                             let of_index = context.table().unique_indexes().find(|(of, _)| of.name == index);
                             let has = of_index.and_then(|(_, unique)| index_key(context, unique, values).ok()?);
-                            let is_taken =
-                                has.is_some_and(|has| located(entry, &has).is_ok_and(|it| it.2 == key));
+                            let is_taken = has.is_some_and(|has| located(entry, &has).is_ok_and(|it| it.2 == key));
                             if is_taken {
                                 let tests = Upkeep { guards: own, entries: Vec::new() };
                                 return Ok(Planned::Duplicate(index.to_owned(), tests));
@@ -472,13 +473,14 @@ fn named(row: Option<&[u8]>, now_s: u32) -> Vec<u8> {
 /// That a row has exactly these values in its unique columns.
 fn guard(table: &TableContext, key: &[u8], values: &UniqueValues) -> Result<RowCondition, CqlError> {
     let partition_len = table.layout().partition_len(key).map_err(corrupt)?;
-    let tests = table.unique_columns().iter().filter_map(|id| table.table().column_by_id(*id)).map(|column| ColumnTest {
-        column: column.id,
-        is_static: false,
-        data_type: column.data_type.clone(),
-        part: TestedPart::Whole,
-        test: ValueTest::Compare(ComparisonOperator::Equal, values.get(&column.id).cloned()),
-    });
+    let tests =
+        table.unique_columns().iter().filter_map(|id| table.table().column_by_id(*id)).map(|column| ColumnTest {
+            column: column.id,
+            is_static: false,
+            data_type: column.data_type.clone(),
+            part: TestedPart::Whole,
+            test: ValueTest::Compare(ComparisonOperator::Equal, values.get(&column.id).cloned()),
+        });
     let (partition, row) = key.split_at(partition_len);
     Ok(RowCondition { partition: partition.to_vec(), row: row.to_vec(), test: RowTest::Columns(tests.collect()) })
 }
@@ -496,9 +498,10 @@ fn located(entry: &TableEntry, key: &[u8]) -> Result<(Arc<TableContext>, TablePa
 fn effect(table: &TableContext, operation: &ProgramOperation) -> Result<Option<Effect>, CqlError> {
     let of_column = |id: ColumnId| table.table().column_by_id(id).map_or("", |column| column.name.as_str());
     match operation {
-        ProgramOperation::Sum { column, .. } if table.is_unique_column(*column) => {
-            Err(invalid(format!("arithmetic on column {}, which has a unique index, is not supported", of_column(*column))))
-        }
+        ProgramOperation::Sum { column, .. } if table.is_unique_column(*column) => Err(invalid(format!(
+            "arithmetic on column {}, which has a unique index, is not supported",
+            of_column(*column)
+        ))),
         ProgramOperation::Sum { .. } | ProgramOperation::List { .. } | ProgramOperation::Document { .. } => Ok(None),
         ProgramOperation::Delete { explicit_us: Some(_), .. } => Err(no_timestamps(table)),
         ProgramOperation::Delete { partition, range, .. } => {
@@ -511,10 +514,13 @@ fn effect(table: &TableContext, operation: &ProgramOperation) -> Result<Option<E
             for cell in row.cells() {
                 let cell = cell.map_err(corrupt)?;
                 if table.is_unique_column(cell.column) {
-                    cells.push((cell.column, match cell.content {
-                        Content::Value(wire, _) => Some(wire.to_vec()),
-                        _ => None,
-                    }));
+                    cells.push((
+                        cell.column,
+                        match cell.content {
+                            Content::Value(wire, _) => Some(wire.to_vec()),
+                            _ => None,
+                        },
+                    ));
                 }
             }
             if !deletes && cells.is_empty() {

@@ -1,7 +1,7 @@
 //! Comparisons of an index with its table.
 
 use super::*;
-use crate::index::{CheckedPart, Check, Difference, Place, StepSize, Unchecked, check_part};
+use crate::index::{Check, CheckedPart, Difference, Place, StepSize, Unchecked, check_part};
 use diorite_model::index::{EntryKey, specification_key, value_form};
 use diorite_model::key::token_of;
 use diorite_model::types::Frozen;

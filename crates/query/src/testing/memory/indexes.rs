@@ -2,11 +2,11 @@
 
 use super::{MemoryKv, Tablet};
 use crate::index::{self, Compared, Due, IndexStep, Part};
-use crate::program::TabletEvaluator;
-use diorite_base::{TableId, TabletId};
 use crate::kv::KvError;
+use crate::program::TabletEvaluator;
 use diorite_base::mutation::{Evaluator, Mutation};
 use diorite_base::row_index::RECORD_PREFIX;
+use diorite_base::{TableId, TabletId};
 use diorite_model::schema::{Table, TableEntry};
 use diorite_transact::maintained::is_unmaintained;
 use std::sync::atomic::Ordering;
@@ -126,7 +126,9 @@ impl MemoryKv {
             catalog.tables().flat_map(|entry| entry.tablets.iter().map(|range| (&entry.table, range.tablet)))
         {
             let tablet = tablets.entry(id).or_default();
-            if let Some(Due::Compare { index, round, from }) = index::due(table, &index::specifications(tablet).unwrap()) {
+            if let Some(Due::Compare { index, round, from }) =
+                index::due(table, &index::specifications(tablet).unwrap())
+            {
                 let rows = tablet.entries.range(from.clone()..).map(|(key, _)| key.clone()).collect();
                 let to = Compared::All;
                 let step = IndexStep::Compare { index, round, from: Compared::Before(from), to };

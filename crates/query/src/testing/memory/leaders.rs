@@ -225,7 +225,10 @@ impl MemoryKv {
             Action::Propose { step, above_us } => self.append(tablets.get_mut(&id).unwrap(), &step, above_us),
             Action::Evaluate { id: of, program } => {
                 let tablet = tablets.get_mut(&id).unwrap();
-                let evaluated = tablet.evaluate(&program, self.now_us.load(Ordering::Relaxed).max(self.last_stamp_us.load(Ordering::Relaxed) + 1));
+                let evaluated = tablet.evaluate(
+                    &program,
+                    self.now_us.load(Ordering::Relaxed).max(self.last_stamp_us.load(Ordering::Relaxed) + 1),
+                );
                 let leading = tablet.leading(id, now_ns);
                 let evaluated = match evaluated {
                     Ok(operation) => Evaluated::Operations(vec![operation]),

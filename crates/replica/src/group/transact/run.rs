@@ -99,9 +99,9 @@ fn evaluate_for<E: Engine>(
     id: TransactionId,
     Program(program): &Program,
 ) {
-    let is_unmaintained = replica.indexes().is_some_and(|indexes| {
-        !indexes.unique().is_empty() && replica.evaluator.is_unmaintained(program, indexes)
-    });
+    let is_unmaintained = replica
+        .indexes()
+        .is_some_and(|indexes| !indexes.unique().is_empty() && replica.evaluator.is_unmaintained(program, indexes));
     if is_unmaintained {
         // It has waited since before the index was specified.
         if let Some(led) = replica.writes.transactions.led.as_deref_mut() {
