@@ -24,7 +24,7 @@ mod transaction;
 mod unique;
 mod write;
 
-pub use self::compared::Comparison;
+pub use self::compared::{Comparison, RowComparer};
 #[cfg(test)]
 pub(crate) use self::long::{LONG_BYTES, planning_work};
 pub use self::outcomes::TransactionOutcomes;

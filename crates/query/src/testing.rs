@@ -53,8 +53,8 @@ pub use memory::MemoryKv;
 
 use crate::budget::Budget;
 use crate::engine::{
-    Comparison, EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, held_bytes_of, slot_of,
-    write_type_of,
+    Comparison, EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, RowComparer, held_bytes_of,
+    slot_of, write_type_of,
 };
 use crate::error::write_error;
 use crate::index::{Compared, IndexStep};
@@ -198,7 +198,8 @@ impl Database {
         while let Some((table, index, rows, (tablet, step))) = self.kv.next_comparison() {
             let mut compared = step.clone();
             for row in rows {
-                let found = block_on(self.engine.compare_row(table, index, &row, &self.budget)).unwrap();
+                let found =
+                    block_on(RowComparer::of(&self.engine).compare_row(table, index, &row, &self.budget)).unwrap();
                 if let (Comparison::Duplicate(why) | Comparison::Impossible(why), IndexStep::Compare { to, .. }) =
                     (found, &mut compared)
                 {

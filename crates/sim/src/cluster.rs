@@ -225,12 +225,9 @@ impl Cluster {
         let (mut dice, mut more, mut latest) = (Dice::new(seed, 1), Dice::new(seed, 6), Dice::new(seed, 8));
         let mut scenario = Scenario::new(&mut dice, &mut more, &mut latest, options);
         let time = TrueTime::default();
-        let rows = scenario
-            .row_tablets
-            .map(|count| RowClients::new(RowWorld::new(time.clone(), count, &mut more), Dice::new(seed, 7)));
-        if let Some(rows) = rows.as_ref().filter(|_| options.bug == Some(Planting::LeaveTestsOut)) {
-            rows.world.kv.leave_tests_out();
-        }
+        let rows = scenario.row_tablets.map(|count| {
+            RowClients::new(RowWorld::new(time.clone(), count, &mut more, options.bug), Dice::new(seed, 7))
+        });
         if let Some(rows) = &rows {
             scenario.tablets.clone_from(&rows.world.tablets);
         }

@@ -10,7 +10,7 @@ use diorite_base::TableId;
 use diorite_base::account::Meter;
 use diorite_cql::protocol::CqlError;
 use diorite_query::budget::Budget;
-use diorite_query::engine::Comparison;
+use diorite_query::engine::{Comparison, RowComparer};
 use diorite_rpc::tcp::TcpTransport;
 use futures::StreamExt;
 use futures::future::BoxFuture;
@@ -59,7 +59,7 @@ impl Own for Observed {
                 async move {
                     let meter = Meter::new(&shared.account, MAX_COMPARED_BYTES);
                     let budget = Arc::new(Budget::new(meter, u64::MAX));
-                    shared.engine.compare_row(table, index, &row, &budget).await
+                    RowComparer::of(&shared.engine).compare_row(table, index, &row, &budget).await
                 }
             };
             let mut comparing = futures::stream::iter(rows).map(one).buffer_unordered(COMPARED_AT_ONCE);

@@ -13,7 +13,7 @@ mod place;
 pub(super) mod record;
 pub(super) mod status;
 
-use super::Own;
+use super::own::Own;
 use crate::catalog::CatalogFollower;
 use crate::pause::pause;
 use crate::route::Router;

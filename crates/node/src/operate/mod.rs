@@ -28,6 +28,7 @@ mod history;
 mod indexes;
 mod kept;
 mod merge;
+mod own;
 mod questions;
 mod report;
 mod restart;
@@ -49,12 +50,11 @@ use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, Nod
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId, TableId};
 use diorite_control::steering::Steering;
-use diorite_cql::protocol::CqlError;
-use diorite_query::engine::Comparison;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
 use futures::future::BoxFuture;
 pub(crate) use indexes::record::IndexRecord;
+pub(crate) use own::Own;
 use parking_lot::Mutex;
 pub(crate) use report::ReportOptions;
 use serde::Serialize;
@@ -79,21 +79,6 @@ const AT_A_TIME: usize = 64;
 
 type Answer = Result<Value, Failure>;
 type Known = diorite_control::knowledge::Known<report::Details>;
-
-/// The source of information that only this node has about itself.
-pub(crate) trait Own: Send + Sync + 'static {
-    /// Answers a question. Must not wait.
-    fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
-    /// The node's activity in the last seconds.
-    fn activity(&self) -> Activity;
-    /// Compares rows of a table with all others, for a unique index.
-    fn compare_rows(
-        &self,
-        table: TableId,
-        index: u64,
-        rows: Vec<Vec<u8>>,
-    ) -> BoxFuture<'static, Result<Comparison, CqlError>>;
-}
 
 /// Reports, operators' requests and the balancer of this node.
 pub(crate) struct Operations {

@@ -345,11 +345,7 @@ fn finish(binder: &mut Binder<'_>, clauses: Clauses) -> Result<ModifyPlan, CqlEr
     let is_plain = |operation: &Operation| {
         matches!(operation.change, Change::Set(_)) && !table.column(operation.column).data_type.is_multi_cell()
     };
-    let deletes_rows = kind == ModifyKind::Delete && operations.is_empty();
-    let is_unique = |operation: &Operation| table.is_unique_column(table.column(operation.column).id);
-    let concerns_unique = !table.unique_columns().is_empty() && (deletes_rows || operations.iter().any(is_unique));
     Ok(ModifyPlan {
-        concerns_unique,
         names_every_column: kind == ModifyKind::Insert && scope == Scope::Rows && set_regulars == regulars,
         reads_row: operations.iter().any(reads_row),
         is_simple: operations.iter().all(is_plain),

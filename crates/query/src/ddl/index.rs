@@ -6,9 +6,10 @@
 //! documents ([`super::place`]), and what makes an index unique ([`super::unique`]).
 
 use super::context::{Context, Plan};
+use super::indexable::{check_type, column_of};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::text::identifier;
-use super::type_names::{mentions_duration, mentions_user_type};
+use super::type_names::mentions_user_type;
 use super::{place, predicate, unique};
 use crate::error::{invalid, not_supported};
 use diorite_cluster::catalog::Command;
@@ -231,10 +232,6 @@ fn free_name(context: &Context<'_>, table: &Table, column: &str) -> Result<Strin
         .ok_or_else(|| invalid(format!("Index '{base}' already exists")))
 }
 
-pub(super) fn column_of<'t>(table: &'t Table, name: &str) -> Result<&'t Column, CqlError> {
-    table.column(name).ok_or_else(|| invalid(format!("Column '{name}' doesn't exist")))
-}
-
 /// Whether a column is all that partitions are known by.
 fn is_only_key(table: &Table, name: &str) -> bool {
     let mut key = table.partition_key();
@@ -298,25 +295,6 @@ fn shown_target(target: Option<IndexTarget>) -> &'static str {
         Some(IndexTarget::Entries) => "entries()",
         Some(IndexTarget::Full) => "full()",
         Some(IndexTarget::Value | IndexTarget::Values) | None => "values()",
-    }
-}
-
-/// Refuses types whose values have no order here, or whose definition may change.
-pub(super) fn check_type(data_type: &CqlType) -> Result<(), CqlError> {
-    if mentions_duration(data_type) {
-        return Err(invalid("Secondary indexes are not supported on columns containing durations"));
-    }
-    match data_type {
-        CqlType::UserDefined(..) if data_type.is_multi_cell() => {
-            Err(invalid("Cannot create index on non-frozen UDT column"))
-        }
-        CqlType::UserDefined(..) => Err(not_supported("an index on a user-defined type")),
-        CqlType::Vector(..) => Err(not_supported("an index on a vector")),
-        CqlType::Jsonb => Err(not_supported("an index on a document")),
-        CqlType::List(of, _) | CqlType::Set(of, _) => check_type(of),
-        CqlType::Map(key, value, _) => check_type(key).and_then(|()| check_type(value)),
-        CqlType::Tuple(parts) => parts.iter().try_for_each(check_type),
-        _ => Ok(()),
     }
 }
 

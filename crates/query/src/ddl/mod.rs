@@ -12,6 +12,7 @@ mod alter;
 mod context;
 pub mod describe;
 pub mod index;
+mod indexable;
 mod keyspace;
 mod names;
 pub mod options;

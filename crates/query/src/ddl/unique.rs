@@ -5,7 +5,7 @@
 //! index's table up to date ([`crate::exec::unique`]).
 
 use super::context::Context;
-use super::index::{check_type, column_of};
+use super::indexable::{check_type, column_of};
 use crate::budget::Budget;
 use crate::error::{invalid, not_supported};
 use crate::index::Specification;

@@ -5,7 +5,7 @@
 //! that had the values at one moment. Left out: which rows, and when (the node).
 
 use super::state::QueryEngine;
-use super::transaction::Ended;
+use super::transaction::{Ended, attempt};
 use crate::budget::Budget;
 use crate::error::{corrupt, invalid};
 use crate::exec::modify::unique::{Believed, UniqueValues, index_key, owner_of, stored_key, unique_values};
@@ -14,7 +14,7 @@ use crate::exec::raw::RawRead;
 use crate::kv::Kv;
 use crate::program::ProgramReply;
 use crate::table::{Source, TableContext};
-use diorite_base::TableId;
+use diorite_base::{NodeId, TableId};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key::{DecodedKey, RowKind, kind_of};
@@ -106,7 +106,18 @@ fn shown_key(table: &TableContext, key: &[u8]) -> String {
     shown.collect::<Vec<_>>().join(", ")
 }
 
-impl<K: Kv> QueryEngine<K> {
+/// Compares rows, as a node of the cluster.
+pub struct RowComparer<K> {
+    kv: Arc<K>,
+    node: NodeId,
+}
+
+impl<K: Kv> RowComparer<K> {
+    /// On the node of an engine.
+    pub fn of(engine: &QueryEngine<K>) -> Self {
+        Self { kv: Arc::clone(&engine.kv), node: engine.node }
+    }
+
     /// Compares a row with all others, for a unique index, and has the index's table name it.
     ///
     /// # Errors
@@ -151,7 +162,7 @@ impl<K: Kv> QueryEngine<K> {
         let (mut writes, tests) = Writes::testing((of.entry, &of.table), rows.iter().copied())?;
         writes.add_upkeep(tests, believed, now_seconds(self.kv.now_us()))?;
         if writes.tablet_count() > 1 {
-            let (ended, _) = self.attempt(writes.into_transaction()?, budget).await?;
+            let (ended, _) = attempt((&self.kv, self.node), writes.into_transaction()?, budget).await?;
             return Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))));
         }
         let parts = writes.finish()?;
@@ -199,7 +210,7 @@ impl<K: Kv> QueryEngine<K> {
         believed.rows.insert((of.entry.table.id, row.to_vec()), values);
         let (mut writes, upkeep) = Writes::naming((of.entry, &of.table), of.index_entry, &key, row, former.as_deref())?;
         writes.add_upkeep(upkeep, &believed, now_seconds(self.kv.now_us()))?;
-        let (ended, _) = self.attempt(writes.into_transaction()?, budget).await?;
+        let (ended, _) = attempt((&self.kv, self.node), writes.into_transaction()?, budget).await?;
         tracing::trace!(index = %of.index.name, ?ended, "a row was compared");
         Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))).then_some(Comparison::Alone))
     }

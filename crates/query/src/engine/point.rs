@@ -410,7 +410,7 @@ impl<K: Kv> Point<'_, K> {
         out: &mut Vec<u8>,
     ) -> Result<ExecuteNow, Declined> {
         let Point { engine, request, values, reply, .. } = *self;
-        if plan.concerns_unique {
+        if plan.concerns_unique() {
             return Err(Declined);
         }
         let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];

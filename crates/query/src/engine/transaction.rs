@@ -6,7 +6,7 @@
 //! ([`diorite_transact`]).
 
 use super::outcomes::TransactionEnd;
-use super::state::{QueryEngine, REPLANS};
+use super::state::REPLANS;
 use super::write::{Gathered, WriteAnswer, Writing};
 use crate::budget::Budget;
 use crate::error::invalid;
@@ -309,28 +309,26 @@ pub(super) fn is_atomic<K: Kv>(kv: &K, kind: BatchKind) -> bool {
     kind != BatchKind::Unlogged && kv.catalog().level() >= Level::RECORDED
 }
 
-impl<K: Kv> QueryEngine<K> {
-    /// Carries out parts until whoever has asked for them can be answered; also returns the names of their tables.
-    pub(super) async fn attempt(
-        &self,
-        parts: Vec<TransactionPart>,
-        budget: &Arc<Budget>,
-    ) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
-        budget.take(COPIES * parts.iter().map(|part| part.program.len() + part.key.len()).sum::<usize>())?;
-        let tables = parts.iter().map(|part| (part.part.tablet, part.table.clone())).collect();
-        let deletes_only = parts.iter().filter(|part| part.deletes_only).map(|part| part.part.tablet).collect();
-        let plan = plan_of(&*self.kv, self.node, parts);
-        let transaction = Transaction::new(Arc::clone(&self.kv), Arc::clone(budget), plan, deletes_only);
-        let mut handed = Handed(Some(transaction));
-        let Some(transaction) = &mut handed.0 else { unreachable!("it was just made") };
-        let mut ended = transaction.until_answered().await;
-        if let (Ended::Answered(Outcome::Unavailable), Some((tablet, error))) = (&ended, transaction.last.take())
-            && error.is_refusal()
-        {
-            ended = Ended::Impossible(tablet, error);
-        }
-        Ok((ended, tables))
+/// Carries out parts until whoever has asked for them can be answered; also returns the names of their tables.
+pub(super) async fn attempt<K: Kv>(
+    (kv, node): (&Arc<K>, NodeId),
+    parts: Vec<TransactionPart>,
+    budget: &Arc<Budget>,
+) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
+    budget.take(COPIES * parts.iter().map(|part| part.program.len() + part.key.len()).sum::<usize>())?;
+    let tables = parts.iter().map(|part| (part.part.tablet, part.table.clone())).collect();
+    let deletes_only = parts.iter().filter(|part| part.deletes_only).map(|part| part.part.tablet).collect();
+    let plan = plan_of(&**kv, node, parts);
+    let transaction = Transaction::new(Arc::clone(kv), Arc::clone(budget), plan, deletes_only);
+    let mut handed = Handed(Some(transaction));
+    let Some(transaction) = &mut handed.0 else { unreachable!("it was just made") };
+    let mut ended = transaction.until_answered().await;
+    if let (Ended::Answered(Outcome::Unavailable), Some((tablet, error))) = (&ended, transaction.last.take())
+        && error.is_refusal()
+    {
+        ended = Ended::Impossible(tablet, error);
     }
+    Ok((ended, tables))
 }
 
 impl<K: Kv> Writing<'_, K> {
@@ -378,7 +376,7 @@ impl<K: Kv> Writing<'_, K> {
         &self,
         parts: Vec<TransactionPart>,
     ) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
-        self.engine.attempt(parts, self.means.budget).await
+        attempt((&self.engine.kv, self.engine.node), parts, self.means.budget).await
     }
 
     /// A transaction has done nothing and never will.

@@ -123,7 +123,7 @@ impl<K: Kv> Writing<'_, K> {
 
     /// Whether rows or columns of unique indexes are written.
     fn concerns_unique(&self) -> bool {
-        self.plans.iter().any(|plan| plan.concerns_unique)
+        self.plans.iter().any(|plan| plan.concerns_unique())
     }
 
     /// Sends the parts that `gather` returns and makes the answer.

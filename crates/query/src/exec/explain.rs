@@ -153,7 +153,7 @@ fn modify_details(
     if let Some(tablets) = around.tablets {
         lines.push(tablets_line(&modify.restrictions, &modify.table, tablets, bound)?);
     }
-    if modify.concerns_unique {
+    if modify.concerns_unique() {
         let unique = modify.table.table().unique_indexes().map(|(index, _)| index.name.as_str());
         let names = unique.collect::<Vec<_>>().join(", ");
         lines.push(format!("Transaction: with the tables of the unique indexes ({names}), if their values change"));

@@ -287,7 +287,7 @@ fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Ti
         && !plan.table.table().is_counter()
         && !plan.has_sums()
         // What a driver attaches is left out; what the batch says is refused.
-        && (!plan.concerns_unique || defaults.is_explicit);
+        && (!plan.concerns_unique() || defaults.is_explicit);
     Ok(Timing {
         explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
         now_s,

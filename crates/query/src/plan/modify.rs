@@ -71,8 +71,6 @@ pub struct ModifyPlan {
     pub reads_row: bool,
     /// Every operation sets a simple column, so that the row can be packed without gathering elements first.
     pub is_simple: bool,
-    /// What it writes may change what a unique index says of rows.
-    pub concerns_unique: bool,
     /// The form of the answer.
     pub answer: AnswerAs,
 }
@@ -90,6 +88,15 @@ impl ModifyPlan {
     /// Whether some operation adds to a number that is stored: the write cannot have a timestamp of its own.
     pub fn has_sums(&self) -> bool {
         self.reads_row && self.operations.iter().any(|operation| matches!(operation.change, Change::Sum(..)))
+    }
+
+    /// Whether what it writes may change what a unique index says of rows.
+    #[inline]
+    pub fn concerns_unique(&self) -> bool {
+        let table = &self.table;
+        let is_unique = |operation: &Operation| table.is_unique_column(table.column(operation.column).id);
+        let deletes_rows = || self.kind == ModifyKind::Delete && self.operations.is_empty();
+        !table.unique_columns().is_empty() && (deletes_rows() || self.operations.iter().any(is_unique))
     }
 
     /// One of the columns of an `INSERT JSON` whose text is bound.

@@ -212,7 +212,7 @@ pub struct Replica<E: Engine> {
     pub(crate) group: Group<<E::Log as Log>::Reader>,
     pub(crate) evaluator: Arc<dyn Evaluator>,
     /// The indexes that the data specifies.
-    pub(crate) indexes: Option<Arc<dyn RowIndexes>>,
+    indexes: Option<Arc<dyn RowIndexes>>,
     pub(crate) applied: AppliedState,
     pub(crate) members: Membership,
     pub(crate) writes: Writes,

@@ -83,8 +83,8 @@ pub(super) fn keep_index(cluster: &mut Cluster) {
         match next {
             Next::Step(step) => propose(&rows.world, tablet, &step),
             Next::Compare(index, compared, step) => {
-                let (engine, kv) = (rows.world.engine(), Arc::clone(&rows.world.kv));
-                rows.world.kv.spawn(compare(engine, kv, (table.id, tablet), index, (compared, step)));
+                let (comparer, kv) = (rows.world.comparer(), Arc::clone(&rows.world.kv));
+                rows.world.kv.spawn(compare(comparer, kv, (table.id, tablet), index, (compared, step)));
             }
         }
     }

@@ -5,6 +5,7 @@ use super::same::Said;
 use super::seen::VisibleRows;
 use crate::clock::TrueTime;
 use crate::dice::Dice;
+use crate::options::Planting;
 use diorite_base::account::Meter;
 use diorite_base::random::SplitMix64;
 use diorite_base::{Horizon, TabletId};
@@ -18,7 +19,7 @@ use diorite_model::entry;
 use diorite_model::schema::{Table, TableEntry};
 use diorite_model::token::token;
 use diorite_query::budget::Budget;
-use diorite_query::engine::{Answered, EngineConfig, OwnedRequest};
+use diorite_query::engine::{Answered, EngineConfig, OwnedRequest, RowComparer};
 use diorite_query::kv::Kv as _;
 use diorite_query::{QueryEngine, Session};
 use diorite_storage::{CompactionVerdict, ValueSemantics};
@@ -56,8 +57,11 @@ pub struct RowWorld {
 
 impl RowWorld {
     /// Tables with so many tablets each.
-    pub fn new(time: TrueTime, tablets: u32, dice: &mut Dice) -> Self {
+    pub fn new(time: TrueTime, tablets: u32, dice: &mut Dice, bug: Option<Planting>) -> Self {
         let kv = Arc::new(SimKv::new(time));
+        if bug == Some(Planting::LeaveTestsOut) {
+            kv.leave_tests_out();
+        }
         let config = EngineConfig { tablets_per_node: tablets, ..EngineConfig::default() };
         let engine = QueryEngine::with_random(Arc::clone(&kv), config, SplitMix64::new(dice.bits()));
         let mut world = Self {
@@ -137,9 +141,9 @@ impl RowWorld {
         Arc::clone(self.kv.catalog().table("ks", "u").expect("it was created"))
     }
 
-    /// The engine that plans statements.
-    pub fn engine(&self) -> Arc<QueryEngine<SimKv>> {
-        Arc::clone(&self.engine)
+    /// Compares rows for the unique index.
+    pub fn comparer(&self) -> RowComparer<SimKv> {
+        RowComparer::of(&self.engine)
     }
 
     /// A partition of a tablet of the first table; `None` for one of the second.

@@ -7,8 +7,7 @@ use super::statements::CLAIMANTS;
 use diorite_base::{TableId, TabletId};
 use diorite_cql::protocol::CqlError;
 use diorite_model::key::push_row;
-use diorite_query::QueryEngine;
-use diorite_query::engine::Comparison;
+use diorite_query::engine::{Comparison, RowComparer};
 use diorite_query::exec::modify::unique::{index_key, owner_of, stored_key, unique_values};
 use diorite_query::exec::raw::RawRead;
 use diorite_query::index::{Compared, IndexStep};
@@ -19,14 +18,14 @@ use std::sync::Arc;
 
 /// Compares rows, and proposes the step that says so.
 pub(super) async fn compare(
-    engine: Arc<QueryEngine<SimKv>>,
+    comparer: RowComparer<SimKv>,
     kv: Arc<SimKv>,
     of: (TableId, TabletId),
     index: u64,
     (rows, mut step): (Vec<Vec<u8>>, IndexStep),
 ) {
     for row in rows {
-        match engine.compare_row(of.0, index, &row, &unlimited()).await {
+        match comparer.compare_row(of.0, index, &row, &unlimited()).await {
             Ok(Comparison::Alone) => {}
             Ok(Comparison::Duplicate(why) | Comparison::Impossible(why)) => {
                 if let IndexStep::Compare { to, .. } = &mut step {

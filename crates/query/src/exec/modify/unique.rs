@@ -107,6 +107,9 @@ struct Wanted {
     added_by: Option<Vec<u8>>,
 }
 
+/// Keys of index tables: the index, and the number of a part of its table.
+type WantedKeys<'w> = BTreeMap<RowId, (&'w str, usize, Wanted)>;
+
 /// What an error says of a value that another row has.
 pub fn duplicate(index: &str) -> CqlError {
     // YCQL's words.
@@ -231,17 +234,15 @@ impl Writes {
         Ok(changed)
     }
 
-    /// Plans what keeps the tables of unique indexes up to date. `is_careful`: nothing is assumed of these tables.
-    ///
-    /// # Errors
-    /// If values are too long for an index.
-    pub fn upkeep(&self, catalog: &Catalog, believed: &Believed, is_careful: bool) -> Result<Planned, CqlError> {
-        let changed = self.changed_rows(believed)?;
-        let (mut upkeep, mut unread, mut twice) = (Upkeep::default(), Vec::new(), None);
-        let mut wanted: BTreeMap<RowId, (&str, usize, Wanted)> = BTreeMap::new();
-        for ((id, row), (at, after)) in &changed {
+    /// The keys of index tables that the changes concern, and the index in which two of the rows would be alike.
+    fn wanted_keys<'w>(
+        &'w self,
+        changed: &BTreeMap<RowId, (usize, UniqueValues)>,
+        believed: &Believed,
+    ) -> Result<(WantedKeys<'w>, Option<String>), CqlError> {
+        let (mut all, mut alike) = (WantedKeys::new(), None);
+        for ((id, row), (at, after)) in changed {
             let table = &self.pending[*at].table;
-            upkeep.guards.push((*id, row.clone()));
             let before = believed.rows.get(&(*id, row.clone())).cloned().unwrap_or_default();
             for (index, unique) in table.table().unique_indexes() {
                 // What was too long before the index is in no table.
@@ -252,21 +253,31 @@ impl Writes {
                 }
                 let mut note = |key: Option<Vec<u8>>, is_new: bool| {
                     let (_, _, wanted) =
-                        wanted.entry((unique.table, key?)).or_insert((&index.name, *at, Wanted::default()));
+                        all.entry((unique.table, key?)).or_insert((&index.name, *at, Wanted::default()));
                     let by = if is_new { &mut wanted.added_by } else { &mut wanted.removed_by };
                     by.replace(row.clone())
                 };
                 note(old, false);
                 if note(new, true).is_some() {
-                    // Two rows of the statement itself.
-                    twice.get_or_insert(index.name.clone());
+                    alike.get_or_insert_with(|| index.name.clone());
                 }
             }
         }
-        if let Some(index) = twice {
+        Ok((all, alike))
+    }
+
+    /// Plans what keeps the tables of unique indexes up to date. `is_careful`: nothing is assumed of these tables.
+    ///
+    /// # Errors
+    /// If values are too long for an index.
+    pub fn upkeep(&self, catalog: &Catalog, believed: &Believed, is_careful: bool) -> Result<Planned, CqlError> {
+        let changed = self.changed_rows(believed)?;
+        let own: Vec<RowId> = changed.keys().cloned().collect();
+        let (mut upkeep, mut unread) = (Upkeep { guards: own.clone(), entries: Vec::new() }, Vec::new());
+        let (wanted, alike) = self.wanted_keys(&changed, believed)?;
+        if let Some(index) = alike {
             return Ok(Planned::Duplicate(index, upkeep));
         }
-        let own = upkeep.guards.clone();
         for ((index_table, key), (index, at, wanted)) in wanted {
             // The index was dropped a moment ago.
             let Some(entry) = catalog.table_by_id(index_table) else { continue };
@@ -296,6 +307,7 @@ impl Writes {
                         Some(values) => {
                             let of_index = context.table().unique_indexes().find(|(of, _)| of.name == index);
                             let has = of_index.and_then(|(_, unique)| index_key(context, unique, values).ok()?);
+                            let has = has.filter(|_| *owner != by);
                             let is_taken = has.is_some_and(|has| located(entry, &has).is_ok_and(|it| it.2 == key));
                             if is_taken {
                                 let tests = Upkeep { guards: own, entries: Vec::new() };

@@ -8,15 +8,14 @@ use crate::group::view::View;
 use crate::progress::WorkProgress;
 use crate::transaction_counters::TransactionCounters;
 use diorite_base::TabletId;
-use diorite_base::mutation::{self, EvaluationContext, Evaluator, seconds};
-use diorite_base::row_index::RowIndexes;
+use diorite_base::mutation::{self, EvaluationContext, seconds};
 use diorite_base::write::KvError;
 use diorite_storage::{Engine, StorageError};
 use diorite_transact::TransactionId;
 use diorite_transact::leader::{Action, Evaluated};
 use diorite_transact::message::Program;
 use diorite_transact::peer::PeerCall;
-use diorite_transact::step::{Operation, Step, encode_steps};
+use diorite_transact::step::{Operation, encode_steps};
 use diorite_transact::wire::Answer;
 
 /// Carries out what the leader wants, and tells it what has come of that, until it wants nothing more.
@@ -131,24 +130,28 @@ fn evaluate_for<E: Engine>(
     led.leader.evaluated(id, evaluated, turn.now_ns());
 }
 
-/// Whether a step stages or writes what was planned without a unique index of the tablet.
-fn is_unmaintained_step(step: &Step, indexes: Option<&dyn RowIndexes>, evaluator: &dyn Evaluator) -> bool {
-    let Some(indexes) = indexes.filter(|indexes| !indexes.unique().is_empty()) else { return false };
-    step.operations().iter().any(|operation| evaluator.is_unmaintained(&operation.program, indexes))
+/// Whether the next step stages or writes what was planned without a unique index of the tablet.
+fn is_next_unmaintained<E: Engine>(replica: &Replica<E>) -> bool {
+    let Some(indexes) = replica.indexes().filter(|indexes| !indexes.unique().is_empty()) else { return false };
+    let next = replica.writes.transactions.led.as_deref().and_then(|led| led.steps.front());
+    let is_unmaintained = |operation: &Operation| replica.evaluator.is_unmaintained(&operation.program, indexes);
+    next.is_some_and(|(step, _)| step.operations().iter().any(is_unmaintained))
 }
 
 /// Proposes the steps that the leader wants, each as an entry of its own. What was reserved or evaluated before a unique
 /// index was specified, and takes no notice of it, is given up.
 pub(crate) fn propose_steps<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
-    while let Some(led) = replica.writes.transactions.led.as_deref_mut() {
-        let Some((step, above_us)) = led.steps.front() else { break };
-        if is_unmaintained_step(step, replica.indexes.as_deref(), &*replica.evaluator) {
+    loop {
+        let is_unmaintained = is_next_unmaintained(replica);
+        let Some(led) = replica.writes.transactions.led.as_deref_mut() else { break };
+        if is_unmaintained {
             if let Some((step, _)) = led.steps.pop_front() {
                 led.leader.not_proposed(&step);
             }
             carry_out(replica, turn);
             continue;
         }
+        let Some((step, above_us)) = led.steps.front() else { break };
         replica.writes.stamps.observe(*above_us);
         let stamp_us = replica.writes.stamps.stamp(turn.began_wall_us);
         let mut payload = Payload::default();
