@@ -195,8 +195,8 @@ impl Database {
 
     /// Compares the rows of tables with new unique indexes, as nodes do.
     fn compare_rows(&self) {
-        while let Some((table, index, rows, (tablet, step))) = self.kv.next_comparison() {
-            let mut compared = step.clone();
+        while let Some(memory::Uncompared { table, index, rows, tablet, step }) = self.kv.next_comparison() {
+            let mut compared = step;
             for row in rows {
                 let found =
                     block_on(RowComparer::of(&self.engine).compare_row(table, index, &row, &self.budget)).unwrap();

@@ -48,7 +48,7 @@ use ahash::AHashMap;
 use diorite_admin::Operator;
 use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
-use diorite_base::{Clock, NodeId, TableId};
+use diorite_base::{Clock, NodeId};
 use diorite_control::steering::Steering;
 use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};

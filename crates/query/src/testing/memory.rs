@@ -23,6 +23,7 @@ use diorite_base::mutation::{Body, EvaluationContext, Evaluator, Mutation, Mutat
 use diorite_base::{Level, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
 use diorite_transact::version::DataVersion;
+pub(super) use indexes::Uncompared;
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -29,6 +29,9 @@ use std::sync::Arc;
 /// A row: its table, and its key.
 pub type RowId = (TableId, Vec<u8>);
 
+/// A range of rows: its table, its start, and its end.
+pub type RangeId = (TableId, Vec<u8>, Vec<u8>);
+
 /// The values of a row in the columns of unique indexes. A column without a value is not there.
 pub type UniqueValues = BTreeMap<ColumnId, Vec<u8>>;
 
@@ -40,7 +43,7 @@ pub struct Believed {
     /// Which row a table of an index names for its key; `None`: none. What is not here is assumed to be right.
     pub owners: BTreeMap<RowId, Option<Vec<u8>>>,
     /// The rows that deletions of ranges have found, by the range's start and end.
-    pub ranges: BTreeMap<(TableId, Vec<u8>, Vec<u8>), Vec<Vec<u8>>>,
+    pub ranges: BTreeMap<RangeId, Vec<Vec<u8>>>,
 }
 
 /// What a write does to the unique columns of a row or of a range.

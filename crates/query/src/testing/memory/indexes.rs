@@ -5,11 +5,20 @@ use crate::index::{self, Compared, Due, IndexStep, Part};
 use crate::kv::KvError;
 use crate::program::TabletEvaluator;
 use diorite_base::mutation::{Evaluator, Mutation};
-use diorite_base::row_index::RECORD_PREFIX;
 use diorite_base::{TableId, TabletId};
-use diorite_model::schema::{Table, TableEntry};
+use diorite_model::schema::Table;
 use diorite_transact::maintained::is_unmaintained;
 use std::sync::atomic::Ordering;
+
+/// Rows that are to be compared, for a unique index.
+pub(in crate::testing) struct Uncompared {
+    pub(in crate::testing) table: TableId,
+    pub(in crate::testing) index: u64,
+    pub(in crate::testing) rows: Vec<Vec<u8>>,
+    pub(in crate::testing) tablet: TabletId,
+    /// The step that says that they were compared.
+    pub(in crate::testing) step: IndexStep,
+}
 
 impl index::Moment for Tablet {
     type Error = std::convert::Infallible;
@@ -83,10 +92,10 @@ impl MemoryKv {
 
     /// The keys of all that is stored of a table's rows.
     #[cfg(test)]
-    pub(in crate::testing) fn keys_of(&self, entry: &TableEntry) -> Vec<Vec<u8>> {
+    pub(in crate::testing) fn keys_of(&self, entry: &diorite_model::schema::TableEntry) -> Vec<Vec<u8>> {
         let tablets = self.tablets.lock();
         let of_table = entry.tablets.iter().filter_map(|range| tablets.get(&range.tablet));
-        let is_row = |key: &&Vec<u8>| !key.starts_with(&RECORD_PREFIX);
+        let is_row = |key: &&Vec<u8>| !key.starts_with(&diorite_base::row_index::RECORD_PREFIX);
         of_table.flat_map(|tablet| tablet.entries.keys().filter(is_row).cloned()).collect()
     }
 
@@ -116,7 +125,7 @@ impl MemoryKv {
     }
 
     /// The rows that are to be compared next in some tablet, for a unique index, and the step that says so.
-    pub(in crate::testing) fn next_comparison(&self) -> Option<(TableId, u64, Vec<Vec<u8>>, (TabletId, IndexStep))> {
+    pub(in crate::testing) fn next_comparison(&self) -> Option<Uncompared> {
         if self.leaves_indexes.load(Ordering::Relaxed) {
             return None;
         }
@@ -132,7 +141,7 @@ impl MemoryKv {
                 let rows = tablet.entries.range(from.clone()..).map(|(key, _)| key.clone()).collect();
                 let to = Compared::All;
                 let step = IndexStep::Compare { index, round, from: Compared::Before(from), to };
-                return Some((table.id, index, rows, (id, step)));
+                return Some(Uncompared { table: table.id, index, rows, tablet: id, step });
             }
         }
         None
