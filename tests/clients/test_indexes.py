@@ -209,7 +209,7 @@ def test_operators_see_how_far_an_index_is(server, session):
     assert [one["done_permille"] for one in seen] == sorted(one["done_permille"] for one in seen)
     named = {"keyspace": "indexed", "table": "shown", "name": "shown_by_v", "target": "v", "state": "ready"}
     counted = {"tablets": 4, "tablets_complete": 4, "tablets_unknown": 0, "done_permille": 1000, "rate_rows": 0, "rate_bytes": 0}
-    assert one == {**named, **counted, "eta_seconds": None}
+    assert one == {**named, **counted, "eta_seconds": None, "failure": None}
     assert any(line.split()[:4] == ["indexed.shown_by_v", "shown", "v", "ready"] for line in admin(server, "indexes").splitlines())
     closer = json.loads(admin(server, "indexes", "indexed.shown_by_v", "--json"))
     assert closer["state"] == "ready" and closer["unanswered"] == []
@@ -243,6 +243,7 @@ def test_an_index_is_compared_with_its_table(server, session):
     values = [(n, f"it's {n}", n % 10, {f"tag{n % 7}", f"tag{n % 11}x"}) for n in range(rows)]
     insert(session, "INSERT INTO compared (k, c, v, tags) VALUES (?, ?, ?, ?)", values)
     once_built(session, "SELECT k FROM compared WHERE v = 3")
+    once_built(session, "SELECT k FROM compared WHERE tags CONTAINS 'tag1'")
     report = compared(server, "indexed.compared_by_v")
     total = report["total"]
     assert (total["rows"], total["values"], total["entries"], total["right"]) == (rows, rows, rows, rows), report

@@ -2,7 +2,7 @@
 //!
 //! Always true: only tables with transactions have unique indexes, and only columns with one value that are no part of
 //! the key are unique; so two rows that have the same values are found by their writes alone. Left out: keeping the
-//! index's table up to date ([`crate::exec::unique`]).
+//! index's table up to date ([`crate::exec::modify::unique`]).
 
 use super::context::Context;
 use super::indexable::{check_type, column_of};

@@ -4,7 +4,7 @@
 //! whether the data has changed since they began.
 //!
 //! Always true: what was read may be used only if [`Glance::finish`] returns true; then all of it was there at one
-//! moment, and the permit held after it was read. Left out: reads that may wait, which are [`Visit`]s.
+//! moment, and the permit held after it was read. Left out: reads that may wait, which are [`super::Visit`]s.
 
 use super::{Begun, Permit, TabletHandle};
 use crate::group::index_notes::IndexNote;
