@@ -51,7 +51,6 @@ mod tests {
     use crate::report::Report;
     use crate::testing::{apply, cluster};
     use diorite_base::NodeId;
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     const OPEN: Setting = Setting { requires_login: false, was_current: true };
@@ -63,7 +62,7 @@ mod tests {
             let report = Report { requires_login: Some((*setting)?), ..Report::default() };
             Some((NodeId(node), Arc::new(report)))
         });
-        Known { reports: reports.collect(), up: BTreeMap::new() }
+        Known { reports: reports.collect(), ..Known::default() }
     }
 
     fn decided(catalog: &Catalog, settings: &[Option<bool>]) -> Option<bool> {

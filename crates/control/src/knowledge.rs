@@ -3,12 +3,16 @@
 //! Always true: a report older than a few reporting intervals does not count; times are of this node's monotonic clock.
 
 use crate::report::Report;
-use diorite_base::NodeId;
-use std::collections::BTreeMap;
+use diorite_base::{NodeId, TabletId};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 /// A report is old after this many times the interval after which the next was due.
 const MISSED: u64 = 5;
+
+/// Reports are of different moments: the next leader of a tablet may be missing in reports for this many intervals
+/// after its last leader has reported that it leads no more.
+const SUCCESSION: u64 = 2;
 
 /// The state of the cluster at one moment, beside the catalog.
 #[derive(Debug)]
@@ -17,6 +21,14 @@ pub struct Known<D = ()> {
     pub reports: BTreeMap<NodeId, Arc<Report<D>>>,
     /// Which members are up.
     pub up: BTreeMap<NodeId, bool>,
+    /// Tablets that may have a leader though none is reported: their last leader has just reported that it leads no more.
+    pub changing_leader: HashSet<TabletId>,
+}
+
+impl<D> Default for Known<D> {
+    fn default() -> Self {
+        Self { reports: BTreeMap::new(), up: BTreeMap::new(), changing_leader: HashSet::new() }
+    }
 }
 
 impl<D> Known<D> {
@@ -40,24 +52,43 @@ impl<D> Told<D> {
     }
 }
 
+/// The tablets that the reporting node leads.
+fn led<D>(report: &Report<D>) -> impl Iterator<Item = TabletId> {
+    report.tablets.iter().filter(|replica| replica.leads).map(|replica| replica.tablet)
+}
+
 /// See the top of this module.
 #[derive(Debug)]
 pub struct Knowledge<D = ()> {
     told: BTreeMap<NodeId, Told<D>>,
     /// Since when nodes are silent, as far as this node has watched.
     silent_since_ns: BTreeMap<NodeId, u64>,
+    /// Until when a tablet's next leader may be missing in reports; passed times are removed with each report.
+    succession_ns: HashMap<TabletId, u64>,
 }
 
 impl<D> Default for Knowledge<D> {
     fn default() -> Self {
-        Self { told: BTreeMap::new(), silent_since_ns: BTreeMap::new() }
+        Self { told: BTreeMap::new(), silent_since_ns: BTreeMap::new(), succession_ns: HashMap::new() }
     }
 }
 
 impl<D> Knowledge<D> {
     /// Takes a node's report.
     pub fn learn(&mut self, node: NodeId, report: Report<D>, now_ns: u64) {
-        self.told.insert(node, Told { report: Arc::new(report), at_ns: now_ns });
+        let until_ns = now_ns + report.pause_after().as_nanos() as u64 * SUCCESSION;
+        self.succession_ns.retain(|_, until_ns| now_ns < *until_ns);
+        let report = Arc::new(report);
+        let last = self.told.insert(node, Told { report: Arc::clone(&report), at_ns: now_ns });
+        let Some(last) = last.filter(|last| last.is_fresh(now_ns)) else { return };
+        let leads: HashSet<_> = led(&report).collect();
+        let ended = led(&last.report).filter(|tablet| !leads.contains(tablet));
+        self.succession_ns.extend(ended.map(|tablet| (tablet, until_ns)));
+    }
+
+    /// Tablets whose next leader may be missing in reports.
+    pub fn changing_leader(&self, now_ns: u64) -> HashSet<TabletId> {
+        self.succession_ns.iter().filter(|(_, until_ns)| now_ns < **until_ns).map(|(tablet, _)| *tablet).collect()
     }
 
     /// The current reports.
@@ -93,6 +124,7 @@ impl<D> Knowledge<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::{Files, TabletReport};
 
     const A: NodeId = NodeId(1);
     const B: NodeId = NodeId(2);
@@ -104,6 +136,28 @@ mod tests {
         assert!(knowledge.fresh(5_900_000_000).contains_key(&A));
         assert!(knowledge.fresh(6_000_000_000).is_empty());
         assert!(knowledge.last().contains_key(&A));
+    }
+
+    #[test]
+    fn a_tablet_whose_leader_has_just_ended_may_have_another_until_all_have_reported() {
+        let report = |leads| {
+            let tablet = TabletId(7);
+            let replica = TabletReport { tablet, bytes: 0, disk: 0, leads, files: Files::default() };
+            Report { tablets: vec![replica], ..Report::default() }
+        };
+        let seconds = |seconds: u64| seconds * 1_000_000_000;
+        let mut knowledge: Knowledge = Knowledge::default();
+        knowledge.learn(A, report(true), seconds(1));
+        assert!(knowledge.changing_leader(seconds(1)).is_empty());
+        knowledge.learn(A, report(false), seconds(2));
+        assert!(knowledge.changing_leader(seconds(3)).contains(&TabletId(7)));
+        knowledge.learn(A, report(false), seconds(3));
+        assert!(knowledge.changing_leader(seconds(3)).contains(&TabletId(7)));
+        assert!(knowledge.changing_leader(seconds(5)).is_empty(), "nobody has come after");
+        // What it has led before a long silence tells nothing.
+        knowledge.learn(B, report(true), seconds(5));
+        knowledge.learn(B, report(false), seconds(60));
+        assert!(knowledge.changing_leader(seconds(60)).is_empty());
     }
 
     #[test]

@@ -143,6 +143,7 @@ mod tests {
             let known = Known {
                 reports: BTreeMap::from([(NodeId(1), Arc::new(report))]),
                 up: BTreeMap::from([(NodeId(1), true)]),
+                ..Known::default()
             };
             let place = |wanted| tablets.iter().position(|tablet| *tablet == wanted);
             match next_merge(&self.0, &known, NOW_MS)? {

@@ -214,7 +214,6 @@ mod tests {
     use crate::report::Report;
     use crate::testing::{apply, cluster, description};
     use diorite_cluster::catalog::NodeState;
-    use std::collections::BTreeMap;
     use std::sync::Arc;
 
     const OLD: Levels = Levels::FIRST;
@@ -227,7 +226,7 @@ mod tests {
             Some((NodeId(node), Arc::new(report)))
         });
         let up = levels.iter().zip(1..).map(|(levels, node)| (NodeId(node), levels.is_some()));
-        Known { reports: reports.collect(), up: up.collect() }
+        Known { reports: reports.collect(), up: up.collect(), ..Known::default() }
     }
 
     fn outlook(catalog: &Catalog, levels: &[Option<Levels>]) -> Outlook {
@@ -357,7 +356,7 @@ mod tests {
 
     #[test]
     fn a_cluster_without_members_stays_as_it_is() {
-        let nobody = Known::<()> { reports: BTreeMap::new(), up: BTreeMap::new() };
+        let nobody = Known::<()>::default();
         assert_eq!(Outlook::new(&Catalog::default(), &nobody, Planted::default()).command(), None);
     }
 }

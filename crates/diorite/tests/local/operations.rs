@@ -217,7 +217,8 @@ fn a_node_killed_for_good_is_replaced_and_one_that_returns_is_not() {
         |nodes| nodes.as_ref().is_some_and(|nodes| loads(nodes).contains(&(fourth, 0, 0))),
     );
     wait_for("nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
-    assert_eq!(admin_output(&local, 1, &["status"]).status.code(), Some(0));
+    let status = admin_output(&local, 1, &["status"]);
+    assert_eq!(status.status.code(), Some(0), "{}", String::from_utf8_lossy(&status.stdout));
     load.go_on(200);
     let failures = load.finish(&local, 2);
     let allowed = |failure: &String| ["WriteTimeout", "Unavailable"].iter().any(|kind| failure.contains(kind));

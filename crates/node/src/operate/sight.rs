@@ -95,8 +95,11 @@ impl Sight {
     }
 
     /// Whether the tablet is known to have no leader. A tablet that is newer than its holders' last reports is unknown
-    /// and does not count.
+    /// and does not count, nor does one whose leader may have changed since these reports.
     pub(super) fn is_leaderless(&self, tablet: TabletId, placement: &Placement) -> bool {
+        if self.leaders.contains_key(&tablet) || self.known.changing_leader.contains(&tablet) {
+            return false;
+        }
         let has_received = |report: &Arc<Report>| report.next_tablet.is_none_or(|next| tablet.0 < next);
         let mut reports = placement
             .holders()
@@ -104,7 +107,7 @@ impl Sight {
             .filter_map(|node| self.known.reports.get(&node))
             .peekable();
         let is_new = reports.peek().is_some() && !reports.any(has_received);
-        !self.leaders.contains_key(&tablet) && !is_new
+        !is_new
     }
 
     /// Whether fewer than `wanted` replicas of the tablet are up with all their data.

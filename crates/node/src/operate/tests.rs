@@ -157,7 +157,7 @@ fn sight() -> Sight {
     let mut reports = last.clone();
     reports.remove(&DOWN);
     let silence_ns = catalog.nodes().map(|node| (node.id, 50_000_000)).collect();
-    Sight::new(NodeId(1), catalog, Known { reports, up }, last, silence_ns)
+    Sight::new(NodeId(1), catalog, Known { reports, up, ..Known::default() }, last, silence_ns)
 }
 
 /// The answer of one node.
@@ -484,7 +484,7 @@ fn a_tablet_that_is_newer_than_all_reports_does_not_lack_a_leader() {
         let told =
             |report: &Arc<Report>| Arc::new(Report { next_tablet, tablets: Vec::new(), ..Report::clone(report) });
         let reports = known.reports.iter().map(|(node, report)| (*node, told(report))).collect();
-        let known = Known { reports, up: known.up };
+        let known = Known { reports, ..known };
         answers::status(&Sight::new(NodeId(1), catalog, known, BTreeMap::new(), BTreeMap::new()))
     };
     let (new, old) = (known(Some(1)), known(Some(u64::MAX)));
@@ -504,7 +504,7 @@ fn a_link_that_is_down_is_told_once_and_only_if_both_ends_say_so() {
         let details = Details { out_of_touch, ..report.details.clone() };
         (*node, Arc::new(Report { details, ..Report::clone(report) }))
     };
-    let known = Known { reports: known.reports.iter().map(told).collect(), up: known.up };
+    let known = Known { reports: known.reports.iter().map(told).collect(), ..known };
     let status = answers::status(&Sight::new(NodeId(1), catalog, known, BTreeMap::new(), BTreeMap::new()));
     let links: Vec<_> = status.warnings.iter().filter(|warning| warning.contains("heartbeats")).collect();
     assert_eq!(links.len(), 1, "{links:?}");
@@ -522,7 +522,7 @@ fn a_replica_without_all_its_data_counts_as_missing() {
             let incomplete = if lacks { vec![tablet] } else { Vec::new() };
             (*node, Arc::new(Report { incomplete, ..Report::clone(report) }))
         };
-        let known = Known { reports: known.reports.iter().map(told).collect(), up: known.up.clone() };
+        let known = Known { reports: known.reports.iter().map(told).collect(), up: known.up.clone(), ..Known::default() };
         let sight = Sight::new(NodeId(1), Arc::clone(&catalog), known, BTreeMap::new(), BTreeMap::new());
         sight.state(tablet, placement, 3)
     });

@@ -63,7 +63,7 @@ fn catalog() -> Catalog {
 }
 
 fn sight() -> Sight {
-    let known = Known { reports: BTreeMap::new(), up: BTreeMap::new() };
+    let known = Known::default();
     Sight::new(NodeId(1), Arc::new(catalog()), known, BTreeMap::new(), BTreeMap::new())
 }
 
