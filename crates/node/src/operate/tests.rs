@@ -522,7 +522,8 @@ fn a_replica_without_all_its_data_counts_as_missing() {
             let incomplete = if lacks { vec![tablet] } else { Vec::new() };
             (*node, Arc::new(Report { incomplete, ..Report::clone(report) }))
         };
-        let known = Known { reports: known.reports.iter().map(told).collect(), up: known.up.clone(), ..Known::default() };
+        let known =
+            Known { reports: known.reports.iter().map(told).collect(), up: known.up.clone(), ..Known::default() };
         let sight = Sight::new(NodeId(1), Arc::clone(&catalog), known, BTreeMap::new(), BTreeMap::new());
         sight.state(tablet, placement, 3)
     });
