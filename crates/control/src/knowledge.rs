@@ -10,9 +10,9 @@ use std::sync::Arc;
 /// A report is old after this many times the interval after which the next was due.
 const MISSED: u64 = 5;
 
-/// Reports are of different moments: the next leader of a tablet may be missing in reports for this many intervals
-/// after its last leader has reported that it leads no more.
-const SUCCESSION: u64 = 2;
+/// Nodes report at different moments. After a tablet's leader has reported that it stopped leading, the report of the
+/// next leader may be missing for this many intervals: one until that node's next report, one in which it is elected.
+const NEXT_LEADER: u32 = 2;
 
 /// The state of the cluster at one moment, beside the catalog.
 #[derive(Debug)]
@@ -21,13 +21,13 @@ pub struct Known<D = ()> {
     pub reports: BTreeMap<NodeId, Arc<Report<D>>>,
     /// Which members are up.
     pub up: BTreeMap<NodeId, bool>,
-    /// Tablets that may have a leader though none is reported: their last leader has just reported that it leads no more.
-    pub changing_leader: HashSet<TabletId>,
+    /// Tablets whose leader has just reported that it stopped leading: they may have another one that has not reported.
+    pub leader_stopped: HashSet<TabletId>,
 }
 
 impl<D> Default for Known<D> {
     fn default() -> Self {
-        Self { reports: BTreeMap::new(), up: BTreeMap::new(), changing_leader: HashSet::new() }
+        Self { reports: BTreeMap::new(), up: BTreeMap::new(), leader_stopped: HashSet::new() }
     }
 }
 
@@ -63,32 +63,39 @@ pub struct Knowledge<D = ()> {
     told: BTreeMap<NodeId, Told<D>>,
     /// Since when nodes are silent, as far as this node has watched.
     silent_since_ns: BTreeMap<NodeId, u64>,
-    /// Until when a tablet's next leader may be missing in reports; passed times are removed with each report.
-    succession_ns: HashMap<TabletId, u64>,
+    /// Until when the report of a tablet's next leader may be missing. Each report removes what has passed.
+    leader_stopped_until_ns: HashMap<TabletId, u64>,
 }
 
 impl<D> Default for Knowledge<D> {
     fn default() -> Self {
-        Self { told: BTreeMap::new(), silent_since_ns: BTreeMap::new(), succession_ns: HashMap::new() }
+        Self { told: BTreeMap::new(), silent_since_ns: BTreeMap::new(), leader_stopped_until_ns: HashMap::new() }
     }
 }
 
 impl<D> Knowledge<D> {
     /// Takes a node's report.
     pub fn learn(&mut self, node: NodeId, report: Report<D>, now_ns: u64) {
-        let until_ns = now_ns + report.pause_after().as_nanos() as u64 * SUCCESSION;
-        self.succession_ns.retain(|_, until_ns| now_ns < *until_ns);
+        self.leader_stopped_until_ns.retain(|_, until_ns| now_ns < *until_ns);
         let report = Arc::new(report);
         let last = self.told.insert(node, Told { report: Arc::clone(&report), at_ns: now_ns });
         let Some(last) = last.filter(|last| last.is_fresh(now_ns)) else { return };
         let leads: HashSet<_> = led(&report).collect();
-        let ended = led(&last.report).filter(|tablet| !leads.contains(tablet));
-        self.succession_ns.extend(ended.map(|tablet| (tablet, until_ns)));
+        let mut stopped = led(&last.report).filter(|tablet| !leads.contains(tablet)).peekable();
+        if stopped.peek().is_none() {
+            return;
+        }
+        // The next leader may be a node with more tablets, which reports less often.
+        let fresh = self.told.values().filter(|told| told.is_fresh(now_ns));
+        let longest = fresh.map(|told| told.report.pause_after()).max().unwrap_or_default();
+        let until_ns = now_ns + (longest * NEXT_LEADER).as_nanos() as u64;
+        self.leader_stopped_until_ns.extend(stopped.map(|tablet| (tablet, until_ns)));
     }
 
-    /// Tablets whose next leader may be missing in reports.
-    pub fn changing_leader(&self, now_ns: u64) -> HashSet<TabletId> {
-        self.succession_ns.iter().filter(|(_, until_ns)| now_ns < **until_ns).map(|(tablet, _)| *tablet).collect()
+    /// Tablets whose leader has just stopped leading.
+    pub fn leader_stopped(&self, now_ns: u64) -> HashSet<TabletId> {
+        let recent = self.leader_stopped_until_ns.iter().filter(|(_, until_ns)| now_ns < **until_ns);
+        recent.map(|(tablet, _)| *tablet).collect()
     }
 
     /// The current reports.
@@ -139,25 +146,34 @@ mod tests {
     }
 
     #[test]
-    fn a_tablet_whose_leader_has_just_ended_may_have_another_until_all_have_reported() {
-        let report = |leads| {
-            let tablet = TabletId(7);
-            let replica = TabletReport { tablet, bytes: 0, disk: 0, leads, files: Files::default() };
-            Report { tablets: vec![replica], ..Report::default() }
-        };
+    fn after_a_leader_has_stopped_another_may_not_have_reported_yet() {
+        let tablet = TabletId(7);
+        let replica = |tablet, leads| TabletReport { tablet, bytes: 0, disk: 0, leads, files: Files::default() };
+        let report = |leads| Report { tablets: vec![replica(tablet, leads)], ..Report::default() };
         let seconds = |seconds: u64| seconds * 1_000_000_000;
         let mut knowledge: Knowledge = Knowledge::default();
         knowledge.learn(A, report(true), seconds(1));
-        assert!(knowledge.changing_leader(seconds(1)).is_empty());
+        assert!(knowledge.leader_stopped(seconds(1)).is_empty());
         knowledge.learn(A, report(false), seconds(2));
-        assert!(knowledge.changing_leader(seconds(3)).contains(&TabletId(7)));
+        assert!(knowledge.leader_stopped(seconds(3)).contains(&tablet));
         knowledge.learn(A, report(false), seconds(3));
-        assert!(knowledge.changing_leader(seconds(3)).contains(&TabletId(7)));
-        assert!(knowledge.changing_leader(seconds(5)).is_empty(), "nobody has come after");
-        // What it has led before a long silence tells nothing.
-        knowledge.learn(B, report(true), seconds(5));
-        knowledge.learn(B, report(false), seconds(60));
-        assert!(knowledge.changing_leader(seconds(60)).is_empty());
+        assert!(knowledge.leader_stopped(seconds(3)).contains(&tablet));
+        assert!(knowledge.leader_stopped(seconds(5)).is_empty(), "nobody leads it");
+        // A replica that was removed leads no more, too. The other node reports every three seconds.
+        let many = (100..2_100).map(|number| replica(TabletId(number), false));
+        knowledge.learn(B, Report { tablets: many.collect(), ..Report::default() }, seconds(5));
+        knowledge.learn(A, report(true), seconds(5));
+        knowledge.learn(A, Report::default(), seconds(6));
+        assert!(knowledge.leader_stopped(seconds(11)).contains(&tablet));
+        assert!(knowledge.leader_stopped(seconds(13)).is_empty());
+        // What a node led before a long silence tells nothing, nor does what another leader of the catalog was told.
+        knowledge.learn(A, report(true), seconds(20));
+        knowledge.learn(A, report(false), seconds(60));
+        assert!(knowledge.leader_stopped(seconds(60)).is_empty());
+        knowledge.learn(A, report(true), seconds(61));
+        knowledge.learn(A, report(false), seconds(62));
+        knowledge.forget();
+        assert!(knowledge.leader_stopped(seconds(62)).is_empty());
     }
 
     #[test]

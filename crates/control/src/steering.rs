@@ -221,7 +221,7 @@ impl<D> Steering<D> {
         Known {
             reports: self.knowledge.fresh(now_ns),
             up: catalog.nodes().map(|node| (node.id, is_up(node.id))).collect(),
-            changing_leader: self.knowledge.changing_leader(now_ns),
+            leader_stopped: self.knowledge.leader_stopped(now_ns),
         }
     }
 

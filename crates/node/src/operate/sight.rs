@@ -94,20 +94,20 @@ impl Sight {
         up <= all / 2
     }
 
-    /// Whether the tablet is known to have no leader. A tablet that is newer than its holders' last reports is unknown
-    /// and does not count, nor does one whose leader may have changed since these reports.
+    /// Whether the tablet is known to have no leader. Unknown is, and does not count: a tablet that is newer than its
+    /// holders' last reports, one whose leader has just stopped leading, and one with a holder that is up and has not
+    /// reported, as after the catalog's leader has changed.
     pub(super) fn is_leaderless(&self, tablet: TabletId, placement: &Placement) -> bool {
-        if self.leaders.contains_key(&tablet) || self.known.changing_leader.contains(&tablet) {
+        if self.leaders.contains_key(&tablet) || self.known.leader_stopped.contains(&tablet) {
             return false;
         }
-        let has_received = |report: &Arc<Report>| report.next_tablet.is_none_or(|next| tablet.0 < next);
-        let mut reports = placement
-            .holders()
-            .filter(|node| self.is_up(*node))
-            .filter_map(|node| self.known.reports.get(&node))
-            .peekable();
-        let is_new = reports.peek().is_some() && !reports.any(has_received);
-        !is_new
+        let mut has_received = false;
+        for node in placement.holders().filter(|node| self.is_up(*node)) {
+            let Some(report) = self.known.reports.get(&node) else { return false };
+            has_received |= report.next_tablet.is_none_or(|next| tablet.0 < next);
+        }
+        // Nobody is up who could report.
+        has_received || placement.holders().all(|node| !self.is_up(node))
     }
 
     /// Whether fewer than `wanted` replicas of the tablet are up with all their data.

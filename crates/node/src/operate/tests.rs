@@ -493,6 +493,30 @@ fn a_tablet_that_is_newer_than_all_reports_does_not_lack_a_leader() {
 }
 
 #[test]
+fn a_tablet_lacks_a_leader_only_if_all_its_nodes_have_reported_and_none_has_just_stopped_leading() {
+    let Sight { catalog, known, .. } = sight();
+    let is_whole = |placement: &Placement| !placement.is_moving() && !placement.replicas.contains(&DOWN);
+    let (tablet, placement) = catalog.tablets().find(|(_, placement)| is_whole(placement)).unwrap();
+    let led_by_nobody = |report: &Arc<Report>| {
+        let mut report = Report::clone(report);
+        report.tablets.iter_mut().for_each(|replica| replica.leads &= replica.tablet != tablet);
+        Arc::new(report)
+    };
+    let reports: BTreeMap<_, _> = known.reports.iter().map(|(node, told)| (*node, led_by_nobody(told))).collect();
+    let state = |leader_stopped: &[TabletId], silent: Option<NodeId>| {
+        let mut reports = reports.clone();
+        silent.and_then(|node| reports.remove(&node));
+        let leader_stopped = leader_stopped.iter().copied().collect();
+        let known = Known { reports, up: known.up.clone(), leader_stopped };
+        Sight::new(NodeId(1), Arc::clone(&catalog), known, BTreeMap::new(), BTreeMap::new()).state(tablet, placement, 3)
+    };
+    assert_eq!(state(&[], None), TabletState::Leaderless);
+    assert_eq!(state(&[tablet], None), TabletState::Ok);
+    assert_eq!(state(&[], Some(placement.replicas[1])), TabletState::Ok);
+    assert_eq!(state(&[], Some(DOWN)), TabletState::Leaderless);
+}
+
+#[test]
 fn a_link_that_is_down_is_told_once_and_only_if_both_ends_say_so() {
     let Sight { catalog, known, .. } = sight();
     let told = |(node, report): (&NodeId, &Arc<Report>)| {
