@@ -22,19 +22,20 @@ pub trait RowIndexes: Send + Sync {
     /// nothing for a key that belongs to no row.
     fn entries(&self, key: &[u8], value: &[u8], add: &mut AddEntry<'_>);
 
-    /// The unique indexes, ascending.
-    fn unique(&self) -> &[u64] {
+    /// The dependents, ascending: unique indexes and materialized views, whose tables are elsewhere, and which whoever
+    /// writes to a row keeps up to date.
+    fn dependents(&self) -> &[u64] {
         &[]
     }
 
-    /// Whether a value that is written to a row may change what a unique index says of the row.
-    fn concerns_unique(&self, value: &[u8]) -> bool {
+    /// Whether a value that is written to a row may change what a dependent says of the row.
+    fn concerns_dependents(&self, value: &[u8]) -> bool {
         let _ = value;
         false
     }
 
-    /// Whether a column is one of a unique index.
-    fn is_unique_column(&self, column: u32) -> bool {
+    /// Whether values of a column decide what a dependent says of the row.
+    fn is_watched(&self, column: u32) -> bool {
         let _ = column;
         false
     }

@@ -50,6 +50,7 @@ mod step;
 mod tablet;
 #[cfg(test)]
 mod tests;
+mod views;
 
 pub use bounds::Rules;
 pub use changes::{Change, NewTablet, SchemaChangeKind, SchemaEvent, SchemaTarget};

@@ -26,6 +26,8 @@ fn table() -> Table {
         next_column_id: 3,
         indexes: Vec::new(),
         index_of: None,
+        views: Vec::new(),
+        view: None,
         default_ttl_s: 0,
         gc_grace_s: 0,
         options: Default::default(),

@@ -163,6 +163,8 @@ pub enum Indexed {
     Partition(usize, CqlType),
     /// A clustering column, by its position among them.
     Clustering(usize, CqlType),
+    /// Nothing: of a materialized view, which has no entries here.
+    Nothing,
 }
 
 /// An index of a tablet.
@@ -179,23 +181,27 @@ pub struct RowIndex {
 pub struct TabletIndexes {
     layout: KeyLayout,
     indexes: Vec<RowIndex>,
-    /// The unique ones, ascending.
-    unique: Vec<u64>,
-    /// The columns of the unique ones.
-    unique_columns: Vec<ColumnId>,
+    /// Unique indexes and materialized views, ascending.
+    dependents: Vec<u64>,
+    /// The columns that decide what these say of a row.
+    watched: Vec<ColumnId>,
+    /// Some view has a row for each row that exists.
+    follows_rows: bool,
 }
 
 impl TabletIndexes {
     /// The indexes of a tablet whose keys have this layout.
     pub fn new(layout: KeyLayout, indexes: Vec<RowIndex>) -> Self {
-        Self { layout, indexes, unique: Vec::new(), unique_columns: Vec::new() }
+        Self { layout, indexes, dependents: Vec::new(), watched: Vec::new(), follows_rows: false }
     }
 
-    /// Makes one of them unique in these columns.
-    pub fn add_unique(&mut self, index: u64, columns: &[ColumnId]) {
-        self.unique.push(index);
-        self.unique.sort_unstable();
-        self.unique_columns.extend_from_slice(columns);
+    /// Makes one of them unique in these columns, or adds a materialized view of these columns. `follows_rows`: the view
+    /// has a row for each row that exists.
+    pub fn add_dependent(&mut self, id: u64, columns: &[ColumnId], follows_rows: bool) {
+        self.dependents.push(id);
+        self.dependents.sort_unstable();
+        self.watched.extend_from_slice(columns);
+        self.follows_rows |= follows_rows;
     }
 }
 
@@ -381,6 +387,7 @@ impl TabletIndexes {
                 Indexed::Partition(_, data_type) => (data_type, |key, at| Some(key.partition(at))),
                 Indexed::Clustering(..) if row.kind == RowKind::Static => continue,
                 Indexed::Clustering(_, data_type) => (data_type, |key, at| key.clustering(at)),
+                Indexed::Nothing => continue,
             };
             let (Indexed::Partition(at, _) | Indexed::Clustering(at, _)) = &index.indexed else { continue };
             let Some(expiry) = *last.get_or_insert_with(|| last_expiry(&reader)) else { continue };
@@ -404,22 +411,23 @@ impl RowIndexes for TabletIndexes {
         });
     }
 
-    fn unique(&self) -> &[u64] {
-        &self.unique
+    fn dependents(&self) -> &[u64] {
+        &self.dependents
     }
 
-    fn is_unique_column(&self, column: ColumnId) -> bool {
-        self.unique_columns.contains(&column)
+    fn is_watched(&self, column: ColumnId) -> bool {
+        self.follows_rows || self.watched.contains(&column)
     }
 
-    fn concerns_unique(&self, value: &[u8]) -> bool {
-        if self.unique.is_empty() {
+    fn concerns_dependents(&self, value: &[u8]) -> bool {
+        if self.dependents.is_empty() {
             return false;
         }
         // What cannot be read is no row.
         let Ok(row) = RowReader::new(value) else { return false };
-        row.deletion().is_some()
-            || row.cells().map_while(Result::ok).any(|cell| self.unique_columns.contains(&cell.column))
+        self.follows_rows
+            || row.deletion().is_some()
+            || row.cells().map_while(Result::ok).any(|cell| self.watched.contains(&cell.column))
     }
 
     fn most_bytes(&self, key_bytes: usize, value_bytes: usize) -> usize {

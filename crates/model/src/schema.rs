@@ -148,6 +148,36 @@ pub struct Index {
     pub unique: Option<Unique>,
 }
 
+/// A materialized view, as the table that it is of knows it: writes to rows of the table maintain the view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ViewOf {
+    /// The version of the table that had it first. Indexes have such numbers, too; none is used twice within the table.
+    pub id: u64,
+    /// Stored form of its name.
+    pub name: String,
+    /// Its table. Zero until the catalog has made it.
+    pub table: TableId,
+    /// The regular columns of the table that decide what the view has for a row; ascending.
+    pub columns: Vec<ColumnId>,
+    /// The view has a row for each row that exists: whatever is written to a row may decide that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub follows_rows: bool,
+}
+
+/// What makes a table a materialized view: its rows follow from those of another table. A column of it has the id of
+/// the column of that table from which its values are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct View {
+    /// The table.
+    pub base: TableId,
+    /// It was defined by `SELECT *`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub selects_all: bool,
+    /// What its rows fulfil, beside that all columns of the view's key have values.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub predicate: Vec<IndexCondition>,
+}
+
 /// A table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Table {
@@ -177,6 +207,12 @@ pub struct Table {
     /// Of the table of a unique index, the table that the index is of. Statements cannot name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index_of: Option<TableId>,
+    /// Its materialized views, in the order in which they were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub views: Vec<ViewOf>,
+    /// Of a materialized view, what makes it one. Statements cannot write to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view: Option<View>,
 }
 
 /// The columns of the table of a unique index.
@@ -245,12 +281,25 @@ impl Table {
             options: self.options.iter().filter(|(name, _)| *name == "transactions").map(clone_pair).collect(),
             indexes: Vec::new(),
             index_of: Some(self.id),
+            views: Vec::new(),
+            view: None,
         }
     }
 
     /// The unique indexes, with what is unique.
     pub fn unique_indexes(&self) -> impl Iterator<Item = (&Index, &Unique)> {
         self.indexes.iter().filter_map(|index| Some((index, index.unique.as_ref()?)))
+    }
+
+    /// The ids and names of what its tablets maintain: indexes, and materialized views.
+    pub fn maintained(&self) -> impl Iterator<Item = (u64, &str)> {
+        let indexes = self.indexes.iter().map(|index| (index.id, index.name.as_str()));
+        indexes.chain(self.views.iter().map(|view| (view.id, view.name.as_str())))
+    }
+
+    /// Whether its tablets maintain indexes or materialized views.
+    pub fn is_maintaining(&self) -> bool {
+        !self.indexes.is_empty() || !self.views.is_empty()
     }
 
     /// Whether its regular columns are counters.

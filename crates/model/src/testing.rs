@@ -47,6 +47,8 @@ pub(crate) fn layout(partition: &[CqlType], clustering: &[(CqlType, Order)]) -> 
         next_column_id: columns.len() as u32,
         indexes: Vec::new(),
         index_of: None,
+        views: Vec::new(),
+        view: None,
         columns,
         default_ttl_s: 0,
         gc_grace_s: 0,

@@ -40,6 +40,7 @@ pub mod tablets;
 mod testing;
 pub mod types;
 mod values;
+pub mod view;
 
 pub use activity::Operation;
 pub use engine::{EngineConfig, QueryEngine};

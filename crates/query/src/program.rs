@@ -8,6 +8,7 @@
 //! it is run with the timestamp of its log entry as the current time, so that all replicas agree; what it would do can
 //! be asked for without doing it ([`evaluate()`]). Left out: programs over several tablets.
 
+mod after;
 mod codec;
 mod definition;
 mod document;
@@ -25,16 +26,19 @@ mod test_value;
 mod tests;
 mod turns;
 mod types;
+mod unchanged;
 mod wire;
 
+pub use after::After;
 pub(crate) use codec::{put_path, read_path};
 pub use definition::{
     ColumnTest, ListEdit, Maintained, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply,
-    RowCondition, RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, ValueTest,
+    RowCondition, RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, Unchanged, ValueTest,
 };
 pub use evaluate::TabletEvaluator;
 pub(crate) use growth::is_unmaintained;
 pub use outcome::{Change, Outcome, evaluate};
 pub(crate) use targets::deleted;
 pub use types::{put_type, read_type};
+pub use unchanged::{Digest, RowsDigest};
 pub(crate) use wire::read_list;

@@ -55,6 +55,8 @@ pub struct TableContext {
     has_transactions: bool,
     /// The columns of unique indexes, ascending.
     unique_columns: Vec<ColumnId>,
+    /// The columns that decide what views have for a row, ascending.
+    view_columns: Vec<ColumnId>,
 }
 
 impl TableContext {
@@ -75,8 +77,13 @@ impl TableContext {
             definition.unique_indexes().flat_map(|(_, unique)| unique.columns.iter().copied()).collect();
         unique_columns.sort_unstable();
         unique_columns.dedup();
+        let mut view_columns: Vec<ColumnId> =
+            definition.views.iter().flat_map(|view| view.columns.iter().copied()).collect();
+        view_columns.sort_unstable();
+        view_columns.dedup();
         Self {
             unique_columns,
+            view_columns,
             names,
             has_dropped_columns: positions.contains(&usize::MAX),
             positions,
@@ -114,6 +121,21 @@ impl TableContext {
     /// Whether a column is one of a unique index.
     pub fn is_unique_column(&self, column: ColumnId) -> bool {
         self.unique_columns.binary_search(&column).is_ok()
+    }
+
+    /// Whether it has materialized views.
+    pub fn has_views(&self) -> bool {
+        !self.definition.views.is_empty()
+    }
+
+    /// Whether some view has a row for each row that exists.
+    pub fn views_follow_rows(&self) -> bool {
+        self.definition.views.iter().any(|view| view.follows_rows)
+    }
+
+    /// Whether values of a column may decide what a view has for a row.
+    pub fn is_of_view(&self, column: ColumnId) -> bool {
+        self.has_views() && (self.views_follow_rows() || self.view_columns.binary_search(&column).is_ok())
     }
 
     /// The definition.

@@ -48,6 +48,10 @@ mod requests;
 mod transactions;
 #[cfg(test)]
 mod unique;
+#[cfg(test)]
+mod view_roles;
+#[cfg(test)]
+mod views;
 
 pub use memory::MemoryKv;
 

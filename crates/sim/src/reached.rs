@@ -39,6 +39,8 @@ pub struct Reached {
     pub claims: u64,
     /// Writes that were refused because another row had the value.
     pub duplicates: u64,
+    /// Rows of a materialized view that were read.
+    pub view_rows: u64,
     /// Calls between the leaders of tablets for transactions that were left unfinished.
     pub peer_calls: u64,
 }
@@ -62,6 +64,7 @@ impl AddAssign for Reached {
         self.snapshots += other.snapshots;
         self.claims += other.claims;
         self.duplicates += other.duplicates;
+        self.view_rows += other.view_rows;
         self.peer_calls += other.peer_calls;
     }
 }

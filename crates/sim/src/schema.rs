@@ -199,6 +199,8 @@ pub fn table(keyspace: &str, name: &str, number: u128) -> Table {
         next_column_id: 2,
         indexes: Vec::new(),
         index_of: None,
+        views: Vec::new(),
+        view: None,
         default_ttl_s: 0,
         gc_grace_s: 864_000,
         options: BTreeMap::new(),

@@ -53,12 +53,13 @@ fn passes(seeds: std::ops::Range<u64>) {
         snapshots,
         claims,
         duplicates,
+        view_rows,
         peer_calls,
     } = reached;
     assert!(rows > count / 20 && compactions > count && sleeps > count / 20, "{reached:?}");
     assert!(failed_disks > count / 40 && rebuilt > count / 40, "{reached:?}");
     assert!(divided_batches > count / 5, "{reached:?}");
-    assert!(claims > count / 2 && duplicates > count / 4, "{reached:?}");
+    assert!(claims > count / 2 && duplicates > count / 4 && view_rows > count / 4, "{reached:?}");
     assert!(transactions > count / 2 && snapshots > count / 4 && peer_calls > count / 10, "{reached:?}");
     assert!(logged_batches > count / 4, "{reached:?}");
     assert!(levels_raised > count / 10 && refused_programs > 0 && holds > count / 10, "{reached:?}");
@@ -310,6 +311,17 @@ fn a_transaction_that_does_not_test_what_was_read_of_unique_columns_is_found() {
     let is_expected = |seed| {
         let finding = run(seed, &options).finding;
         finding.is_some_and(|finding| finding.message.contains("unique index"))
+    };
+    assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
+}
+
+#[test]
+fn a_transaction_that_does_not_test_what_was_read_of_rows_that_a_view_follows_is_found() {
+    let bug = Some(Planting::LeaveTestsOut);
+    let options = Options { bug, rows: true, clients_only: true, ..Options::default() };
+    let is_expected = |seed| {
+        let finding = run(seed, &options).finding;
+        finding.is_some_and(|finding| finding.message.contains("a materialized view has"))
     };
     assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
 }

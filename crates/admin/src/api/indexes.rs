@@ -1,4 +1,4 @@
-//! The secondary indexes of tables, and how far they have been built.
+//! The secondary indexes and materialized views of tables, and how far they have been built.
 //!
 //! Always true: what is known of a tablet is what the node that leads it says; a tablet for which none has answered
 //! counts as unknown, never as built.
@@ -26,7 +26,7 @@ pub struct IndexId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IndexState {
-    /// Of a unique index: rows that were there before have the same values.
+    /// Of a unique index: rows that were there before have the same values. Of a view: a row cannot be in it.
     Failed,
     /// No node that leads it has answered; of the tablets that are known, all are complete.
     Unknown,
@@ -57,7 +57,7 @@ pub struct IndexStatus {
     /// Its name.
     pub name: String,
     /// What it is of, as in `CREATE INDEX`: a column, or `keys(column)` and the like; `unique` before that of a unique
-    /// index.
+    /// index; or `materialized view`.
     pub target: String,
     /// How far it has been built.
     pub state: IndexState,
@@ -75,7 +75,7 @@ pub struct IndexStatus {
     pub rate_bytes: u64,
     /// The estimated time until it is complete, while it is built.
     pub eta_seconds: Option<u64>,
-    /// Of a unique index that has failed: two rows that have the same values.
+    /// Of a unique index or a view that has failed: why.
     #[serde(default)]
     pub failure: Option<String>,
 }

@@ -222,13 +222,28 @@ pub trait Evaluator: Send + Sync + 'static {
         false
     }
 
-    /// Whether `program` may change what a unique index says of a row, and does not say that it maintains that index.
+    /// Whether `program` may change what a unique index or a view says of a row, and does not say that it maintains it.
     fn is_unmaintained(&self, program: &[u8], indexes: &dyn RowIndexes) -> bool {
         let _ = (program, indexes);
         false
     }
 
-    /// Rows were taken over that were written to another tablet: has them compared with all others, for unique indexes.
+    /// Takes over a record of another tablet with its rows: views that say something of them already.
+    ///
+    /// # Errors
+    /// If it is malformed, or the data cannot be read.
+    fn adopt(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        let _ = (key, value, view, changes);
+        Ok(())
+    }
+
+    /// Rows were taken over that were written to another tablet: has them compared again, for unique indexes and views.
     ///
     /// # Errors
     /// If the data cannot be read.

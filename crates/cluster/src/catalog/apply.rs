@@ -9,7 +9,7 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use super::{cidr_groups, joining, level, login, merge, operations, roles, schema, split};
+use super::{cidr_groups, joining, level, login, merge, operations, roles, schema, split, views};
 use diorite_base::Level;
 
 impl Catalog {
@@ -88,6 +88,12 @@ impl Catalog {
             Command::AlterTable { table } => schema::alter_table(self, table),
             Command::DropTable { keyspace, name, if_exists } => schema::drop_table(self, keyspace, name, *if_exists),
             Command::TruncateTable { keyspace, name } => schema::truncate_table(self, keyspace, name),
+            Command::CreateView { view, base_version, columns, follows_rows, tablets, if_not_exists } => {
+                let (base_version, follows_rows, tablets) = (*base_version, *follows_rows, *tablets);
+                let new = views::NewView { base_version, columns, follows_rows, tablets };
+                views::create_view(self, view, &new, *if_not_exists)
+            }
+            Command::DropView { keyspace, name, if_exists } => views::drop_view(self, keyspace, name, *if_exists),
             Command::CreateType { user_type, if_not_exists } => schema::create_type(self, user_type, *if_not_exists),
             Command::AlterType { expected, changed } => schema::alter_type(self, expected, changed, rules),
             Command::DropType { keyspace, name, if_exists } => schema::drop_type(self, keyspace, name, *if_exists),

@@ -11,7 +11,7 @@ use super::role::RoleCommand;
 use super::tablet::CancelledMerge;
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::{Level, NodeId, TabletId};
-use diorite_model::schema::{Keyspace, Table};
+use diorite_model::schema::{ColumnId, Keyspace, Table};
 use diorite_model::types::UserType;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -351,6 +351,31 @@ pub enum Command {
         /// The table.
         name: String,
     },
+    /// `CREATE MATERIALIZED VIEW`, if its table is still the one from which the view was derived.
+    CreateView {
+        /// The definition, which names the table; `id` and `version` are assigned when the command is applied.
+        view: Table,
+        /// The version of the table.
+        base_version: u64,
+        /// The regular columns of the table that decide what the view has for a row; ascending.
+        columns: Vec<ColumnId>,
+        /// The view has a row for each row that exists.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        follows_rows: bool,
+        /// The number of tablets.
+        tablets: u32,
+        /// A table of that name is no error.
+        if_not_exists: bool,
+    },
+    /// `DROP MATERIALIZED VIEW`
+    DropView {
+        /// The keyspace.
+        keyspace: String,
+        /// The view.
+        name: String,
+        /// Its absence is no error.
+        if_exists: bool,
+    },
     /// `CREATE TYPE`
     CreateType {
         /// The definition.
@@ -471,6 +496,7 @@ impl Command {
                 | Command::AlterKeyspace { .. }
                 | Command::CreateTable { .. }
                 | Command::AlterTable { .. }
+                | Command::CreateView { .. }
                 | Command::CreateType { .. }
                 | Command::AlterType { .. }
                 | Command::Roles { .. }
@@ -494,7 +520,9 @@ impl Command {
     /// Checks that it is within the limits; the error names the limit that it exceeds.
     pub fn check(&self) -> Result<(), Exceeded> {
         match self {
-            Command::CreateTable { table, .. } | Command::AlterTable { table } => bounds::check_table(table),
+            Command::CreateTable { table, .. }
+            | Command::AlterTable { table }
+            | Command::CreateView { view: table, .. } => bounds::check_table(table),
             Command::CreateType { user_type, .. } => bounds::check_type(user_type),
             Command::AlterType { changed, .. } => bounds::check_type(changed),
             Command::AssignZone { zone: Some(zone), .. } => bounds::check_zone(zone),

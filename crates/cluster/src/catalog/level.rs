@@ -41,9 +41,12 @@ impl Command {
             }
             Command::SetCidrGroup { .. } | Command::DropCidrGroup { .. } => Level::RECORDED,
             Command::Roles { change } if change.names_groups() => Level::RECORDED,
-            Command::CreateTable { table, .. } | Command::AlterTable { table } if !table.indexes.is_empty() => {
+            Command::CreateTable { table, .. } | Command::AlterTable { table }
+                if table.is_maintaining() || table.view.is_some() =>
+            {
                 Level::RECORDED
             }
+            Command::CreateView { .. } | Command::DropView { .. } => Level::RECORDED,
             _ => Level::FIRST,
         }
     }

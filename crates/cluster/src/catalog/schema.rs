@@ -1,7 +1,8 @@
 //! Transitions of the schema: keyspaces, tables, user types.
 //!
 //! Always true: a change of a user type reaches all tables and types that use it; permissions on a dropped object are
-//! removed with it; so are the tables of unique indexes, which belong to their table's definition and have no name.
+//! removed with it; so are the tables of unique indexes, which belong to their table's definition and have no name. Left
+//! out: materialized views ([`super::views`]).
 
 use super::bounds::{Rules, check_table, check_type};
 use super::live::drop_tablets;
@@ -10,6 +11,7 @@ use super::placement::add_tablets;
 use super::roles::forget_permissions;
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
+use super::views;
 use diorite_base::TableId;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
 use diorite_model::schema::{Index, Keyspace, Table, TableEntry};
@@ -75,6 +77,14 @@ pub(super) fn create_table(catalog: &mut Catalog, definition: &Table, tablets: u
     if catalog.table(keyspace, name).is_some() {
         return already_exists(if_not_exists, || format!("table {keyspace}.{name} already exists"));
     }
+    views::check_plain(definition)?;
+    check_free_table(catalog, definition, tablets)?;
+    make_table(catalog, definition, tablets);
+    Ok(Done::Changed)
+}
+
+/// Checks a definition of a new table whose name is free.
+pub(super) fn check_free_table(catalog: &Catalog, definition: &Table, tablets: u32) -> Result<(), Rejected> {
     check_types(catalog, definition)?;
     if tablets == 0 || tablets > MAX_TABLETS_PER_TABLE {
         let message = format!("a table has 1 to {MAX_TABLETS_PER_TABLE} tablets, not {tablets}");
@@ -83,14 +93,19 @@ pub(super) fn create_table(catalog: &mut Catalog, definition: &Table, tablets: u
     if catalog.nodes.is_empty() {
         return Err(Rejected(Rejection::Invalid, "no node has registered yet".to_owned()));
     }
+    Ok(())
+}
+
+/// Makes a table of which everything has been checked; returns its id.
+pub(super) fn make_table(catalog: &mut Catalog, definition: &Table, tablets: u32) -> TableId {
     let id = TableId(catalog.identity.next_table);
     catalog.identity.next_table += 1;
     let table = Arc::new(Table { id, version: 1, ..definition.clone() });
     catalog.toggle_digest(&*table);
     let names = Arc::make_mut(&mut catalog.names);
-    names.entry(keyspace.clone()).or_default().insert(name.clone(), id);
+    names.entry(table.keyspace.clone()).or_default().insert(table.name.clone(), id);
     add_tablets(catalog, table, tablets, tablets);
-    Ok(Done::Changed)
+    id
 }
 
 /// Another command may have changed a user type since the definition was derived.
@@ -125,7 +140,11 @@ pub(super) fn alter_table(catalog: &mut Catalog, changed: &Table) -> Step {
     if entry.table.index_of.is_some() || changed.index_of.is_some() {
         return Err(Rejected(Rejection::Invalid, "the table of an index is changed with its index".to_owned()));
     }
-    let mut changed = Table { version: changed.version + 1, ..changed.clone() };
+    views::check_change(&entry.table, changed)?;
+    // The views are those that it has, whatever the command says.
+    let of_views = entry.table.views.clone();
+    let mut changed = Table { version: changed.version + 1, views: of_views, ..changed.clone() };
+    views::follow(catalog, &changed)?;
     drop_index_tables(catalog, &entry.table, &changed);
     add_index_tables(catalog, &entry, &mut changed);
     replace_table(catalog, &entry, changed);
@@ -191,7 +210,7 @@ fn check_index_names(catalog: &Catalog, before: &Table, changed: &Table) -> Resu
     }
 }
 
-fn replace_table(catalog: &mut Catalog, entry: &TableEntry, changed: Table) {
+pub(super) fn replace_table(catalog: &mut Catalog, entry: &TableEntry, changed: Table) {
     catalog.toggle_digest(&*entry.table);
     catalog.toggle_digest(&changed);
     let table = Arc::new(changed);
@@ -203,12 +222,13 @@ pub(super) fn drop_table(catalog: &mut Catalog, keyspace: &str, name: &str, if_e
     let Some(entry) = catalog.table(keyspace, name).cloned() else {
         return missing(if_exists, || no_such_table(keyspace, name));
     };
+    views::check_no_views(&entry.table)?;
     remove_table(catalog, &entry);
     forget_permissions(catalog, &format!("data/{keyspace}/{name}"));
     Ok(Done::Changed)
 }
 
-fn remove_table(catalog: &mut Catalog, entry: &TableEntry) {
+pub(super) fn remove_table(catalog: &mut Catalog, entry: &TableEntry) {
     let table = &entry.table;
     drop_tablets(catalog, entry);
     catalog.toggle_digest(&**table);
@@ -230,7 +250,9 @@ pub(super) fn truncate_table(catalog: &mut Catalog, keyspace: &str, name: &str) 
     let Some(entry) = catalog.table(keyspace, name).cloned() else {
         return Err(no_such_table(keyspace, name));
     };
+    views::check_truncated(&entry.table)?;
     empty(catalog, &entry);
+    views::empty_views(catalog, &entry.table);
     for table in index_tables(&entry.table) {
         if let Some(entry) = catalog.tables.get(&table).cloned() {
             empty(catalog, &entry);
@@ -240,7 +262,7 @@ pub(super) fn truncate_table(catalog: &mut Catalog, keyspace: &str, name: &str) 
 }
 
 /// Gives a table other tablets, which are empty.
-fn empty(catalog: &mut Catalog, entry: &TableEntry) {
+pub(super) fn empty(catalog: &mut Catalog, entry: &TableEntry) {
     let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
     add_tablets(catalog, entry.table.clone(), tablets, entry.least_tablets);
     drop_tablets(catalog, entry);
@@ -367,11 +389,11 @@ fn with_type(data_type: &CqlType, changed: &Arc<UserType>) -> CqlType {
     }
 }
 
-fn already_exists(tolerated: bool, message: impl FnOnce() -> String) -> Step {
+pub(super) fn already_exists(tolerated: bool, message: impl FnOnce() -> String) -> Step {
     if tolerated { Ok(Done::Nothing) } else { Err(Rejected(Rejection::AlreadyExists, message())) }
 }
 
-fn missing(tolerated: bool, rejected: impl FnOnce() -> Rejected) -> Step {
+pub(super) fn missing(tolerated: bool, rejected: impl FnOnce() -> Rejected) -> Step {
     if tolerated { Ok(Done::Nothing) } else { Err(rejected()) }
 }
 

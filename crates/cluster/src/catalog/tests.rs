@@ -15,6 +15,7 @@ mod limits;
 mod login;
 mod properties;
 mod roles;
+mod views;
 
 use super::*;
 use diorite_base::hex::Hex;
@@ -104,6 +105,8 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
         next_column_id: 2,
         indexes: Vec::new(),
         index_of: None,
+        views: Vec::new(),
+        view: None,
         default_ttl_s: 0,
         gc_grace_s: 864_000,
         options: BTreeMap::new(),
@@ -212,6 +215,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             };
             Command::Set { setting }
         }
+        "create-view" | "drop-view" | "rename" => views::command(catalog, verb, words),
         other => about_access(other, words),
     }
 }

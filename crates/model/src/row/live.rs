@@ -4,7 +4,7 @@
 //! not expired. A row exists while it has a live marker (an INSERT's, even if every column is null) or a live cell (an UPDATE's).
 
 use super::reader::{Cell, Cells, Complex, Content, Elements};
-use super::{Expiry, NOTHING_DELETED, RowReader};
+use super::{Expiry, Marker, NOTHING_DELETED, RowReader};
 use crate::key::read_path;
 use crate::schema::ColumnId;
 use crate::types::CqlType;
@@ -64,7 +64,13 @@ impl<'a> LiveRow<'a> {
     /// Whether the row has a live marker.
     #[inline]
     pub fn has_marker(&self) -> bool {
-        self.reader.marker().is_some_and(|marker| self.sight.sees(marker.timestamp_us, marker.expiry))
+        self.marker().is_some()
+    }
+
+    /// The marker, if it is live.
+    #[inline]
+    pub fn marker(&self) -> Option<Marker> {
+        self.reader.marker().filter(|marker| self.sight.sees(marker.timestamp_us, marker.expiry))
     }
 
     /// Whether the row exists: it has a live marker or a live cell.

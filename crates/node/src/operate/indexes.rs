@@ -1,4 +1,4 @@
-//! The shell of secondary indexes: in the tablets that this node leads, it proposes what is due
+//! The shell of secondary indexes and materialized views: in the tablets that this node leads, it proposes what is due
 //! ([`diorite_query::index::due`]), and removes stale entries that readers have met.
 //!
 //! Always true: whatever is decided here is decided again by the step when it is applied, so that a node that no longer
@@ -74,7 +74,7 @@ enum Interrupted {
     Specification(#[from] EvaluationFailed),
     #[error("{}", .0.message)]
     Compare(#[from] CqlError),
-    #[error("transactions that were begun before a unique index have not ended yet")]
+    #[error("transactions that were begun before a unique index or a view have not ended yet")]
     Waits,
     #[error("the node is shutting down")]
     Ending,
@@ -103,7 +103,7 @@ fn look_at(handle: &TabletHandle, table: &Table) -> Result<Look, Interrupted> {
         let is_done = |specification: &Specification| specification.is_done() || specification.failure().is_some();
         stored.iter().any(|(of, specification)| *of == id && is_done(specification))
     };
-    let incomplete = table.indexes.iter().map(|index| index.id).filter(|id| !is_complete(*id)).collect();
+    let incomplete = table.maintained().map(|(id, _)| id).filter(|id| !is_complete(*id)).collect();
     let next = match due(table, &stored) {
         None => None,
         Some(Due::Step(step)) => Some((Next::Step(step), (0, 0))),
@@ -135,7 +135,7 @@ fn look_at(handle: &TabletHandle, table: &Table) -> Result<Look, Interrupted> {
 #[derive(Default)]
 struct Known {
     complete: AHashMap<TabletId, u64>,
-    /// The tablets of tables with unique indexes.
+    /// The tablets of tables with unique indexes or views.
     tablets: AHashMap<TableId, Vec<TabletRange>>,
     sweeps: u32,
     /// Some tablet has had its turn, and is not done.
@@ -143,13 +143,14 @@ struct Known {
 }
 
 impl Known {
-    /// A tablet that has taken over another's rows compares its own again, for unique indexes.
+    /// A tablet that has taken over another's rows compares its own again, for unique indexes and views.
     fn see(&mut self, catalog: &Catalog) {
-        let is_unique = |entry: &&Arc<TableEntry>| entry.table.unique_indexes().next().is_some();
-        let tablets = catalog.tables().filter(is_unique).map(|entry| (entry.table.id, entry.tablets.clone()));
+        let has_dependents =
+            |entry: &&Arc<TableEntry>| entry.table.unique_indexes().next().is_some() || !entry.table.views.is_empty();
+        let tablets = catalog.tables().filter(has_dependents).map(|entry| (entry.table.id, entry.tablets.clone()));
         let before = std::mem::replace(&mut self.tablets, tablets.collect());
         for (table, tablets) in self.tablets.iter().filter(|(table, tablets)| before.get(table) != Some(*tablets)) {
-            tracing::trace!(%table, "the tablets of a table with unique indexes have changed");
+            tracing::trace!(%table, "the tablets of a table with unique indexes or views have changed");
             self.complete.retain(|tablet, _| tablets.iter().all(|range| range.tablet != *tablet));
         }
     }
@@ -159,7 +160,7 @@ impl Known {
 fn new_indexes(handle: &TabletHandle, table: &Table, known: &Known) -> impl Iterator<Item = u64> {
     let has_had_none = handle.flags() & INDEXED == 0;
     let known = known.complete.get(&handle.id()).copied();
-    let ids = table.indexes.iter().map(|index| index.id);
+    let ids = table.maintained().map(|(id, _)| id);
     ids.filter(move |id| has_had_none || known.is_some_and(|version| *id > version))
 }
 
@@ -202,7 +203,7 @@ impl Indexing<'_> {
 
     /// The tablets that are led here and have, or should have, indexes.
     fn indexed_tablets(&self, catalog: &Catalog) -> Vec<(Arc<TabletHandle>, Arc<Table>)> {
-        let has_indexes = catalog.tables().any(|entry| !entry.table.indexes.is_empty());
+        let has_indexes = catalog.tables().any(|entry| entry.table.is_maintaining());
         let tablets = self.store.tablets();
         let mut found = Vec::new();
         for (tablet, handle) in tablets.iter() {
@@ -210,7 +211,7 @@ impl Indexing<'_> {
                 continue;
             }
             let Some(entry) = catalog.table_of(*tablet) else { continue };
-            let concerns = !entry.table.indexes.is_empty() || handle.flags() & INDEXED != 0;
+            let concerns = entry.table.is_maintaining() || handle.flags() & INDEXED != 0;
             if concerns && handle.leadership() == Leadership::Here {
                 found.push((Arc::clone(handle), Arc::clone(&entry.table)));
             } else {
@@ -262,8 +263,8 @@ impl Indexing<'_> {
         for Finished { index, rows, took_s } in self.record.take_finished(self.clock.monotonic_ns(), is_known) {
             let Some((_, table)) = of(index.table).next() else { continue };
             // An index that was dropped meanwhile is not told.
-            let Some(found) = table.indexes.iter().find(|found| found.id == index.index) else { continue };
-            let (keyspace, name, tablets) = (&table.keyspace, &found.name, of(index.table).count());
+            let Some((_, name)) = table.maintained().find(|(id, _)| *id == index.index) else { continue };
+            let (keyspace, tablets) = (&table.keyspace, of(index.table).count());
             tracing::info!(
                 event = "index",
                 %keyspace,
@@ -343,7 +344,7 @@ impl Indexing<'_> {
         Ok(false)
     }
 
-    /// Compares rows with all others, for a unique index; returns the step that says so.
+    /// Compares rows for a unique index or a view; returns the step that says so.
     async fn compare(
         &self,
         table: TableId,

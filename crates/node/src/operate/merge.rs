@@ -8,11 +8,12 @@ use diorite_base::write::KvError;
 use diorite_cluster::catalog::Outcome;
 use diorite_control::merging::{self, Asked, Due, INTERVAL, Merging, Undo, end_cancelled};
 use diorite_control::tokens::Tokens;
+use diorite_query::index::adopted_records;
 use diorite_replica::{
     CLOSED, Closing, KeyRange, MergeAction, MergeDriver, MergeReply, MergeStep, Part, Superseded, TabletHandle,
     has_given_up,
 };
-use diorite_storage::StorageError;
+use diorite_storage::{DataView, StorageError};
 use std::sync::Arc;
 
 /// A part of the tablet's rows is complete when it has this many bytes.
@@ -119,7 +120,13 @@ impl Operations {
                     let part = self.read_part(Arc::clone(&handle), range.clone()).await?;
                     driver.read(range, part)
                 }
-                MergeAction::Close => driver.closed(self.close_tablet(&handle, number).await?),
+                MergeAction::Close => {
+                    let closing = self.close_tablet(&handle, number).await?;
+                    let reader = Arc::clone(&handle);
+                    let reading = self.runtime.spawn_blocking(move || adopted_records(&DataView(reader.data())));
+                    let records = reading.await.map_err(|_| Broken::Read("the node is shutting down".to_owned()))?;
+                    driver.closed(closing, records.map_err(|error| Broken::Read(error.to_string()))?)
+                }
                 MergeAction::Serve => break,
             };
         }

@@ -13,7 +13,7 @@ pub(crate) trait Own: Send + Sync + 'static {
     fn answer(&self, question: NodeQuestion) -> Result<Value, Failure>;
     /// The node's activity in the last seconds.
     fn activity(&self) -> Activity;
-    /// Compares rows of a table with all others, for a unique index.
+    /// Compares rows of a table, for a unique index or a view.
     fn compare_rows(
         &self,
         table: TableId,

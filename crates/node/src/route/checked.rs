@@ -83,6 +83,8 @@ mod tests {
                 next_column_id: 2,
                 indexes: Vec::new(),
                 index_of: None,
+                views: Vec::new(),
+                view: None,
                 default_ttl_s: 0,
                 gc_grace_s: 0,
                 options: BTreeMap::new(),

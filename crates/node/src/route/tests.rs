@@ -147,6 +147,8 @@ fn catalog(nodes: u64, replication_factor: u32, tablets: u32) -> Catalog {
         next_column_id: 2,
         indexes: Vec::new(),
         index_of: None,
+        views: Vec::new(),
+        view: None,
         default_ttl_s: 0,
         gc_grace_s: 864_000,
         options: BTreeMap::new(),

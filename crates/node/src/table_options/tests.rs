@@ -18,6 +18,8 @@ fn of_options(options: &[(&str, &str)]) -> TableOptions {
         next_column_id: 2,
         indexes: Vec::new(),
         index_of: None,
+        views: Vec::new(),
+        view: None,
         default_ttl_s: 0,
         gc_grace_s: 864_000,
         options: options.iter().map(|(name, literal)| ((*name).to_owned(), (*literal).to_owned())).collect(),

@@ -12,6 +12,7 @@ use crate::table::TableContext;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{Condition, DroppedObject, Modification, Permission, QualifiedName, Statement};
 use diorite_cql::protocol::CqlError;
+use diorite_model::schema::Table;
 use std::collections::BTreeSet;
 
 /// All keyspaces.
@@ -86,10 +87,17 @@ pub fn require(catalog: &Catalog, session: &Session, needed: &Needed) -> Result<
     )))
 }
 
-fn read_permission(table: &TableContext) -> Option<Needed> {
+/// The resource on which reads of a table need a permission: those of a materialized view need that on its table.
+fn read_resource(catalog: &Catalog, table: &Table) -> String {
+    let base = table.view.as_ref().and_then(|view| catalog.table_by_id(view.base));
+    let Table { keyspace, name, .. } = base.map_or(table, |entry| &entry.table);
+    table_resource(keyspace, name)
+}
+
+fn read_permission(catalog: &Catalog, table: &TableContext) -> Option<Needed> {
     let definition = table.table();
     let is_free = READABLE.contains(&definition.keyspace.as_str());
-    let resource = table_resource(&definition.keyspace, &definition.name);
+    let resource = read_resource(catalog, definition);
     (!is_free).then_some(Needed { permission: Permission::Select, resource })
 }
 
@@ -104,15 +112,15 @@ fn write_permissions(plan: &ModifyPlan, needed: &mut Vec<Needed>) {
 }
 
 /// The permissions that a planned statement on rows needs.
-pub fn needed_by(planned: &Planned) -> Vec<Needed> {
+pub fn needed_by(catalog: &Catalog, planned: &Planned) -> Vec<Needed> {
     let mut needed = Vec::new();
     match &planned.plan {
-        Plan::Select(select) => needed.extend(read_permission(&select.table)),
+        Plan::Select(select) => needed.extend(read_permission(catalog, &select.table)),
         Plan::Modify(modify) => write_permissions(modify, &mut needed),
         Plan::Batch(batch) => batch.statements.iter().for_each(|modify| write_permissions(modify, &mut needed)),
         Plan::Block(block) => block.statements.iter().for_each(|modify| write_permissions(modify, &mut needed)),
         Plan::Explain(explain) => match &explain.of {
-            Explained::Select(select) => needed.extend(read_permission(&select.table)),
+            Explained::Select(select) => needed.extend(read_permission(catalog, &select.table)),
             Explained::Modify(modify) => write_permissions(modify, &mut needed),
         },
         Plan::Use(_) | Plan::Definition(_) => {}
@@ -183,8 +191,12 @@ pub fn check_parsed(
             Access::Read => Permission::Select,
             Access::Write => Permission::Modify,
         };
-        if catalog.table(keyspace, table).is_some() {
-            require(catalog, session, &Needed { permission, resource: table_resource(keyspace, table) })?;
+        if let Some(entry) = catalog.table(keyspace, table) {
+            let resource = match access {
+                Access::Read => read_resource(catalog, &entry.table),
+                Access::Write => table_resource(keyspace, table),
+            };
+            require(catalog, session, &Needed { permission, resource })?;
         }
     }
     Ok(())
@@ -195,7 +207,7 @@ pub fn check(catalog: &Catalog, session: &Session, planned: &Planned) -> Result<
     if session.is_trusted(catalog.version()) {
         return Ok(());
     }
-    for needed in needed_by(planned) {
+    for needed in needed_by(catalog, planned) {
         require(catalog, session, &needed)?;
     }
     match &planned.plan {
@@ -221,6 +233,11 @@ pub fn check_definition(
     // The planner reports a name without a keyspace.
     let space = |name: &QualifiedName| name.keyspace.as_deref().or(keyspace).unwrap_or_default().to_owned();
     let table = |name: &QualifiedName| table_resource(&space(name), &name.name);
+    // What a statement about a materialized view changes belongs to its table.
+    let base = |name: &QualifiedName| match catalog.table(&space(name), &name.name) {
+        Some(entry) => read_resource(catalog, &entry.table),
+        None => keyspace_resource(&space(name)),
+    };
     let (permission, resource) = match statement {
         Statement::Use(_) | Statement::Describe(_) => return logged_in(session),
         Statement::CreateKeyspace(_) => (Permission::Create, ALL_KEYSPACES.to_owned()),
@@ -229,12 +246,18 @@ pub fn check_definition(
         Statement::AlterTable(alter) => (Permission::Alter, table(&alter.name)),
         Statement::Truncate(name) => (Permission::Modify, table(name)),
         Statement::CreateIndex(create) => (Permission::Alter, table(&create.table)),
+        Statement::CreateMaterializedView(create) => {
+            let keyspace = create.base.keyspace.clone().unwrap_or_else(|| space(&create.name));
+            (Permission::Alter, table_resource(&keyspace, &create.base.name))
+        }
+        Statement::AlterMaterializedView(alter) => (Permission::Alter, base(&alter.name)),
         Statement::CreateType(create) => (Permission::Create, keyspace_resource(&space(&create.name))),
         Statement::AlterType(alter) => (Permission::Alter, keyspace_resource(&space(&alter.name))),
         Statement::Drop(drop) => match &drop.object {
             DroppedObject::Keyspace(name) => (Permission::Drop, keyspace_resource(name)),
             DroppedObject::Table(name) => (Permission::Drop, table(name)),
             DroppedObject::Type(name) => (Permission::Drop, keyspace_resource(&space(name))),
+            DroppedObject::MaterializedView(name) => (Permission::Alter, base(name)),
             DroppedObject::Index(name) => {
                 let keyspace = space(name);
                 let mut tables = catalog.tables_in(&keyspace);

@@ -35,6 +35,9 @@ fn modified_table(binder: &mut Binder<'_>, name: &ast::QualifiedName) -> Result<
         let keyspace = &binder.context().table().keyspace;
         return Err(CqlError::unauthorized(format!("{keyspace} keyspace is not user-modifiable.")));
     }
+    if binder.context().table().view.is_some() {
+        return Err(invalid("Cannot directly modify a materialized view"));
+    }
     Ok(())
 }
 

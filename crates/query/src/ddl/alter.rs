@@ -10,6 +10,7 @@ use super::options::{TableProperties, check_together};
 use super::table::check_column_type;
 use super::type_names::Mentioned;
 use super::unique::check_transactions;
+use super::view;
 use crate::error::{exceeded, invalid, not_supported};
 use diorite_base::limits;
 use diorite_cluster::catalog::Command;
@@ -30,6 +31,8 @@ pub(super) fn alter(context: &Context<'_>, alter: &AlterTable) -> Result<Plan, C
         let known = context.catalog.keyspace(keyspace).is_some();
         return Err(if known { no_such_table(keyspace, name) } else { no_such_keyspace(keyspace) });
     };
+    let refused = "Cannot use ALTER TABLE on a materialized view; use ALTER MATERIALIZED VIEW instead";
+    view::check_table(&entry.table, refused)?;
     let mut table = Table::clone(&entry.table);
     for change in &alter.changes {
         apply(context, &mut table, change)?;
@@ -142,7 +145,15 @@ fn remove(table: &mut Table, names: &[String], if_exists: bool) -> Result<(), Cq
             Some(at) if rank(&table.columns[at]) < 2 => {
                 return Err(invalid(format!("Cannot drop PRIMARY KEY column {name}")));
             }
-            Some(at) => check_free(table, &table.columns[at], "drop")?,
+            Some(at) => {
+                check_free(table, &table.columns[at], "drop")?;
+                if !table.views.is_empty() {
+                    let table = &table.name;
+                    return Err(invalid(format!(
+                        "Cannot drop column {name} on base table {table} with materialized views"
+                    )));
+                }
+            }
         }
     }
     table.columns.retain(|column| positions.contains_key(&column.name));
@@ -176,7 +187,8 @@ fn rename(table: &mut Table, names: &[(String, String)], if_exists: bool) -> Res
     Ok(())
 }
 
-fn set_options(table: &mut Table, properties: &[Property]) -> Result<(), CqlError> {
+/// Sets options.
+pub(super) fn set_options(table: &mut Table, properties: &[Property]) -> Result<(), CqlError> {
     let properties = TableProperties::read(properties)?;
     if properties.id.is_some() {
         return Err(CqlError::config("Cannot alter table id."));

@@ -2,7 +2,7 @@
 //!
 //! Always true: a CREATE statement given here, run against an empty keyspace of the same name, makes an object that is described by the same
 //! text (user types come before what uses them). Column names and messages are those of Cassandra 4, whose cqlsh prints the rows.
-//! What is left out: views, functions and aggregates, of which there are none: their listings are empty.
+//! What is left out: functions and aggregates, of which there are none: their listings are empty.
 
 mod statements;
 
@@ -74,9 +74,10 @@ impl Scope {
         all
     }
 
+    /// The tables of a keyspace; views are not among them.
     fn tables(&self, keyspace: &str) -> Vec<&Table> {
         let system = system::keyspaces().filter(|(of, _)| of.name == keyspace).flat_map(|(_, tables)| tables);
-        let user = self.catalog.tables_in(keyspace).map(|entry| &*entry.table);
+        let user = self.catalog.tables_in(keyspace).map(|entry| &*entry.table).filter(|table| table.view.is_none());
         system.map(|table| &**table).chain(user).collect()
     }
 
@@ -119,14 +120,29 @@ pub fn execute(scope: &Scope, request: &Describe, budget: &Budget) -> Result<Res
     Ok(Response::Rows(rows))
 }
 
-/// The statements that make a table again in its keyspace: the user types that it needs, the table, its indexes.
+/// The statements that make a table again in its keyspace: the user types that it needs, the table, its indexes and views.
 pub fn table_schema(catalog: &Catalog, keyspace: &str, name: &str) -> Option<String> {
     let table = &catalog.table(keyspace, name)?.table;
     let types = catalog.types_in(keyspace).map(|found| &**found).collect();
     let types = statements::needed_by(table, types).into_iter().map(statements::create_type);
     let indexes = table.indexes.iter().map(|index| statements::create_index(table, index));
-    let statements: Vec<String> = types.chain([statements::create_table(table, false)]).chain(indexes).collect();
+    let views = views_of(catalog, table).map(|view| statements::create_view(table, view, false));
+    let own = match base_of(catalog, table) {
+        Some(base) => statements::create_view(base, table, false),
+        None => statements::create_table(table, false),
+    };
+    let statements: Vec<String> = types.chain([own]).chain(indexes).chain(views).collect();
     Some(statements.join("\n\n"))
+}
+
+/// The materialized views of a table.
+fn views_of<'c>(catalog: &'c Catalog, table: &'c Table) -> impl Iterator<Item = &'c Table> {
+    table.views.iter().filter_map(|view| Some(&*catalog.table_by_id(view.table)?.table))
+}
+
+/// The table of a materialized view.
+fn base_of<'c>(catalog: &'c Catalog, view: &Table) -> Option<&'c Table> {
+    Some(&catalog.table_by_id(view.view.as_ref()?.base)?.table)
 }
 
 /// The columns of the answer, which a prepared DESCRIBE returns.
@@ -201,7 +217,7 @@ fn gather(scope: &Scope, request: &Describe, into: &mut Elements<'_>) -> Result<
         DescribedObject::Function(name) => return Err(missing(scope, name, "User defined function")),
         DescribedObject::Aggregate(name) => return Err(missing(scope, name, "User defined aggregate")),
         DescribedObject::Index(name) => into.push(one_index(scope, name)?)?,
-        DescribedObject::MaterializedView(name) => return Err(missing(scope, name, "Materialized view")),
+        DescribedObject::MaterializedView(name) => into.push(one_view(scope, name, internals)?)?,
     }
     Ok(true)
 }
@@ -216,7 +232,13 @@ fn missing(scope: &Scope, name: &QualifiedName, what: &str) -> CqlError {
 
 fn one_table(scope: &Scope, name: &QualifiedName, internals: bool) -> Result<Vec<Element>, CqlError> {
     let table = scope.table(scope.keyspace_of(name)?, &name.name);
-    table.map(|table| table_elements(table, internals)).ok_or_else(|| missing(scope, name, "Table"))
+    table.map(|table| table_elements(scope, table, internals)).ok_or_else(|| missing(scope, name, "Table"))
+}
+
+fn one_view(scope: &Scope, name: &QualifiedName, internals: bool) -> Result<Element, CqlError> {
+    let view = scope.catalog.table(scope.keyspace_of(name)?, &name.name).map(|entry| &entry.table);
+    let found = view.and_then(|view| Some(view_element(base_of(&scope.catalog, view)?, view, internals)));
+    found.ok_or_else(|| missing(scope, name, "Materialized view"))
 }
 
 fn one_index(scope: &Scope, name: &QualifiedName) -> Result<Element, CqlError> {
@@ -230,7 +252,7 @@ fn one_type(scope: &Scope, name: &QualifiedName) -> Result<Element, CqlError> {
     user_type.map(|found| type_element(found)).ok_or_else(|| missing(scope, name, "User defined type"))
 }
 
-/// A keyspace of that name, else a table.
+/// A keyspace of that name, else a table, a view, an index or a type.
 fn any(scope: &Scope, name: &QualifiedName, internals: bool, into: &mut Elements<'_>) -> Result<(), CqlError> {
     if name.keyspace.is_none()
         && let Ok(keyspace) = scope.keyspace(&name.name)
@@ -242,7 +264,10 @@ fn any(scope: &Scope, name: &QualifiedName, internals: bool, into: &mut Elements
     }
     let keyspace = scope.keyspace_of(name)?;
     if let Some(table) = scope.table(keyspace, &name.name) {
-        return into.extend(table_elements(table, internals));
+        return into.extend(table_elements(scope, table, internals));
+    }
+    if let Ok(view) = one_view(scope, name, internals) {
+        return into.push(view);
     }
     if let Ok(index) = one_index(scope, name) {
         return into.push(index);
@@ -258,11 +283,18 @@ fn keyspace_element(keyspace: &Keyspace) -> Element {
     (name.clone(), "keyspace", name.clone(), statements::create_keyspace(keyspace))
 }
 
-/// A table and its indexes.
-fn table_elements(table: &Table, internals: bool) -> Vec<Element> {
+/// A table, its indexes and its views.
+fn table_elements(scope: &Scope, table: &Table, internals: bool) -> Vec<Element> {
     let name = table.name.clone();
     let own = (table.keyspace.clone(), "table", name, statements::create_table(table, internals));
-    std::iter::once(own).chain(table.indexes.iter().map(|index| index_element(table, index))).collect()
+    let indexes = table.indexes.iter().map(|index| index_element(table, index));
+    let views = views_of(&scope.catalog, table).map(|view| view_element(table, view, internals));
+    std::iter::once(own).chain(indexes).chain(views).collect()
+}
+
+fn view_element(base: &Table, view: &Table, internals: bool) -> Element {
+    let statement = statements::create_view(base, view, internals);
+    (view.keyspace.clone(), "materialized_view", view.name.clone(), statement)
 }
 
 fn index_element(table: &Table, index: &Index) -> Element {
@@ -283,5 +315,5 @@ fn whole_keyspace(
     into.push(keyspace_element(keyspace))?;
     let types: Vec<&UserType> = scope.catalog.types_in(&keyspace.name).map(|found| &**found).collect();
     into.extend(statements::dependencies_first(types).into_iter().map(type_element))?;
-    into.extend(scope.tables(&keyspace.name).into_iter().flat_map(|table| table_elements(table, internals)))
+    into.extend(scope.tables(&keyspace.name).into_iter().flat_map(|table| table_elements(scope, table, internals)))
 }

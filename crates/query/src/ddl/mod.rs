@@ -6,7 +6,7 @@
 //! Always true: `plan` is a pure function; the rules and, where tools look at them, the messages are Cassandra's. Departures, each on
 //! purpose: `replication` may be left out (YCQL's short form); a dropped column's name may be given to a column of any type, because data
 //! is stored by column ids that are never reused.
-//! What is left out: views, functions, triggers, roles (refused by name), and `DESCRIBE` ([`describe`]), which changes nothing.
+//! What is left out: functions, triggers, roles (refused by name), and `DESCRIBE` ([`describe`]), which changes nothing.
 
 mod alter;
 mod context;
@@ -26,6 +26,7 @@ pub mod text;
 mod type_names;
 mod unique;
 mod user_type;
+pub mod view;
 
 pub use context::{Context, Defaults, Plan};
 pub use names::{RESERVED_KEYSPACES, is_reserved_keyspace};

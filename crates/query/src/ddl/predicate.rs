@@ -1,4 +1,4 @@
-//! The predicate of a partial index: comparisons of columns with constants, all of which hold.
+//! The predicate of a partial index or of a materialized view: comparisons of columns with constants, all of which hold.
 //!
 //! Always true: a constant is kept as the one literal that CQL shows for its value, so conditions are the same if and only
 //! if they are equal; a predicate has a limited size. Left out: which statements say the same (`bind::implied`), and
@@ -19,14 +19,17 @@ const MAX_CONDITIONS: usize = 16;
 /// The most bytes of a constant, as it is shown.
 const MAX_CONSTANT_BYTES: usize = 1_024;
 
-/// The conditions of a `WHERE`.
-pub(super) fn conditions(table: &Table, relations: &[Relation]) -> Result<Vec<IndexCondition>, CqlError> {
+/// The words for the predicate of an index.
+pub(super) const OF_INDEX: &str = "an index predicate";
+
+/// The conditions of a `WHERE`; messages call them `what`.
+pub(super) fn conditions(table: &Table, relations: &[Relation], what: &str) -> Result<Vec<IndexCondition>, CqlError> {
     if relations.len() > MAX_CONDITIONS {
-        return Err(invalid(format!("the predicate of an index has at most {MAX_CONDITIONS} conditions")));
+        return Err(invalid(format!("{what} has at most {MAX_CONDITIONS} conditions")));
     }
     let mut conditions = Vec::with_capacity(relations.len());
     for relation in relations {
-        let condition = condition(table, relation)?;
+        let condition = condition(table, relation, what)?;
         if !conditions.contains(&condition) {
             conditions.push(condition);
         }
@@ -34,19 +37,19 @@ pub(super) fn conditions(table: &Table, relations: &[Relation]) -> Result<Vec<In
     Ok(conditions)
 }
 
-fn condition(table: &Table, relation: &Relation) -> Result<IndexCondition, CqlError> {
+fn condition(table: &Table, relation: &Relation, what: &str) -> Result<IndexCondition, CqlError> {
     let Relation::Compare { left: Operand::Target(Target::Column(name)), operator, right } = relation else {
-        return Err(not_supported("an index predicate that is more than comparisons of columns with constants"));
+        return Err(not_supported(format!("{what} that is more than comparisons of columns with constants")));
     };
     let column = table.column(name).ok_or_else(|| invalid(format!("Column '{name}' doesn't exist")))?;
     if !is_comparable(&column.data_type) {
         let data_type = &column.data_type;
-        return Err(not_supported(format!("an index predicate on column {name} of type {data_type}")));
+        return Err(not_supported(format!("{what} on column {name} of type {data_type}")));
     }
     let literal = match right {
-        Expression::Literal(Literal::Null) => return Err(not_supported("null in an index predicate")),
-        Expression::Literal(literal) => constant(column, literal)?,
-        _ => return Err(not_supported("an index predicate with anything but constants")),
+        Expression::Literal(Literal::Null) => return Err(not_supported(format!("null in {what}"))),
+        Expression::Literal(literal) => constant(column, literal, what)?,
+        _ => return Err(not_supported(format!("{what} with anything but constants"))),
     };
     Ok(IndexCondition { column: column.id, operator: operator_of(*operator), literal })
 }
@@ -58,7 +61,7 @@ fn is_comparable(data_type: &CqlType) -> bool {
 }
 
 /// A constant for a column, as it is kept.
-fn constant(column: &Column, constant: &Literal) -> Result<String, CqlError> {
+fn constant(column: &Column, constant: &Literal, what: &str) -> Result<String, CqlError> {
     let Column { name, data_type, .. } = column;
     let refused = |kind: &str| {
         let text = raw(constant);
@@ -80,7 +83,7 @@ fn constant(column: &Column, constant: &Literal) -> Result<String, CqlError> {
         LiteralError::Invalid(error) => in_place(value_error(error), format_args!("\"{name}\" of type {data_type}")),
     })?;
     literal_of(data_type, &wire)
-        .ok_or_else(|| invalid(format!("a constant of an index predicate has at most {MAX_CONSTANT_BYTES} bytes")))
+        .ok_or_else(|| invalid(format!("a constant of {what} has at most {MAX_CONSTANT_BYTES} bytes")))
 }
 
 /// A value as a condition has it; `None` if no condition has it.
@@ -103,6 +106,34 @@ pub fn operator_of(operator: ComparisonOperator) -> IndexOperator {
         ComparisonOperator::Greater => IndexOperator::Greater,
         ComparisonOperator::GreaterOrEqual => IndexOperator::GreaterOrEqual,
     }
+}
+
+/// The operator of a condition.
+pub fn comparison_of(operator: IndexOperator) -> ComparisonOperator {
+    match operator {
+        IndexOperator::Equal => ComparisonOperator::Equal,
+        IndexOperator::NotEqual => ComparisonOperator::NotEqual,
+        IndexOperator::Less => ComparisonOperator::Less,
+        IndexOperator::LessOrEqual => ComparisonOperator::LessOrEqual,
+        IndexOperator::Greater => ComparisonOperator::Greater,
+        IndexOperator::GreaterOrEqual => ComparisonOperator::GreaterOrEqual,
+    }
+}
+
+/// The value of a constant as a condition has it; `None` if no condition has it.
+pub fn wire_of(data_type: &CqlType, constant: &str) -> Option<Vec<u8>> {
+    let text;
+    let given = match data_type {
+        CqlType::Text => {
+            text = constant.strip_prefix('\'')?.strip_suffix('\'')?.replace("''", "'");
+            literal::Literal::String(&text)
+        }
+        CqlType::Boolean => literal::Literal::Boolean(constant.parse().ok()?),
+        _ => literal::Literal::Integer(constant),
+    };
+    let mut wire = Vec::new();
+    literal::from_literal(data_type, &given, &mut wire).ok()?;
+    Some(wire)
 }
 
 /// Whether two predicates have the same conditions.

@@ -3,14 +3,16 @@
 //! Always true: [`plan`] is a pure function; a statement that another change has overtaken is planned again.
 
 use super::context::{Context, Defaults, Plan};
-use super::unique::Built;
-use super::{alter, describe, index, keyspace, table, unique, user_type};
+use super::unique::{Built, Made};
+use super::{alter, describe, index, keyspace, table, unique, user_type, view};
 use crate::budget::Budget;
 use crate::error::{catalog_error, invalid, not_begun, not_supported, unreadable_outcome};
 use crate::kv::Kv;
 use diorite_cluster::catalog::{Command, Outcome, Rejection};
 use diorite_cql::language::ast::{Drop, DroppedObject, QualifiedName, Statement};
 use diorite_cql::protocol::{CqlError, Response};
+use diorite_model::schema::Table;
+use std::sync::Arc;
 
 /// How often a statement is planned again because the catalog changed under it.
 const MAX_ATTEMPTS: usize = 16;
@@ -60,12 +62,9 @@ pub async fn execute<K: Kv>(
         let outcome = Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {
-                if let (Statement::CreateIndex(create), Command::AlterTable { table }) = (statement, &command)
-                    && create.unique
-                    && let Some(index) = table.indexes.last()
-                {
-                    let dropped = Statement::Drop(drop_of(&table.keyspace, &index.name));
-                    return match unique::compared(kv, table, index, budget).await? {
+                if let Some(Awaited { table, made, id, name }) = awaited(kv, statement, &command) {
+                    let dropped = Statement::Drop(drop_of(&table.keyspace, &name, made));
+                    return match unique::compared(kv, &table, (made, id, &name), budget).await? {
                         Built::Whole => Ok((change.map_or(Response::Void, Response::SchemaChange), warnings)),
                         Built::Going(warning) => {
                             Ok((change.map_or(Response::Void, Response::SchemaChange), vec![warning]))
@@ -87,9 +86,39 @@ pub async fn execute<K: Kv>(
     unreachable!("the loop is left by an answer")
 }
 
-fn drop_of(keyspace: &str, name: &str) -> Drop {
+/// What a statement has made of rows that are there already.
+struct Awaited {
+    table: Arc<Table>,
+    made: Made,
+    id: u64,
+    name: String,
+}
+
+/// What an applied statement has made of rows that may be there already; `None` if it is nothing that is waited for.
+fn awaited<K: Kv>(kv: &K, statement: &Statement, command: &Command) -> Option<Awaited> {
+    match (statement, command) {
+        (Statement::CreateIndex(create), Command::AlterTable { table }) if create.unique => {
+            let index = table.indexes.last()?;
+            let (table, name) = (Arc::new(table.clone()), index.name.clone());
+            Some(Awaited { table, made: Made::Unique, id: index.id, name })
+        }
+        (Statement::CreateMaterializedView(_), Command::CreateView { view, .. }) => {
+            let catalog = kv.catalog();
+            let table = &catalog.table_by_id(view.view.as_ref()?.base)?.table;
+            let of = table.views.iter().find(|of| of.name == view.name)?;
+            Some(Awaited { table: Arc::clone(table), made: Made::View, id: of.id, name: of.name.clone() })
+        }
+        _ => None,
+    }
+}
+
+fn drop_of(keyspace: &str, name: &str, made: Made) -> Drop {
     let name = QualifiedName { keyspace: Some(keyspace.to_owned()), name: name.to_owned() };
-    Drop { if_exists: true, object: DroppedObject::Index(name) }
+    let object = match made {
+        Made::Unique => DroppedObject::Index(name),
+        Made::View => DroppedObject::MaterializedView(name),
+    };
+    Drop { if_exists: true, object }
 }
 
 /// The error for a rejection by the catalog, if planning again gives no better one.
@@ -112,11 +141,14 @@ pub fn plan(context: &Context<'_>, statement: &Statement) -> Result<Plan, CqlErr
         Statement::CreateType(create) => user_type::create(context, create),
         Statement::AlterType(alter) => user_type::alter(context, alter),
         Statement::CreateIndex(create) => index::create(context, create),
+        Statement::CreateMaterializedView(create) => view::create(context, create),
+        Statement::AlterMaterializedView(alter) => view::alter(context, alter),
         Statement::Drop(drop) => match &drop.object {
             DroppedObject::Keyspace(name) => keyspace::drop(context, name, drop.if_exists),
             DroppedObject::Table(name) => table::drop(context, name, drop.if_exists),
             DroppedObject::Type(name) => user_type::drop(context, name, drop.if_exists),
             DroppedObject::Index(name) => index::drop(context, name, drop.if_exists),
+            DroppedObject::MaterializedView(name) => view::drop(context, name, drop.if_exists),
             // An object that cannot be created does not exist.
             _ if drop.if_exists => Ok(Plan::nothing()),
             _ => Err(not_supported(statement.kind())),

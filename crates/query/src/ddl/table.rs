@@ -7,6 +7,7 @@ use super::names::{check_column_name, check_name, keyspace_of, no_such_keyspace,
 use super::options::{DEFAULT_GC_GRACE_S, TableProperties, check_together};
 use super::type_names::Mentioned;
 use super::type_names::mentions_duration;
+use super::view;
 use crate::error::{exceeded, invalid, not_supported};
 use diorite_base::{TableId, limits};
 use diorite_cluster::catalog::{Catalog, Command};
@@ -50,7 +51,7 @@ pub(super) fn define(
     }
     let properties = TableProperties::read(&create.options.properties)?;
     let mut types = declared_types(context, keyspace, create)?;
-    let orders = clustering_orders(create)?;
+    let orders = clustering_orders(&create.options.clustering_order, &create.primary_key.clustering)?;
     let mut columns = Vec::new();
     for column in &create.primary_key.partition {
         columns.push((column, ColumnKind::PartitionKey, key_type(create, &mut types, column)?));
@@ -78,6 +79,8 @@ pub(super) fn define(
         next_column_id: columns.len() as u32,
         indexes: Vec::new(),
         index_of: None,
+        views: Vec::new(),
+        view: None,
         columns,
         default_ttl_s: properties.default_ttl_s.unwrap_or(0),
         gc_grace_s: properties.gc_grace_s.unwrap_or(DEFAULT_GC_GRACE_S),
@@ -135,7 +138,13 @@ fn key_type(
             format!("Unknown column '{column}' referenced in PRIMARY KEY for table '{table}'")
         }));
     };
-    let refused = match &data_type {
+    check_key_type(column, &data_type)?;
+    Ok(data_type)
+}
+
+/// Refuses types that no column of a key has.
+pub(super) fn check_key_type(column: &str, data_type: &CqlType) -> Result<(), CqlError> {
+    let refused = match data_type {
         CqlType::UserDefined(..) if data_type.is_multi_cell() => {
             format!("Invalid non-frozen user-defined type {data_type} for PRIMARY KEY column '{column}'")
         }
@@ -143,11 +152,11 @@ fn key_type(
             format!("Invalid non-frozen collection type {data_type} for PRIMARY KEY column '{column}'")
         }
         CqlType::Counter => format!("counter type is not supported for PRIMARY KEY column '{column}'"),
-        _ if mentions_jsonb(&data_type) => format!("jsonb type is not supported for PRIMARY KEY column '{column}'"),
-        _ if mentions_duration(&data_type) => {
+        _ if mentions_jsonb(data_type) => format!("jsonb type is not supported for PRIMARY KEY column '{column}'"),
+        _ if mentions_duration(data_type) => {
             format!("duration type is not supported for PRIMARY KEY column '{column}'")
         }
-        _ => return Ok(data_type),
+        _ => return Ok(()),
     };
     Err(invalid(refused))
 }
@@ -165,9 +174,7 @@ fn mentions_jsonb(data_type: &CqlType) -> bool {
 }
 
 /// The direction of each clustering column.
-fn clustering_orders(create: &CreateTable) -> Result<Vec<Order>, CqlError> {
-    let given = &create.options.clustering_order;
-    let key = &create.primary_key.clustering;
+pub(super) fn clustering_orders(given: &[(String, Direction)], key: &[String]) -> Result<Vec<Order>, CqlError> {
     if given.is_empty() {
         return Ok(vec![Order::Asc; key.len()]);
     }
@@ -229,13 +236,16 @@ fn check_statics(create: &CreateTable, statics: &BTreeSet<&String>) -> Result<()
 
 pub(super) fn drop(context: &Context<'_>, name: &QualifiedName, if_exists: bool) -> Result<Plan, CqlError> {
     let keyspace = writable_keyspace(context, name)?;
-    if context.catalog.table(keyspace, &name.name).is_none() {
+    let Some(entry) = context.catalog.table(keyspace, &name.name) else {
         if if_exists {
             return Ok(Plan::nothing());
         }
         let known = context.catalog.keyspace(keyspace).is_some();
         return Err(if known { no_such_table(keyspace, &name.name) } else { no_such_keyspace(keyspace) });
-    }
+    };
+    let refused = "Cannot use DROP TABLE on a materialized view. Please use DROP MATERIALIZED VIEW instead.";
+    view::check_table(&entry.table, refused)?;
+    view::check_no_views(&entry.table)?;
     let command = Command::DropTable { keyspace: keyspace.to_owned(), name: name.name.clone(), if_exists };
     let target = SchemaTarget::Table { keyspace: keyspace.to_owned(), name: name.name.clone() };
     Ok(Plan::propose(command, SchemaChangeType::Dropped, target))
@@ -247,9 +257,11 @@ pub(super) fn truncate(context: &Context<'_>, name: &QualifiedName) -> Result<Pl
     if context.catalog.keyspace(keyspace).is_none() {
         return Err(invalid(format!("keyspace {keyspace} does not exist")));
     }
-    if context.catalog.table(keyspace, &name.name).is_none() {
+    let Some(entry) = context.catalog.table(keyspace, &name.name) else {
         return Err(invalid(format!("table {} does not exist", name.name)));
-    }
+    };
+    let refused = "Cannot TRUNCATE materialized view directly; must truncate base table instead";
+    view::check_table(&entry.table, refused)?;
     let command = Command::TruncateTable { keyspace: keyspace.to_owned(), name: name.name.clone() };
     Ok(Plan::Propose { command, change: None, warnings: Vec::new() })
 }

@@ -1,4 +1,4 @@
-//! What makes an index unique.
+//! What makes an index unique; and what has become of the rows that were there before one, or before a view.
 //!
 //! Always true: only tables with transactions have unique indexes, and only columns with one value that are no part of
 //! the key are unique; so two rows that have the same values are found by their writes alone. Left out: keeping the
@@ -16,7 +16,7 @@ use diorite_base::{TableId, TabletId};
 use diorite_cql::language::ast::{CreateIndex, IndexColumn};
 use diorite_cql::protocol::CqlError;
 use diorite_model::index::specification_key;
-use diorite_model::schema::{ColumnKind, Index, Table, TableEntry, Unique};
+use diorite_model::schema::{ColumnKind, Table, TableEntry, Unique};
 use diorite_model::types::CqlType;
 use std::collections::BTreeSet;
 
@@ -74,19 +74,54 @@ fn unique_column(table: &Table, named: &IndexColumn) -> Result<u32, CqlError> {
     Ok(column.id)
 }
 
-/// What has become of the rows that were there before a unique index.
+/// What is made of the rows that are there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// A unique index.
+    Unique,
+    /// A materialized view.
+    View,
+}
+
+impl Made {
+    fn failed(self, name: &str, why: &str) -> CqlError {
+        invalid(match self {
+            Self::Unique => {
+                format!("Execution Error. Duplicate value disallowed by unique index {name}: {why}")
+            }
+            Self::View => format!("the materialized view {name} cannot be made: {why}"),
+        })
+    }
+
+    fn going(self, table: &Table, name: &str) -> String {
+        let Table { keyspace, name: of, .. } = table;
+        let what = match self {
+            Self::Unique => format!("compared for the unique index {name}"),
+            Self::View => format!("added to the materialized view {name}"),
+        };
+        format!("the rows of table {keyspace}.{of} are still being {what}: see 'diorite admin indexes'")
+    }
+}
+
+/// What has become of the rows that were there before a unique index or a view.
 #[derive(Debug)]
 pub(super) enum Built {
-    /// All were compared, and no two have the same values.
+    /// All were compared: no two have the same values, or the view has what follows from them.
     Whole,
     /// They are being compared: a warning.
     Going(String),
-    /// Two have the same values.
+    /// Two have the same values, or something else is in the way.
     Failed(CqlError),
 }
 
-/// Waits for some seconds until the rows that were there before a unique index have been compared.
-pub(super) async fn compared<K: Kv>(kv: &K, table: &Table, index: &Index, budget: &Budget) -> Result<Built, CqlError> {
+/// Waits for some seconds until the rows that were there before a unique index or a view of a table, with that number
+/// and name, have been compared.
+pub(super) async fn compared<K: Kv>(
+    kv: &K,
+    table: &Table,
+    (made, id, name): (Made, u64, &str),
+    budget: &Budget,
+) -> Result<Built, CqlError> {
     let (mut done, mut known) = (BTreeSet::new(), Vec::new());
     for _ in 0..LOOKS {
         let catalog = kv.catalog();
@@ -103,13 +138,12 @@ pub(super) async fn compared<K: Kv>(kv: &K, table: &Table, index: &Index, budget
         }
         for tablet in left {
             budget.check()?;
-            let fetch = Fetch { rows: FetchRows::One(specification_key(index.id)), ..Fetch::default() };
+            let fetch = Fetch { rows: FetchRows::One(specification_key(id)), ..Fetch::default() };
             // A tablet that does not answer now is asked again.
             let stored = kv.fetch(tablet, fetch).await.ok().and_then(|fetched| fetched.row);
             let Some(stored) = stored.and_then(|stored| Specification::decode(&stored).ok()) else { continue };
             if let Some(why) = stored.failure() {
-                let what = format!("Execution Error. Duplicate value disallowed by unique index {}: {why}", index.name);
-                return Ok(Built::Failed(invalid(what)));
+                return Ok(Built::Failed(made.failed(name, why)));
             }
             if stored.is_done() {
                 done.insert(tablet);
@@ -117,18 +151,19 @@ pub(super) async fn compared<K: Kv>(kv: &K, table: &Table, index: &Index, budget
         }
         kv.pause(LOOK_NS).await;
     }
-    Ok(Built::Going(format!(
-        "the rows of table {}.{} are still being compared for the unique index {}: see 'diorite admin indexes'",
-        table.keyspace, table.name, index.name
-    )))
+    Ok(Built::Going(made.going(table, name)))
 }
 
 /// Refuses to take transactions from a table that needs them.
 pub(super) fn check_transactions(changed: &Table) -> Result<(), CqlError> {
-    match changed.unique_indexes().next() {
-        Some((index, _)) if !has_transactions(changed) => {
-            Err(invalid(format!("the unique index {} needs the transactions of the table", index.name)))
-        }
-        _ => Ok(()),
+    if has_transactions(changed) {
+        return Ok(());
+    }
+    if let Some((index, _)) = changed.unique_indexes().next() {
+        return Err(invalid(format!("the unique index {} needs the transactions of the table", index.name)));
+    }
+    match changed.views.first() {
+        Some(view) => Err(invalid(format!("the materialized view {} needs the transactions of the table", view.name))),
+        None => Ok(()),
     }
 }

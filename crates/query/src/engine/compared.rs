@@ -1,8 +1,8 @@
 //! Rows that were there before a unique index are compared with all others: each is named by the index's table, unless
-//! that names another row with the same values.
+//! that names another row with the same values. Rows that were there before a materialized view are added to it.
 //!
 //! Always true: a row is named only while it has the values, by a transaction that tests them; a duplicate is two rows
-//! that had the values at one moment. Left out: which rows, and when (the node).
+//! that had the values at one moment; a row is added to a view only as it is. Left out: which rows, and when (the node).
 
 use super::state::QueryEngine;
 use super::transaction::{Ended, attempt};
@@ -11,13 +11,15 @@ use crate::error::{corrupt, invalid};
 use crate::exec::modify::unique::{Believed, UniqueValues, index_key, owner_of, stored_key, unique_values};
 use crate::exec::modify::{Write, Writes};
 use crate::exec::raw::RawRead;
+use crate::exec::table_part::TablePart;
 use crate::kv::Kv;
 use crate::program::ProgramReply;
 use crate::table::{Source, TableContext};
+use crate::view::Derivation;
 use diorite_base::{NodeId, TableId};
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::CqlError;
-use diorite_model::key::{DecodedKey, RowKind, kind_of};
+use diorite_model::key::{DecodedKey, RowKind, kind_of, token_of};
 use diorite_model::row::now_seconds;
 use diorite_model::schema::{Index, TableEntry, Unique};
 use diorite_model::types::CqlType;
@@ -33,11 +35,11 @@ const MAX_PAUSE_NS: u64 = 64_000_000;
 /// What a comparison has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Comparison {
-    /// The row is named, or lacks a value.
+    /// The row is named, or lacks a value; a view has what follows from it.
     Alone,
     /// Another row has the same values: both keys and the values, for people.
     Duplicate(String),
-    /// The row cannot be in the index: why.
+    /// The row cannot be in the index or view: why.
     Impossible(String),
 }
 
@@ -69,6 +71,24 @@ impl<'c> Comparing<'c> {
         });
         let values = shortened(values.collect::<Vec<_>>().join(", "));
         format!("the rows ({}) and ({}) both have ({values})", shown(one), shown(other))
+    }
+}
+
+/// A materialized view with all that is needed to compare rows with it.
+struct OfView<'c> {
+    entry: &'c TableEntry,
+    table: Arc<TableContext>,
+    derivation: Derivation,
+}
+
+impl<'c> OfView<'c> {
+    /// `None` if the table has no view with this number.
+    fn new(catalog: &'c Catalog, table: TableId, view: u64, now_s: u32) -> Option<Self> {
+        let entry = catalog.table_by_id(table)?;
+        let of = entry.table.views.iter().find(|of| of.id == view)?;
+        let table = Arc::new(TableContext::new(Arc::clone(&entry.table), Source::Tablets));
+        let derivation = Derivation::new(catalog, &table, of, now_s)?;
+        Some(Self { entry, table, derivation })
     }
 }
 
@@ -118,7 +138,8 @@ impl<K: Kv> RowComparer<K> {
         Self { kv: Arc::clone(&engine.kv), node: engine.node }
     }
 
-    /// Compares a row with all others, for a unique index, and has the index's table name it.
+    /// Compares a row with what a dependent says of it: with all other rows, for a unique index, and has the index's
+    /// table name it; with its row in a materialized view, which is written if it differs.
     ///
     /// # Errors
     /// If something cannot be read or written at the moment.
@@ -132,6 +153,13 @@ impl<K: Kv> RowComparer<K> {
         for tries in 0..TRIES {
             budget.check()?;
             let catalog = self.kv.catalog();
+            if let Some(comparing) = OfView::new(&catalog, table, index, now_seconds(self.kv.now_us())) {
+                if let Some(found) = self.compared_with_view(&comparing, row, budget).await? {
+                    return Ok(found);
+                }
+                self.kv.pause((FIRST_PAUSE_NS << tries.min(16)).min(MAX_PAUSE_NS)).await;
+                continue;
+            }
             let comparing = Comparing::new(&catalog, table, index)?;
             let layout = comparing.table.layout();
             let kind = layout.partition_len(row).and_then(|partition_len| kind_of(row, partition_len));
@@ -144,6 +172,43 @@ impl<K: Kv> RowComparer<K> {
             self.kv.pause((FIRST_PAUSE_NS << tries.min(16)).min(MAX_PAUSE_NS)).await;
         }
         Err(CqlError::overloaded("others change the row at the same time"))
+    }
+
+    /// Compares a row with its row in a view once; `None`: something has changed meanwhile.
+    async fn compared_with_view(
+        &self,
+        of: &OfView<'_>,
+        row: &[u8],
+        budget: &Arc<Budget>,
+    ) -> Result<Option<Comparison>, CqlError> {
+        let partition_len = of.table.layout().partition_len(row).map_err(corrupt)?;
+        if kind_of(row, partition_len).map_err(corrupt)? != RowKind::Regular {
+            return Ok(Some(Comparison::Alone));
+        }
+        let Some(found) = (RawRead { kv: &self.kv, table: &of.table, budget }).row(row).await? else {
+            return Ok(Some(Comparison::Alone));
+        };
+        let derived = match of.derivation.row(row, &found.live()?) {
+            Ok(Some(derived)) => derived,
+            // A view that does not know of a row has nothing for it.
+            Ok(None) => return Ok(Some(Comparison::Alone)),
+            Err(error) => {
+                let shown = shortened(shown_key(&of.table, row));
+                return Ok(Some(Comparison::Impossible(format!("the row ({shown}): {}", error.message))));
+            }
+        };
+        let stored = RawRead { kv: &self.kv, table: &of.derivation.view, budget }.row(&derived.key).await?;
+        if let Some(stored) = stored
+            && of.derivation.stored(&stored.live()?)?.as_ref() == Some(&derived.value)
+        {
+            return Ok(Some(Comparison::Alone));
+        }
+        let token = token_of(row).map_err(corrupt)?;
+        let part = TablePart::holding(token, of.entry.table.id, &of.entry.tablets);
+        let writes = Writes::adding_to_view(part, &of.table, &of.derivation, (row, &found), derived)?;
+        let (ended, _) = attempt((&self.kv, self.node), writes.into_transaction()?, budget).await?;
+        tracing::trace!(view = %of.derivation.entry.table.name, ?ended, "a row was added to a view");
+        Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))).then_some(Comparison::Alone))
     }
 
     async fn values_of(&self, of: &Arc<TableContext>, row: &[u8], budget: &Budget) -> Result<UniqueValues, CqlError> {

@@ -410,7 +410,7 @@ impl<K: Kv> Point<'_, K> {
         out: &mut Vec<u8>,
     ) -> Result<ExecuteNow, Declined> {
         let Point { engine, request, values, reply, .. } = *self;
-        if plan.concerns_unique() {
+        if plan.concerns_dependents() {
             return Err(Declined);
         }
         let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
@@ -423,8 +423,9 @@ impl<K: Kv> Point<'_, K> {
             None => None,
         };
         let is_counter = table.is_counter();
+        let ignores_attached = is_counter || plan.table.has_views();
         let attached =
-            request.parameters.default_timestamp_us.filter(|_| engine.config.client_timestamps && !is_counter);
+            request.parameters.default_timestamp_us.filter(|_| engine.config.client_timestamps && !ignores_attached);
         if attached == Some(UNSTAMPED) {
             return Err(Declined);
         }

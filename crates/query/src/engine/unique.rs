@@ -1,4 +1,5 @@
-//! Writes to the columns of unique indexes: what the rows have is read, and the transaction that follows tests it.
+//! Writes that unique indexes or views depend on: what the rows have is read, and the transaction that follows tests
+//! it.
 //!
 //! Always true: nothing was done while a write is tried again; an error that names a duplicate is given only if another
 //! row was seen to have the values. Left out: what the transaction consists of ([`crate::exec::modify::unique`]).
@@ -7,6 +8,7 @@ use super::transaction::{CONFLICT, Ended};
 use super::write::{Answers, WriteAnswer, Writing};
 use crate::error::invalid;
 use crate::exec::modify::unique::{Believed, Planned, Unread, duplicate, owner_of, unique_values};
+use crate::exec::modify::views::{Seen, Watched};
 use crate::exec::modify::{Write, Writes};
 use crate::exec::outcome;
 use crate::exec::parts::Failure;
@@ -53,8 +55,8 @@ fn of_refusal(tablet: TabletId, reply: Vec<u8>) -> Tried {
 }
 
 impl<K: Kv> Writing<'_, K> {
-    /// Carries out a write to rows or columns of unique indexes, and answers the client.
-    pub(super) async fn write_unique(
+    /// Carries out a write to rows or columns of unique indexes or views, and answers the client.
+    pub(super) async fn write_maintaining(
         &self,
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
     ) -> Result<WriteAnswer, Failure> {
@@ -84,7 +86,7 @@ impl<K: Kv> Writing<'_, K> {
                     Own::Refused(tablet, reply) => return self.answer_refused(tablet, reply).await,
                     Own::Outdated => {}
                 }
-            } else {
+            } else if self.views_maintained(&mut of_try).await.map_err(|error| self.refused(error))? {
                 match self.tried(of_try).await? {
                     Tried::Done(answer) => return Ok(answer),
                     Tried::Refused(tablet, reply) => return self.answer_refused(tablet, reply).await,
@@ -126,6 +128,23 @@ impl<K: Kv> Writing<'_, K> {
             writes.add_upkeep(upkeep, &believed, now_seconds(self.engine.kv.now_us()))?;
             return Ok(duplicate);
         }
+    }
+
+    /// Reads the rows that views follow, and adds what the views are to have. Returns false if the tables have changed
+    /// since the writes were gathered.
+    async fn views_maintained(&self, writes: &mut Writes) -> Result<bool, CqlError> {
+        let (budget, mut seen) = (self.means.budget, Seen::default());
+        for (table, watched) in writes.watched()? {
+            budget.check()?;
+            let read = self.raw(&table);
+            let rows = match &watched {
+                Watched::Row(key) => read.row(key).await?.map(|row| (key.clone(), row)).into_iter().collect(),
+                Watched::Range(start, end) => read.rows(start, end).await?,
+            };
+            seen.add(table.table().id, watched, rows);
+        }
+        let catalog = self.engine.kv.catalog();
+        writes.maintain_views(&catalog, &seen, self.engine.kv.now_us())
     }
 
     /// Whether the condition of a statement holds for which another row has the values. Those of several tablets are not

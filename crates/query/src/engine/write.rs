@@ -121,9 +121,9 @@ impl<K: Kv> Writing<'_, K> {
         Ok(Gathered { parts: writes.finish()?, partitions, is_conditional, ..Gathered::default() })
     }
 
-    /// Whether rows or columns of unique indexes are written.
-    fn concerns_unique(&self) -> bool {
-        self.plans.iter().any(|plan| plan.concerns_unique())
+    /// Whether rows or columns of unique indexes or views are written.
+    fn concerns_dependents(&self) -> bool {
+        self.plans.iter().any(|plan| plan.concerns_dependents())
     }
 
     /// Sends the parts that `gather` returns and makes the answer.
@@ -132,9 +132,9 @@ impl<K: Kv> Writing<'_, K> {
         gather: impl Fn(&[TablePart]) -> Result<Writes, CqlError> + Send + Sync,
     ) -> Result<Reply, CqlError> {
         let (means, progress) = (self.means, self.means.progress);
-        if self.concerns_unique() {
+        if self.concerns_dependents() {
             progress.start(self.write_type);
-            let outcome = self.write_unique(gather).await;
+            let outcome = self.write_maintaining(gather).await;
             return self.reply(outcome, Vec::new());
         }
         let gathered = self.engine.work(means.work, || self.gathered(gather(&[])?)).await?;
@@ -259,8 +259,8 @@ impl<K: Kv> Writing<'_, K> {
         for (at, gathered) in gathered?.into_iter().enumerate() {
             let again = |written: &[TablePart]| gather(at, written);
             let one = Writing { plans: &plans[at..=at], means: Means { is_batch: false, ..means }, ..each };
-            let written = match one.concerns_unique() {
-                true => one.write_unique(again).await,
+            let written = match one.concerns_dependents() {
+                true => one.write_maintaining(again).await,
                 false => one.write_gathered(gathered, again).await,
             };
             let response = written.and_then(|WriteAnswer { response, .. }| {

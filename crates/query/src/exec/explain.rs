@@ -160,6 +160,13 @@ fn modify_details(
         lines.push("Reads: the unique columns of the rows, before".to_owned());
         return Ok(lines);
     }
+    if modify.concerns_dependents() {
+        let views = modify.table.table().views.iter().map(|view| view.name.as_str());
+        let names = views.collect::<Vec<_>>().join(", ");
+        lines.push(format!("Transaction: with the materialized views ({names}), if what they have changes"));
+        lines.push("Reads: the rows, before".to_owned());
+        return Ok(lines);
+    }
     lines.push(match (&modify.condition, modify.restrictions.has_partition_in()) {
         (Some(_), _) => "Transaction: lightweight, one entry of the log".to_owned(),
         (None, false) => "Transaction: none, one entry of the log".to_owned(),

@@ -6,6 +6,7 @@
 
 pub mod transaction;
 pub mod unique;
+pub mod views;
 
 use super::keys::{clustering_ranges, partition_keys};
 use super::table_part::{TablePart, WrittenParts};
@@ -263,7 +264,7 @@ impl Writes {
                 continue;
             }
             pending.program.turns = pending.order.turns(&pending.program, is_block);
-            pending.merge_repeated();
+            merge_repeated(&mut pending.program);
             let (part, table) = (pending.part.clone(), Arc::clone(&pending.table));
             let (mutation, is_evaluated) = pending.mutation()?;
             if mutation.size_bytes() > MAX_MUTATION_BYTES {
@@ -287,7 +288,7 @@ fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Ti
         && !plan.table.table().is_counter()
         && !plan.has_sums()
         // What a driver attaches is left out; what the batch says is refused.
-        && (!plan.concerns_unique() || defaults.is_explicit);
+        && (defaults.is_explicit || !plan.concerns_unique() && !plan.table.has_views());
     Ok(Timing {
         explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
         now_s,
@@ -409,36 +410,6 @@ impl Pending {
         Ok(())
     }
 
-    /// Several writes of one row in a batch have the same timestamp: they are merged, in any order, so none of them may
-    /// overwrite the row. What programs write in turns is merged in any case.
-    fn merge_repeated(&mut self) {
-        if self.program.turns.is_some() {
-            self.program.operations.iter_mut().for_each(merge_instead);
-            return;
-        }
-        if self.program.operations.len() < 2 {
-            return;
-        }
-        let mut seen: HashMap<&[u8], usize, ahash::RandomState> = HashMap::default();
-        for operation in &self.program.operations {
-            if let ProgramOperation::Row { key, .. } = operation {
-                *seen.entry(key).or_default() += 1;
-            }
-        }
-        if seen.values().all(|count| *count == 1) {
-            return;
-        }
-        let repeated: HashSet<Vec<u8>, ahash::RandomState> =
-            seen.into_iter().filter(|(_, count)| *count > 1).map(|(key, _)| key.to_vec()).collect();
-        for operation in &mut self.program.operations {
-            if let ProgramOperation::Row { key, is_overwrite, .. } = operation
-                && repeated.contains(key)
-            {
-                *is_overwrite = false;
-            }
-        }
-    }
-
     fn mutation(&self) -> Result<(Mutation, bool), CqlError> {
         let is_blind = self.program.turns.is_none()
             && self.program.conditions.is_empty()
@@ -463,6 +434,36 @@ impl Pending {
             }
         }
         mutation
+    }
+}
+
+/// Several writes of one row in a batch have the same timestamp: they are merged, in any order, so none of them may
+/// overwrite the row. What programs write in turns is merged in any case.
+fn merge_repeated(program: &mut Program) {
+    if program.turns.is_some() {
+        program.operations.iter_mut().for_each(merge_instead);
+        return;
+    }
+    if program.operations.len() < 2 {
+        return;
+    }
+    let mut seen: HashMap<&[u8], usize, ahash::RandomState> = HashMap::default();
+    for operation in &program.operations {
+        if let ProgramOperation::Row { key, .. } = operation {
+            *seen.entry(key).or_default() += 1;
+        }
+    }
+    if seen.values().all(|count| *count == 1) {
+        return;
+    }
+    let repeated: HashSet<Vec<u8>, ahash::RandomState> =
+        seen.into_iter().filter(|(_, count)| *count > 1).map(|(key, _)| key.to_vec()).collect();
+    for operation in &mut program.operations {
+        if let ProgramOperation::Row { key, is_overwrite, .. } = operation
+            && repeated.contains(key)
+        {
+            *is_overwrite = false;
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::program::PARTITION_DELETIONS;
 use crate::table::TableContext;
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
-use diorite_model::deletions::Deletions;
+use diorite_model::deletions::{Deletions, over};
 use diorite_model::key;
 use diorite_model::row::{LiveRow, NOTHING_DELETED, now_seconds};
 use diorite_transact::targets::{Target, Targets};
@@ -74,7 +74,11 @@ impl<K: Kv> RawRead<'_, K> {
         let now_s = now_seconds(self.kv.now_us());
         let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?;
         let Some(value) = fetched.row else { return Ok(None) };
-        let deleted_us = deletions.map_or(NOTHING_DELETED, |all| all.deletion_for(&key[partition_len + 1..], &value));
+        let is_regular = key::kind_of(key, partition_len).map_err(corrupt)? == key::RowKind::Regular;
+        let deleted_us = deletions.map_or(NOTHING_DELETED, |all| match is_regular {
+            true => all.deletion_for(&key[partition_len + 1..], &value),
+            false => over(all.partition(), &value),
+        });
         Ok(Some(RawRow { value, deleted_us, now_s }))
     }
 
@@ -111,7 +115,7 @@ impl<K: Kv> RawRead<'_, K> {
             }
             if found.len() > MAX_ROWS {
                 return Err(invalid(format!(
-                    "a deletion of more than {MAX_ROWS} rows of a table with unique indexes is over the limit: delete \
+                    "a deletion of more than {MAX_ROWS} rows of a table with unique indexes or views is over the limit: delete \
                      fewer rows at a time"
                 )));
             }

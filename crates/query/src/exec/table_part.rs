@@ -21,7 +21,7 @@ pub struct TablePart {
 }
 
 impl TablePart {
-    pub(super) fn holding(token: i64, table: TableId, tablets: &[TabletRange]) -> Self {
+    pub(crate) fn holding(token: i64, table: TableId, tablets: &[TabletRange]) -> Self {
         let after = tablets.partition_point(|range| range.first_token <= token);
         let range = &tablets[after.saturating_sub(1)];
         let last = tablets.get(after).map_or(i64::MAX, |next| next.first_token - 1);

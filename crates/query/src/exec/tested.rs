@@ -37,7 +37,7 @@ impl TestedRows {
             RowTest::Exists => Kind::Exists,
             RowTest::NotExists => Kind::NotExists,
             RowTest::Columns(_) => Kind::Columns,
-            RowTest::Tree(_) => Kind::Expression,
+            RowTest::Tree(_) | RowTest::Unchanged(_) => Kind::Expression,
         };
         let Some(known) = self.0.get_mut(row) else {
             let what = || "a batch with conditions".to_owned();

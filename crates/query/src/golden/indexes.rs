@@ -1,7 +1,7 @@
 //! The golden bytes of steps of indexes, and of what a tablet stores about an index.
 
 use super::golden;
-use crate::index::{Compared, IndexReply, IndexStep, Progress, Specification, UniqueColumns};
+use crate::index::{Compared, Dependent, IndexReply, IndexStep, Progress, Specification};
 use diorite_base::program::LoggedProgram;
 use diorite_golden::{Decoded, kinds};
 use diorite_model::index::Indexed;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 kinds!(STEPS, step_kind(IndexStep): Define, Build, Remove, Drop, Compare);
 kinds!(REPLIES, reply_kind(IndexReply): Done, Overtaken);
-kinds!(INDEXED, indexed_kind(Indexed): Cell, Place, Partition, Clustering);
+kinds!(INDEXED, indexed_kind(Indexed): Cell, Place, Partition, Clustering, Nothing);
 kinds!(TARGETS, target_kind(IndexTarget): Value, Values, Keys, Entries, Full);
 kinds!(PROGRESS, progress_kind(Progress): Before, Within, Complete);
 kinds!(COMPARED, compared_kind(Compared): Nothing, Before, All, Failed);
@@ -24,7 +24,7 @@ fn specification(indexed: Indexed, progress: Progress) -> Specification {
         (CqlType::Bigint, ColumnKind::Clustering(Order::Asc)),
         (CqlType::Uuid, ColumnKind::Clustering(Order::Desc)),
     ];
-    Specification { key, indexed, progress, unique: None }
+    Specification { key, indexed, progress, dependent: None }
 }
 
 fn failed() -> Compared {
@@ -32,8 +32,14 @@ fn failed() -> Compared {
 }
 
 fn unique(compared: Compared) -> Specification {
-    let unique = Some(UniqueColumns { columns: vec![300, 7], round: 300, compared });
-    Specification { unique, ..specification(cell(false, IndexTarget::Value), Progress::Complete) }
+    let dependent = Some(Dependent { columns: vec![300, 7], follows_rows: false, round: 300, compared });
+    Specification { dependent, ..specification(cell(false, IndexTarget::Value), Progress::Complete) }
+}
+
+fn view(follows_rows: bool, compared: Compared) -> Specification {
+    let columns = if follows_rows { vec![] } else { vec![7, 300] };
+    let dependent = Some(Dependent { columns, follows_rows, round: 300, compared });
+    Specification { dependent, ..specification(Indexed::Nothing, Progress::Complete) }
 }
 
 fn cell(is_static: bool, target: IndexTarget) -> Indexed {
@@ -49,9 +55,11 @@ fn place() -> Indexed {
 #[test]
 fn steps_have_their_bytes() {
     let definition = specification(cell(true, IndexTarget::Keys), Progress::Complete).definition();
+    let of_view = view(true, Compared::Nothing).definition();
     let (from, to) = (b"from".to_vec(), b"to".to_vec());
     let steps = [
         ("define", IndexStep::Define { index: 300, definition }),
+        ("define a view", IndexStep::Define { index: 300, definition: of_view }),
         ("build", IndexStep::Build { index: 300, from, to, is_last: true }),
         ("remove", IndexStep::Remove { index: 300, entries: vec![b"one".to_vec(), b"two".to_vec()] }),
         ("drop", IndexStep::Drop { index: 300 }),
@@ -96,22 +104,29 @@ fn specifications_have_their_bytes() {
         ("place", specification(place(), before())),
         ("clustering", specification(Indexed::Clustering(1, CqlType::Uuid), Progress::Complete)),
     ];
-    let unique = [
+    let dependents = [
+        ("view", view(false, Compared::All)),
+        ("view that follows rows", view(true, Compared::Nothing)),
         ("unique, nothing is compared", unique(Compared::Nothing)),
         ("unique, some rows are compared", unique(Compared::Before(b"row".to_vec()))),
         ("unique", unique(Compared::All)),
         ("not unique", unique(failed())),
     ];
-    let written: Vec<_> = stored.into_iter().chain(unique).map(|(name, stored)| (name, stored.encode())).collect();
+    let written: Vec<_> = stored.into_iter().chain(dependents).map(|(name, stored)| (name, stored.encode())).collect();
     golden("index-specifications", &[INDEXED, TARGETS, PROGRESS, COMPARED]).check(&written, |_, bytes| {
         let stored = Specification::decode(bytes).unwrap();
         let mut kinds = vec![indexed_kind(&stored.indexed), progress_kind(&stored.progress)];
         if let Indexed::Cell { target, .. } = &stored.indexed {
             kinds.push(target_kind(target));
         }
-        kinds.extend(stored.unique.iter().map(|unique| compared_kind(&unique.compared)));
-        // As specifications were shown before there were unique ones.
-        let shown = format!("{stored:?}").replace(", unique: None", "");
+        kinds.extend(stored.dependent.iter().map(|dependent| compared_kind(&dependent.compared)));
+        // As specifications were shown before there were unique ones, and before there were views.
+        let shown = format!("{stored:?}").replace(", dependent: None", "");
+        let shown = match stored.is_of_view() {
+            true => shown,
+            false => shown.replace("dependent: Some(Dependent {", "unique: Some(UniqueColumns {"),
+        };
+        let shown = shown.replace(", follows_rows: false", "");
         Decoded { kinds, shown, encoded: Some(stored.encode()) }
     });
 }

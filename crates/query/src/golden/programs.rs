@@ -3,7 +3,7 @@
 use super::golden;
 use crate::program::{
     ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen,
-    SeenRow, TestTree, TestedPart, Turn, ValueTest, put_type, read_type,
+    SeenRow, TestTree, TestedPart, Turn, Unchanged, ValueTest, put_type, read_type,
 };
 use diorite_base::bytes::Reader;
 use diorite_cql::language::ast::ComparisonOperator;
@@ -12,7 +12,7 @@ use diorite_model::row::Expiry;
 use diorite_model::types::{CqlType, Frozen, UserType};
 use std::sync::Arc;
 
-kinds!(ROW_TESTS, row_test(RowTest): Exists, NotExists, Columns, Tree);
+kinds!(ROW_TESTS, row_test(RowTest): Exists, NotExists, Columns, Tree, Unchanged);
 kinds!(TREES, tree(TestTree): Column, All, Any, Not, Exists);
 kinds!(STEPS, step(PathStep): Member, Element);
 kinds!(PARTS, part(TestedPart): Whole, Element, Field, Path);
@@ -170,12 +170,13 @@ fn kinds_of_test(found: &mut Vec<&'static str>, test: &ColumnTest) {
 
 fn kinds_of(program: &Program) -> Vec<&'static str> {
     let mut found = Vec::new();
-    for condition in &program.conditions {
+    let guards = program.maintained.iter().flat_map(|maintained| &maintained.guards);
+    for condition in program.conditions.iter().chain(guards) {
         found.push(row_test(&condition.test));
         match &condition.test {
             RowTest::Columns(columns) => columns.iter().for_each(|test| kinds_of_test(&mut found, test)),
             RowTest::Tree(tree) => kinds_of_tree(&mut found, tree),
-            RowTest::Exists | RowTest::NotExists => {}
+            RowTest::Exists | RowTest::NotExists | RowTest::Unchanged(_) => {}
         }
     }
     for changed in &program.operations {
@@ -194,6 +195,8 @@ fn programs_have_their_bytes() {
     let guards = vec![condition(RowTest::Columns(vec![compare(ComparisonOperator::Equal)]))];
     let maintained =
         |program| Program { maintained: Some(Maintained { version: 300, guards: guards.clone() }), ..program };
+    let unchanged = |end| RowTest::Unchanged(Unchanged { views: vec![7, 300], end, digest: [5; 32] });
+    let of_views = vec![condition(unchanged(None)), condition(unchanged(Some(vec![2, 4])))];
     let programs = [
         ("empty", Program::default()),
         ("version 1", plain()),
@@ -204,9 +207,13 @@ fn programs_have_their_bytes() {
         ("version 4, with dropped columns", dropped(in_turns())),
         ("version 5", maintained(plain())),
         ("version 5, in turns", maintained(in_turns())),
+        (
+            "version 5, with views",
+            Program { maintained: Some(Maintained { version: 300, guards: of_views }), ..plain() },
+        ),
     ];
     let written = programs.map(|(name, program)| (name, program.encode()));
-    assert_eq!(written.each_ref().map(|(_, bytes)| bytes[0]), [1, 1, 2, 3, 3, 4, 4, 5, 5]);
+    assert_eq!(written.each_ref().map(|(_, bytes)| bytes[0]), [1, 1, 2, 3, 3, 4, 4, 5, 5, 5]);
     let kinds = [ROW_TESTS, TREES, STEPS, PARTS, VALUE_TESTS, OPERATORS, OPERATIONS, EDITS, TURNS];
     golden("programs", &kinds).check(&written, |_, bytes| {
         let program = Program::decode(bytes).unwrap();

@@ -5,7 +5,7 @@
 //! older definition drops nothing that a newer one has; at worst it defines again what was dropped, until a node with
 //! the newer definition leads. Left out: when to look, and how fast to go on (the node).
 
-use super::specification::{Compared, Specification, UniqueColumns};
+use super::specification::{Compared, Dependent, Specification};
 use super::step::IndexStep;
 use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::schema::Table;
@@ -22,9 +22,9 @@ pub enum Due {
         /// The first key.
         from: Vec<u8>,
     },
-    /// Compare the rows from this key on with all others, and propose [`IndexStep::Compare`].
+    /// Compare the rows from this key on with what a dependent says of them, and propose [`IndexStep::Compare`].
     Compare {
-        /// The index.
+        /// The unique index or the materialized view.
         index: u64,
         /// The round of the comparison.
         round: u64,
@@ -35,15 +35,18 @@ pub enum Due {
 
 /// The next thing to do, if there is something; `stored`: the tablet's specifications.
 pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
-    let is_wanted = |id: u64| table.indexes.iter().any(|index| index.id == id);
+    let is_wanted = |id: u64| table.maintained().any(|(known, _)| known == id);
     let gone = stored.iter().find(|(id, _)| !is_wanted(*id) && *id <= table.version);
     if let Some((index, _)) = gone {
         return Some(Due::Step(IndexStep::Drop { index: *index }));
     }
     let of = |id: u64| stored.iter().find(|(known, _)| *known == id).map(|(_, specification)| specification);
-    let unknown = table.indexes.iter().filter(|index| of(index.id).is_none());
-    let mut specified = unknown.filter_map(|index| Some((index.id, Specification::of(table, index)?)));
-    if let Some((index, specification)) = specified.next() {
+    let indexes = table.indexes.iter().filter(|index| of(index.id).is_none());
+    let indexes = indexes.filter_map(|index| Some((index.id, Specification::of(table, index)?)));
+    let views = table.views.iter().filter(|view| of(view.id).is_none());
+    let views = views.map(|view| (view.id, Specification::of_view(table, view)));
+    // Writes that maintain a view wait until the tablet knows it.
+    if let Some((index, specification)) = views.chain(indexes).next() {
         return Some(Due::Step(IndexStep::Define { index, definition: specification.definition() }));
     }
     let built = table.indexes.iter().find_map(|index| {
@@ -51,9 +54,9 @@ pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
         Some(Due::Build { index: index.id, from: from.to_vec() })
     });
     built.or_else(|| {
-        table.indexes.iter().find_map(|index| {
-            let UniqueColumns { round, compared, .. } = of(index.id)?.unique.as_ref()?;
-            let (index, round) = (index.id, *round);
+        table.maintained().find_map(|(index, _)| {
+            let Dependent { round, compared, .. } = of(index)?.dependent.as_ref()?;
+            let round = *round;
             match compared {
                 Compared::Nothing => {
                     let (from, to) = (Compared::Nothing, Compared::Before(FIRST_ROW_KEY.to_vec()));

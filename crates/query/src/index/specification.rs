@@ -4,12 +4,13 @@
 //! value      := 0x00 · version u8 (1) · progress · definition slice
 //! progress   := 0x01 the index is complete | 0x00 · slice: rows before this key are indexed
 //!             | 0x02 · slice · slice: and of the row with this key the elements up to that path
-//!             | 0x03 · progress · round varint · compared, of a unique index
+//!             | 0x03 · progress · round varint · compared, of a unique index or a materialized view
 //! compared   := 0x00 no row | 0x01 · slice: rows before this key | 0x02 all | 0x03 · slice: not all, and why
 //! definition := list<key column> · what
 //! key column := 0 partition | 1 ascending | 2 descending, then a type
 //! what       := 0 · column varint · static u8 · target u8 · type | 1 partition column varint | 2 clustering column varint
 //!             | 3 · column varint · static u8 · path, as in programs | 4 unique · list<column varint> · what
+//!             | 5 materialized view · list<column varint> · follows rows u8
 //! ```
 //!
 //! Always true: the definition of an index never changes. Left out: its name, which only the catalog knows.
@@ -21,16 +22,18 @@ use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::index::{Indexed, RowIndex, SPECIFICATION_PREFIX, TabletIndexes, specification_key};
 use diorite_model::json::place::is_indexable;
 use diorite_model::key::KeyLayout;
-use diorite_model::schema::{ColumnId, ColumnKind, Index, IndexTarget, Order, Table};
+use diorite_model::schema::{ColumnId, ColumnKind, Index, IndexTarget, Order, Table, ViewOf};
 use diorite_model::types::CqlType;
 
 /// The first byte of a value that is neither a row nor a partition header.
 const NO_ROW: u8 = 0;
 const VERSION: u8 = 1;
-/// Before the progress of a unique index.
+/// Before the progress of a dependent.
 const WITH_COMPARED: u8 = 3;
 /// Before what a unique index is made of.
 const UNIQUE: u8 = 4;
+/// Before the columns of a materialized view.
+const VIEW: u8 = 5;
 const TARGETS: [IndexTarget; 5] =
     [IndexTarget::Value, IndexTarget::Values, IndexTarget::Keys, IndexTarget::Entries, IndexTarget::Full];
 
@@ -91,24 +94,27 @@ impl Progress {
     }
 }
 
-/// How many of a tablet's rows have been compared with all others, for a unique index.
+/// How many of a tablet's rows have been compared with what a dependent says of them: for a unique index that is with
+/// all other rows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Compared {
-    /// None: transactions that were begun before the index may not have ended.
+    /// None: transactions that were begun before the dependent may not have ended.
     Nothing,
     /// The rows before this key.
     Before(Vec<u8>),
-    /// All: no two have the same values.
+    /// All: no two have the same values, or the view has what follows from them.
     All,
-    /// Some rows are not to be compared any more: two have the same values, for example.
+    /// Rows are not to be compared any more: two have the same values, for example.
     Failed(String),
 }
 
-/// What is unique, for a unique index.
+/// A unique index or a materialized view: its table is elsewhere, and is kept up to date by whoever writes to a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UniqueColumns {
-    /// The columns.
+pub struct Dependent {
+    /// The columns that are unique, or that decide what the view has for a row.
     pub columns: Vec<ColumnId>,
+    /// It is a view that has a row for each row that exists.
+    pub follows_rows: bool,
     /// Counts how often the comparison has begun again: steps of earlier rounds have no effect.
     pub round: u64,
     /// How many rows have been compared.
@@ -124,8 +130,8 @@ pub struct Specification {
     pub indexed: Indexed,
     /// How much is indexed.
     pub progress: Progress,
-    /// Of a unique index.
-    pub unique: Option<UniqueColumns>,
+    /// Of a unique index or a materialized view.
+    pub dependent: Option<Dependent>,
 }
 
 impl Specification {
@@ -151,8 +157,24 @@ impl Specification {
         };
         let key = table.partition_key().chain(table.clustering());
         let key = key.map(|column| (column.data_type.clone(), column.kind)).collect();
-        let unique = index.unique.as_ref().map(|unique| UniqueColumns::new(unique.columns.clone()));
-        Some(Self { key, indexed, progress: Progress::Before(FIRST_ROW_KEY.to_vec()), unique })
+        let dependent = index.unique.as_ref().map(|unique| Dependent::new(unique.columns.clone(), false));
+        Some(Self { key, indexed, progress: Progress::Before(FIRST_ROW_KEY.to_vec()), dependent })
+    }
+
+    /// That of a materialized view of a table.
+    pub fn of_view(table: &Table, view: &ViewOf) -> Self {
+        let key = table.partition_key().chain(table.clustering());
+        Self {
+            key: key.map(|column| (column.data_type.clone(), column.kind)).collect(),
+            indexed: Indexed::Nothing,
+            progress: Progress::Complete,
+            dependent: Some(Dependent::new(view.columns.clone(), view.follows_rows)),
+        }
+    }
+
+    /// Whether it is that of a materialized view.
+    pub fn is_of_view(&self) -> bool {
+        self.indexed == Indexed::Nothing
     }
 
     /// Whether all rows of the tablet are indexed.
@@ -160,14 +182,14 @@ impl Specification {
         self.progress == Progress::Complete
     }
 
-    /// Whether nothing is left to do: all rows are indexed, and compared if the index is unique.
+    /// Whether nothing is left to do: all rows are indexed, and compared if it is that of a dependent.
     pub fn is_done(&self) -> bool {
-        self.is_complete() && self.unique.as_ref().is_none_or(|unique| unique.compared == Compared::All)
+        self.is_complete() && self.dependent.as_ref().is_none_or(|dependent| dependent.compared == Compared::All)
     }
 
-    /// Why rows are not compared any more, for a unique index.
+    /// Why rows are not compared any more, for a dependent.
     pub fn failure(&self) -> Option<&str> {
-        match &self.unique.as_ref()?.compared {
+        match &self.dependent.as_ref()?.compared {
             Compared::Failed(why) => Some(why),
             Compared::Nothing | Compared::Before(_) | Compared::All => None,
         }
@@ -175,9 +197,10 @@ impl Specification {
 
     /// Derives the entries of this index alone.
     pub fn indexes(&self, id: u64) -> TabletIndexes {
-        let mut indexes = TabletIndexes::new(self.layout(), vec![RowIndex { id, indexed: self.indexed.clone() }]);
-        if let Some(unique) = &self.unique {
-            indexes.add_unique(id, &unique.columns);
+        let row_index = (!self.is_of_view()).then(|| RowIndex { id, indexed: self.indexed.clone() });
+        let mut indexes = TabletIndexes::new(self.layout(), row_index.into_iter().collect());
+        if let Some(Dependent { columns, follows_rows, .. }) = &self.dependent {
+            indexes.add_dependent(id, columns, *follows_rows);
         }
         indexes
     }
@@ -198,12 +221,13 @@ impl Specification {
             });
             put_type(&mut out, data_type);
         }
-        if let Some(unique) = &self.unique {
-            out.push(UNIQUE);
-            put_varint(&mut out, unique.columns.len() as u64);
-            unique.columns.iter().for_each(|column| put_varint(&mut out, u64::from(*column)));
+        if let Some(Dependent { columns, .. }) = &self.dependent {
+            out.push(if self.is_of_view() { VIEW } else { UNIQUE });
+            put_varint(&mut out, columns.len() as u64);
+            columns.iter().for_each(|column| put_varint(&mut out, u64::from(*column)));
         }
         match &self.indexed {
+            Indexed::Nothing => out.push(self.dependent.as_ref().map_or(0, |of| u8::from(of.follows_rows))),
             Indexed::Cell { column, is_static, data_type, target } => {
                 out.push(0);
                 put_varint(&mut out, u64::from(*column));
@@ -239,11 +263,25 @@ impl Specification {
             key.push((read_type(&mut reader)?, kind));
         }
         let mut what = reader.u8()?;
-        let mut unique = None;
-        if what == UNIQUE {
-            let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
+        let mut dependent = None;
+        let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
+        if what == VIEW {
             let columns = read_list(&mut reader, column)?;
-            unique = Some(columns).filter(|columns| !columns.is_empty()).map(UniqueColumns::new);
+            let follows_rows = match reader.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Malformed),
+            };
+            if !reader.is_empty() {
+                return Err(Malformed);
+            }
+            let dependent = Some(Dependent::new(columns, follows_rows));
+            return Ok(Self { key, indexed: Indexed::Nothing, progress: Progress::Complete, dependent });
+        }
+        if what == UNIQUE {
+            let columns = read_list(&mut reader, column)?;
+            dependent =
+                Some(columns).filter(|columns| !columns.is_empty()).map(|columns| Dependent::new(columns, false));
             what = reader.u8()?;
         }
         let number = reader.varint()?;
@@ -279,19 +317,19 @@ impl Specification {
         if !reader.is_empty() {
             return Err(Malformed);
         }
-        Ok(Self { key, indexed, progress: Progress::Before(FIRST_ROW_KEY.to_vec()), unique })
+        Ok(Self { key, indexed, progress: Progress::Before(FIRST_ROW_KEY.to_vec()), dependent })
     }
 
     /// The value under which it is stored.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = vec![NO_ROW, VERSION];
-        if self.unique.is_some() {
+        if self.dependent.is_some() {
             out.push(WITH_COMPARED);
         }
         self.progress.put(&mut out);
-        if let Some(unique) = &self.unique {
-            put_varint(&mut out, unique.round);
-            unique.compared.put(&mut out);
+        if let Some(dependent) = &self.dependent {
+            put_varint(&mut out, dependent.round);
+            dependent.compared.put(&mut out);
         }
         put_slice(&mut out, &self.definition());
         out
@@ -318,8 +356,8 @@ impl Specification {
             compared = Some((reader.shortest_varint()?, Compared::read(&mut reader)?));
         }
         let mut read = Self { progress, ..Self::from_definition(reader.slice()?)? };
-        match (&mut read.unique, compared) {
-            (Some(unique), Some((round, compared))) => (unique.round, unique.compared) = (round, compared),
+        match (&mut read.dependent, compared) {
+            (Some(dependent), Some((round, compared))) => (dependent.round, dependent.compared) = (round, compared),
             (None, None) => {}
             _ => return Err(Malformed),
         }
@@ -350,9 +388,9 @@ impl Progress {
     }
 }
 
-impl UniqueColumns {
-    fn new(columns: Vec<ColumnId>) -> Self {
-        Self { columns, round: 0, compared: Compared::Nothing }
+impl Dependent {
+    fn new(columns: Vec<ColumnId>, follows_rows: bool) -> Self {
+        Self { columns, follows_rows, round: 0, compared: Compared::Nothing }
     }
 
     /// Begins again: rows have been added that were written to another tablet.
@@ -418,10 +456,11 @@ pub(crate) fn tablet_indexes(view: &dyn TabletView) -> Result<Option<TabletIndex
     let all = specifications(view)?;
     let Some((_, first)) = all.first() else { return Ok(None) };
     let layout = first.layout();
-    let of_rows = all.iter().map(|(id, specification)| RowIndex { id: *id, indexed: specification.indexed.clone() });
+    let of_rows = all.iter().filter(|(_, specification)| !specification.is_of_view());
+    let of_rows = of_rows.map(|(id, specification)| RowIndex { id: *id, indexed: specification.indexed.clone() });
     let mut indexes = TabletIndexes::new(layout, of_rows.collect());
-    for (id, unique) in all.iter().filter_map(|(id, specification)| Some((*id, specification.unique.as_ref()?))) {
-        indexes.add_unique(id, &unique.columns);
+    for (id, dependent) in all.iter().filter_map(|(id, specification)| Some((*id, specification.dependent.as_ref()?))) {
+        indexes.add_dependent(id, &dependent.columns, dependent.follows_rows);
     }
     Ok(Some(indexes))
 }

@@ -17,7 +17,7 @@
 //! replica and not on another; compactions use no later time. An entry that expires is left to them. Left out: how
 //! large a range or a list is ([`part`] and [`mod@super::removals`] keep them small).
 
-use super::specification::{Compared, Progress, Specification, UniqueColumns, specifications};
+use super::specification::{Compared, Dependent, Progress, Specification, specifications};
 use super::stale::wrong_forms;
 use crate::program::is_unmaintained;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
@@ -75,8 +75,8 @@ pub enum IndexStep {
         /// The index.
         index: u64,
     },
-    /// More rows have been compared, for a unique index. The first of these steps has an effect only once every
-    /// transaction that was prepared without the index has ended.
+    /// More rows have been compared, for a dependent. The first of these steps has an effect only once every transaction
+    /// that was prepared without the dependent has ended.
     Compare {
         /// The index.
         index: u64,
@@ -255,8 +255,8 @@ pub(crate) fn carry_out(
         },
         IndexStep::Compare { index, round, from, to } => match Specification::stored(index, view)? {
             Some(mut specification) if may_compare(index, &specification, (round, &from), view)? => {
-                if let Some(unique) = &mut specification.unique {
-                    unique.compared = to;
+                if let Some(dependent) = &mut specification.dependent {
+                    dependent.compared = to;
                 }
                 changes.put(&specification_key(index), &specification.encode());
                 IndexReply::Done
@@ -273,15 +273,15 @@ pub(crate) fn carry_out(
 }
 
 /// Whether more rows may be compared. The first of them only once no transaction is prepared whose coordinator did not
-/// know the index: this step follows the index in the log, and the leader that has proposed it admits no others.
+/// know the dependent: this step follows the dependent in the log, and the leader that has proposed it admits no others.
 fn may_compare(
     index: u64,
     specification: &Specification,
     (round, from): (u64, &Compared),
     view: &dyn TabletView,
 ) -> Result<bool, EvaluationFailed> {
-    let is_next = |unique: &UniqueColumns| unique.round == round && unique.compared == *from;
-    if !specification.unique.as_ref().is_some_and(is_next) {
+    let is_next = |dependent: &Dependent| dependent.round == round && dependent.compared == *from;
+    if !specification.dependent.as_ref().is_some_and(is_next) {
         return Ok(false);
     }
     let mut may = true;
@@ -381,11 +381,41 @@ pub(crate) fn begin_again(
     Ok(())
 }
 
+/// Takes over a stored specification from a tablet whose rows are taken over: views say something of these rows already,
+/// so a write to them has to maintain these views, even if this tablet does not know them yet.
+///
+/// # Errors
+/// If a specification cannot be read.
+pub(crate) fn adopt(
+    key: &[u8],
+    value: &[u8],
+    view: &dyn TabletView,
+    changes: &mut dyn TabletChanges,
+) -> Result<(), EvaluationFailed> {
+    let malformed = |_| EvaluationFailed("a specification that is taken over is malformed".to_owned());
+    let adopted = Specification::decode(value).map_err(malformed)?;
+    if adopted.is_of_view() && view.get(key)?.is_none() {
+        let fresh = Specification::from_definition(&adopted.definition()).map_err(malformed)?;
+        changes.put(key, &fresh.encode());
+        changes.raise_flags(INDEXED);
+    }
+    Ok(())
+}
+
+/// The records that a tablet which takes over the rows has to adopt: the specifications of views.
+///
+/// # Errors
+/// If they cannot be read.
+pub fn adopted_records(view: &dyn TabletView) -> Result<Vec<(Vec<u8>, Vec<u8>)>, EvaluationFailed> {
+    let of_views = specifications(view)?.into_iter().filter(|(_, specification)| specification.is_of_view());
+    Ok(of_views.map(|(id, specification)| (specification_key(id).to_vec(), specification.encode())).collect())
+}
+
 /// Has the rows compared again: some were taken over from another tablet, in which they may not have been compared.
 pub(crate) fn compare_again(view: &dyn TabletView, changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
     for (index, mut specification) in specifications(view)? {
-        if let Some(unique) = &mut specification.unique {
-            unique.begin_again();
+        if let Some(dependent) = &mut specification.dependent {
+            dependent.begin_again();
             changes.put(&specification_key(index), &specification.encode());
         }
     }

@@ -140,7 +140,7 @@ fn specification() -> Specification {
         key: vec![(CqlType::Int, ColumnKind::PartitionKey)],
         indexed: Indexed::Cell { column: 1, is_static: false, data_type: CqlType::Int, target: IndexTarget::Value },
         progress: Progress::Before(FIRST_ROW_KEY.to_vec()),
-        unique: None,
+        dependent: None,
     }
 }
 

@@ -90,6 +90,19 @@ impl ModifyPlan {
         self.reads_row && self.operations.iter().any(|operation| matches!(operation.change, Change::Sum(..)))
     }
 
+    /// Whether what it writes may change what a unique index or a view says of rows.
+    #[inline]
+    pub fn concerns_dependents(&self) -> bool {
+        self.concerns_unique() || self.concerns_views()
+    }
+
+    fn concerns_views(&self) -> bool {
+        let table = &self.table;
+        let is_of_view = |operation: &Operation| table.is_of_view(table.column(operation.column).id);
+        let deletes_rows = || self.kind == ModifyKind::Delete && self.operations.is_empty();
+        table.has_views() && (table.views_follow_rows() || deletes_rows() || self.operations.iter().any(is_of_view))
+    }
+
     /// Whether what it writes may change what a unique index says of rows.
     #[inline]
     pub fn concerns_unique(&self) -> bool {

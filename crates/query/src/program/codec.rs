@@ -5,7 +5,7 @@
 
 use super::definition::{
     ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, RowCondition, RowTest, TestTree, TestedPart,
-    Turn, ValueTest,
+    Turn, Unchanged, ValueTest,
 };
 use super::types::{put_type, read_type};
 use super::wire::{put_i64_option, put_optional, read_bool, read_i64_option, read_list, read_optional, read_usize};
@@ -169,7 +169,7 @@ impl Program {
         self.conditions.iter().any(|condition| match &condition.test {
             RowTest::Tree(_) => true,
             RowTest::Columns(columns) => columns.iter().any(is_path),
-            RowTest::Exists | RowTest::NotExists => false,
+            RowTest::Exists | RowTest::NotExists | RowTest::Unchanged(_) => false,
         }) || self.operations.iter().any(|operation| matches!(operation, ProgramOperation::Document { .. }))
     }
 }
@@ -192,7 +192,7 @@ impl LoggedProgram for Program {
             conditions.clone().map(|condition| (&condition.partition[..], &condition.row[..])).collect();
         limits::check(&limits::CONDITION_ROWS, rows.len(), || "a batch with conditions".to_owned())?;
         conditions.into_iter().try_for_each(|condition| match &condition.test {
-            RowTest::Exists | RowTest::NotExists => Ok(()),
+            RowTest::Exists | RowTest::NotExists | RowTest::Unchanged(_) => Ok(()),
             RowTest::Columns(columns) => columns.iter().try_for_each(|column| column.data_type.check_limits()),
             RowTest::Tree(tree) => tree.check(1),
         })
@@ -310,6 +310,13 @@ impl RowCondition {
                 out.push(3);
                 tree.encode(out);
             }
+            RowTest::Unchanged(Unchanged { views, end, digest }) => {
+                out.push(4);
+                put_varint(out, views.len() as u64);
+                views.iter().for_each(|view| put_varint(out, *view));
+                put_optional(out, end.as_deref());
+                out.extend_from_slice(digest);
+            }
         }
     }
 
@@ -320,6 +327,11 @@ impl RowCondition {
             1 => RowTest::NotExists,
             2 => RowTest::Columns(read_list(reader, ColumnTest::decode)?),
             3 => RowTest::Tree(TestTree::decode(reader, MAX_CONDITION_DEPTH)?),
+            4 => RowTest::Unchanged(Unchanged {
+                views: read_list(reader, |reader| reader.shortest_varint())?,
+                end: read_optional(reader)?,
+                digest: reader.array()?,
+            }),
             _ => return Err(Malformed),
         };
         Ok(Self { partition, row, test })

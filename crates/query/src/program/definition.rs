@@ -3,6 +3,7 @@
 //! Always true: a program contains everything that it needs: ids, types, keys, values. Left out: its bytes ([`super::codec`]), running it
 //! ([`mod@super::evaluate`]).
 
+use super::unchanged::Digest;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 pub use diorite_model::json::place::PathStep;
@@ -26,15 +27,15 @@ pub struct Program {
     /// The order in which conditions are tested and operations take effect, each seeing those before it: each turn is
     /// that of the next condition or operation. `None`: all see the tablet as it was.
     pub turns: Option<Vec<Turn>>,
-    /// Of a part of a transaction that maintains unique indexes.
+    /// Of a program that maintains unique indexes or views.
     pub maintained: Option<Maintained>,
 }
 
-/// How a part of a transaction maintains unique indexes.
+/// How a program maintains unique indexes and views.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Maintained {
-    /// The version of the table with which it was planned: that has all indexes of this and earlier versions, but for
-    /// those that were dropped.
+    /// The version of the table with which it was planned: that has all indexes and views of this and earlier
+    /// versions, but for those that were dropped.
     pub version: u64,
     /// What was read when it was planned. If that has changed, the program is outdated, before anything else of it counts.
     pub guards: Vec<RowCondition>,
@@ -75,6 +76,19 @@ pub enum RowTest {
     Columns(Vec<ColumnTest>),
     /// A boolean expression of tests.
     Tree(TestTree),
+    /// It is as it was, or all rows of a range are. Only guards ask for that.
+    Unchanged(Unchanged),
+}
+
+/// What was read when a program was planned that maintains views.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unchanged {
+    /// The ids of the views that it maintains: the tablet has to know them.
+    pub views: Vec<u64>,
+    /// The end of a range of rows that begins at the condition's row, without the partition; `None`: it is one row.
+    pub end: Option<Vec<u8>>,
+    /// The digest of the live rows.
+    pub digest: Digest,
 }
 
 /// A boolean expression of questions about a row.

@@ -1,5 +1,5 @@
 //! By how much the operations of a program may let rows, partition headers and indexes grow, and whether it maintains
-//! unique indexes, for the leader that is to propose it.
+//! unique indexes and views, for the leader that is to propose it.
 //!
 //! Always true: no operation adds more than is told here, but for the timestamps that stored elements are given of their own. Left out: conditions, which change
 //! nothing.
@@ -27,21 +27,21 @@ pub(super) fn index_bytes(operation: &ProgramOperation, indexes: &dyn RowIndexes
     }
 }
 
-/// Whether a program may change what a unique index says of a row, and was planned without that index.
+/// Whether a program may change what a unique index or a view says of a row, and was planned without it.
 pub(crate) fn is_unmaintained(program: &[u8], indexes: &dyn RowIndexes) -> bool {
-    // The number of an index is the version of the table that had it first.
+    // The number of an index or a view is the version of the table that had it first.
     let version = planned_version(program);
-    if indexes.unique().last().is_none_or(|newest| version.is_some_and(|version| version >= *newest)) {
+    if indexes.dependents().last().is_none_or(|newest| version.is_some_and(|version| version >= *newest)) {
         return false;
     }
     // Steps of an index change no rows; what is proposed decodes.
     let Ok(program) = Program::decode(program) else { return false };
     program.operations.iter().any(|operation| match operation {
-        ProgramOperation::Row { value, .. } => indexes.concerns_unique(value),
+        ProgramOperation::Row { value, .. } => indexes.concerns_dependents(value),
         ProgramOperation::Delete { .. } => true,
-        ProgramOperation::Sum { column, .. } => indexes.is_unique_column(*column),
-        // Columns of collections and documents are in no unique index.
-        ProgramOperation::List { .. } | ProgramOperation::Document { .. } => false,
+        ProgramOperation::Sum { column, .. }
+        | ProgramOperation::List { column, .. }
+        | ProgramOperation::Document { column, .. } => indexes.is_watched(*column),
     })
 }
 

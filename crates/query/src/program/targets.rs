@@ -3,7 +3,7 @@
 //! Always true: what a program reads or writes is a function of these rows and of its context. A deletion of a
 //! partition, or of a range of its rows, is in the partition's header, which every reader of the partition reads.
 
-use super::definition::{Program, ProgramOperation, RowCondition, RowTest, TestTree, Turn};
+use super::definition::{Program, ProgramOperation, RowCondition, RowTest, TestTree, Turn, Unchanged};
 use diorite_base::mutation::SeeTarget;
 use diorite_model::key;
 use diorite_model::row::RowReader;
@@ -37,6 +37,15 @@ fn of_condition(condition: &RowCondition, see: &mut SeeTarget<'_>) {
         RowTest::Exists | RowTest::NotExists => false,
         RowTest::Columns(columns) => columns.iter().any(|column| column.is_static),
         RowTest::Tree(tree) => has_static(tree),
+        RowTest::Unchanged(Unchanged { end: None, .. }) => false,
+        RowTest::Unchanged(Unchanged { end: Some(end), .. }) => {
+            let whole = |part: &[u8]| [condition.partition.as_slice(), part].concat();
+            see(&whole(&condition.row), Some(&whole(end)));
+            let mut header = condition.partition.clone();
+            key::push_header(&mut header);
+            see(&header, None);
+            return;
+        }
     };
     if reads_static || condition.row.is_empty() {
         let mut static_row = condition.partition.clone();

@@ -20,6 +20,7 @@ pub fn rows(source: &Source, keyspace: &str, name: &str, budget: &Budget) -> Res
         ("system_schema", "keyspaces") => Box::new(schema::keyspaces(catalog, table)),
         ("system_schema", "scylla_keyspaces") => Box::new(schema::scylla_keyspaces(catalog, table)),
         ("system_schema", "tables") => Box::new(schema::tables(catalog, table)),
+        ("system_schema", "views") => Box::new(schema::views(catalog, table)),
         ("system_schema", "columns") => Box::new(schema::columns(catalog, table)),
         ("system_schema", "indexes") => Box::new(schema::indexes(catalog, table)),
         ("system_schema", "types") => Box::new(schema::types(catalog, table)),

@@ -9,6 +9,7 @@ use super::source::Row;
 use crate::ddl::index::target;
 use crate::ddl::options::{option, read_map, read_text};
 use crate::ddl::predicate;
+use crate::ddl::view::{selects_all, where_text};
 use crate::table::TRANSACTIONS;
 use crate::types::type_for_drivers;
 use diorite_cluster::catalog::Catalog;
@@ -24,7 +25,7 @@ fn system_tables(of_virtual: bool) -> impl Iterator<Item = &'static Arc<Table>> 
     wanted.flat_map(|(_, entry)| entry.tables.values())
 }
 
-/// Every table that `system_schema` lists.
+/// Every table and view whose columns `system_schema` lists.
 fn all_tables(catalog: &Catalog) -> impl Iterator<Item = &Table> {
     // The tables of indexes are parts of these.
     let user = catalog.tables().map(|entry| &*entry.table).filter(|table| table.index_of.is_none());
@@ -53,7 +54,22 @@ pub(super) fn scylla_keyspaces<'a>(catalog: &'a Catalog, table: &'a Table) -> im
 }
 
 pub(super) fn tables<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
-    all_tables(catalog).map(move |described| table_row(table, described))
+    let tables = all_tables(catalog).filter(|described| described.view.is_none());
+    tables.map(move |described| table_row(table, described))
+}
+
+pub(super) fn views<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
+    all_tables(catalog).filter_map(move |described| {
+        let base = &catalog.table_by_id(described.view.as_ref()?.base)?.table;
+        let row = RowBuilder::new(table)
+            .set("keyspace_name", text(&described.keyspace))
+            .set("view_name", text(&described.name))
+            .set("base_table_id", uuid(base.uuid))
+            .set("base_table_name", text(&base.name))
+            .set("include_all_columns", boolean(selects_all(base, described)))
+            .set("where_clause", text(&where_text(base, described)));
+        Some(with_options(row, described).finish())
+    })
 }
 
 fn table_row(table: &Table, described: &Table) -> Row {
@@ -61,10 +77,17 @@ fn table_row(table: &Table, described: &Table) -> Row {
     if described.is_counter() {
         flags.push("counter");
     }
-    let mut row = RowBuilder::new(table)
+    let row = RowBuilder::new(table)
         .set("keyspace_name", text(&described.keyspace))
         .set("table_name", text(&described.name))
         .set("flags", set(flags))
+        .set("transactions", map(&read_map(option(described, TRANSACTIONS).unwrap_or("{'enabled': 'false'}"))));
+    with_options(row, described).finish()
+}
+
+/// Sets the options that tables and views have in common.
+fn with_options<'t>(row: RowBuilder<'t>, described: &Table) -> RowBuilder<'t> {
+    let mut row = row
         .set("id", uuid(described.uuid))
         .set("default_time_to_live", int(described.default_ttl_s as i32))
         .set("gc_grace_seconds", int(described.gc_grace_s as i32));
@@ -88,8 +111,6 @@ fn table_row(table: &Table, described: &Table) -> Row {
     }
     row.set("cdc", boolean(literal("cdc") == Some("true")))
         .set("extensions", map(&extensions(literal("extensions").unwrap_or_default())))
-        .set("transactions", map(&read_map(literal(TRANSACTIONS).unwrap_or("{'enabled': 'false'}"))))
-        .finish()
 }
 
 /// The values of extensions are bytes.

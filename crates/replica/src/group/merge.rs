@@ -24,6 +24,7 @@ use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::mutation::{Body, EvaluationFailed, Mutation, TabletChanges, TabletView};
 use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
+use diorite_base::row_index::RECORD_PREFIX;
 use diorite_storage::{AFTER_KEYS_ABOUT_TABLETS, AppliedState, absorbed_key, staged_key};
 pub use merging::Merging;
 use reopen::given_up;
@@ -86,7 +87,8 @@ pub enum MergeStep {
         number: u64,
         /// Earlier rows in this range are discarded.
         instead_of: Option<KeyRange>,
-        /// The rows, ascending.
+        /// The rows, ascending. Or records about them that the other tablet adopts: no row has a key that begins with
+        /// [`RECORD_PREFIX`].
         rows: Vec<(Vec<u8>, Vec<u8>)>,
     },
     /// The next piece of a row that is too large for one step. It counts as a part.
@@ -136,6 +138,11 @@ pub(crate) fn is_merge_step(program: &[u8]) -> bool {
 /// Whether a program ends the tablet that applies it. A leader that has proposed such a program answers no more reads.
 pub(crate) fn ends_tablet(program: &[u8]) -> bool {
     matches!(program, [MARK, CLOSE_FOR_EVER | CLOSE, ..])
+}
+
+/// Whether a program is the step with which a tablet has taken over all rows.
+fn ends_taking(program: &[u8]) -> bool {
+    matches!(program, [MARK, FINISH, ..])
 }
 
 // The second byte of a step. Earlier versions had 0 to 3.
@@ -432,9 +439,12 @@ pub(crate) fn is_step(payload: &[u8]) -> bool {
     })
 }
 
+/// Adopts a record about the rows, which has a key that no row has.
+type Adopt<'a> = dyn Fn(&[u8], &[u8], &mut dyn TabletChanges) -> Result<(), EvaluationFailed> + 'a;
+
 fn carry_out(
     step: MergeStep,
-    taken_over: &dyn Fn(Vec<u8>) -> Vec<u8>,
+    (taken_over, adopt): (&dyn Fn(Vec<u8>) -> Vec<u8>, &Adopt<'_>),
     view: &dyn TabletView,
     changes: &mut dyn TabletChanges,
 ) -> Result<MergeReply, EvaluationFailed> {
@@ -457,7 +467,12 @@ fn carry_out(
                 return Ok(reply);
             }
             instead_of.map_or(Ok(()), |range| delete_rows(&range, view, changes))?;
-            rows.into_iter().for_each(|(key, value)| changes.put(&key, &taken_over(value)));
+            for (key, value) in rows {
+                match key.starts_with(&RECORD_PREFIX) {
+                    true => adopt(&key, &value, changes)?,
+                    false => changes.put(&key, &taken_over(value)),
+                }
+            }
             Progress { parts: number, ..progress }.put(from, changes);
             MergeReply::Done
         }

@@ -13,7 +13,8 @@ use diorite_base::random::Random;
 use diorite_storage::{ScanRange, StorageError, TabletData};
 use std::collections::VecDeque;
 
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+/// Keys and values.
+pub type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A row larger than this many parts is sent in pieces of that size.
 const MAX_ROW_PARTS: usize = 8;
@@ -116,6 +117,8 @@ pub struct MergeDriver {
     copied: VecDeque<Copied>,
     large: Option<LargeRow>,
     closing: Option<Closing>,
+    /// What the other tablet has to adopt with the rows, and was not sent yet.
+    records: Rows,
 }
 
 impl MergeDriver {
@@ -143,6 +146,7 @@ impl MergeDriver {
             copied: VecDeque::new(),
             large: None,
             closing: None,
+            records: Rows::new(),
         };
         (driver, first)
     }
@@ -220,9 +224,9 @@ impl MergeDriver {
         Some(MergeAction::Write(self.into, step))
     }
 
-    /// The tablet has closed, in this state.
-    pub fn closed(&mut self, closing: Closing) -> MergeAction {
-        self.closing = Some(closing);
+    /// The tablet has closed, in this state. `records`: what the other tablet has to adopt with the rows.
+    pub fn closed(&mut self, closing: Closing, records: Rows) -> MergeAction {
+        (self.closing, self.records) = (Some(closing), records);
         self.stage = Stage::Checking { before: None, rest: None };
         self.go_on()
     }
@@ -246,6 +250,10 @@ impl MergeDriver {
                     return MergeAction::Read(copied.range);
                 }
                 let Some(closing) = self.closing else { return MergeAction::Close };
+                if !self.records.is_empty() {
+                    let records = std::mem::take(&mut self.records);
+                    return self.take(None, records);
+                }
                 self.stage = Stage::Finishing;
                 let (from, attempt, parts) = (self.from, self.attempt, self.parts);
                 MergeAction::Write(self.into, MergeStep::Finish { from, attempt, parts, closing })
@@ -317,7 +325,7 @@ mod tests {
                         if let Some(at_close) = at_close.take() {
                             at_close(self);
                         }
-                        driver.closed(Closing::from(&self.from.applied_state().unwrap()))
+                        driver.closed(Closing::from(&self.from.applied_state().unwrap()), Rows::new())
                     }
                     MergeAction::Serve => return Ok(driver.parts()),
                 };

@@ -12,8 +12,9 @@ use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::Outcome;
 use diorite_control::merging::{Asked, Broken, Undo, serve, undo};
 use diorite_control::tokens::Tokens;
+use diorite_query::index::adopted_records;
 use diorite_replica::{CLOSED, Closing, MergeAction, MergeDriver, MergeReply, MergeStep, Part, has_given_up};
-use diorite_storage::TabletData;
+use diorite_storage::{DataView, TabletData};
 
 /// Parts are so small that there are several.
 const PART_BYTES: usize = 64;
@@ -94,7 +95,8 @@ impl Cluster {
             }
             MergeAction::Close if handle.flags() & CLOSED != 0 || self.drives.never_close => {
                 let state = handle.data().applied_state().expect("memory can be read");
-                drive.action = drive.driver.closed(Closing::from(&state));
+                let records = adopted_records(&DataView(handle.data())).expect("memory can be read");
+                drive.action = drive.driver.closed(Closing::from(&state), records);
                 self.drive_later(id, 10);
             }
             MergeAction::Close if drive.tries > TRIES => self.broke_off(id, &Broken::Elsewhere),

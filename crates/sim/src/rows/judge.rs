@@ -67,6 +67,7 @@ impl Cluster {
             return finding(format!("{count} of {} rows of the logged batch {number}", partitions.len()));
         }
         self.judge_named(rows)?;
+        self.judge_view(rows)?;
         check_several(&rows.batches(), &found, partitions.len()).or_else(|violation| finding(violation.to_string()))
     }
 
@@ -109,16 +110,21 @@ impl Cluster {
         Ok(())
     }
 
-    /// Checks a read of the table with a unique index: keys and values.
+    /// Checks a read of the table with a unique index, or of its view: keys and values.
     pub fn judge_claims(&self, read: &[Row]) -> Result<(), Finding> {
         if self.rows.is_none() || self.losses.are_any() {
             return Ok(());
         }
-        let mut seen = BTreeSet::new();
-        let mut values = read.iter().filter_map(|row| row[1].as_deref());
-        if values.any(|value| !seen.insert(value)) {
-            let message = format!("two rows have the same value of a unique index: {read:?}");
-            return Err(Finding { checker: "rows", at_ns: self.now_ns(), message });
+        let finding = |message| Err(Finding { checker: "rows", at_ns: self.now_ns(), message });
+        let has_twice = |at: usize| {
+            let mut seen = BTreeSet::new();
+            read.iter().filter_map(|row| row[at].as_deref()).any(|value| !seen.insert(value))
+        };
+        if has_twice(1) {
+            return finding(format!("two rows have the same value of a unique index: {read:?}"));
+        }
+        if has_twice(0) {
+            return finding(format!("a materialized view has two rows for one: {read:?}"));
         }
         Ok(())
     }
@@ -133,6 +139,22 @@ impl Cluster {
             Ok(found) if found.is_empty() => Ok(()),
             other => finding(format!("rows that the table of the unique index does not name: {other:?}")),
         }
+    }
+
+    /// Checks that the view has what follows from the rows of its table.
+    fn judge_view(&self, rows: &RowClients) -> Result<(), Finding> {
+        let sorted = |statement: &str| {
+            let mut found = self.select(rows, statement)?;
+            found.retain(|row| row[1].is_some());
+            found.sort();
+            Ok(found)
+        };
+        let (of_table, of_view) = (sorted("SELECT k, v, w FROM u")?, sorted("SELECT k, v, w FROM uv")?);
+        if of_table == of_view {
+            return Ok(());
+        }
+        let message = format!("a materialized view has {of_view:?}, its table {of_table:?}");
+        Err(Finding { checker: "rows", at_ns: self.now_ns(), message })
     }
 
     /// Carries a statement out at once, on the data of the tablets' leaders.

@@ -80,7 +80,7 @@ pub struct SimKv {
     spawned: Mutex<Vec<Spawned>>,
     /// The versions of tablets at this moment, as if statements were carried out where each is led.
     versions: Mutex<BTreeMap<TabletId, DataVersion>>,
-    /// A bug: transactions do not test what they have read of unique columns.
+    /// A bug: transactions do not test what they have read of unique columns and of rows that views follow.
     leaves_tests_out: AtomicBool,
 }
 
@@ -122,7 +122,7 @@ impl SimKv {
         }
     }
 
-    /// Plants a bug: transactions do not test what they have read of unique columns.
+    /// Plants a bug: transactions do not test what they have read of unique columns and of rows that views follow.
     pub fn leave_tests_out(&self) {
         self.leaves_tests_out.store(true, Ordering::Relaxed);
     }
@@ -143,10 +143,13 @@ impl SimKv {
     }
 
     /// The changes of the catalog that were asked for: with these the cluster itself has the same tables, and tablets of
-    /// the same numbers. Indexes are left out, which a cluster of the first level refuses: their steps are proposed anyway.
+    /// the same numbers. Indexes and views are left out, which a cluster of the first level refuses: their steps are
+    /// proposed anyway.
     pub fn definitions(&self) -> Vec<Command> {
         let definitions = self.definitions.lock();
-        definitions.iter().filter(|command| !matches!(command, Command::AlterTable { .. })).cloned().collect()
+        let is_left_out =
+            |command: &Command| matches!(command, Command::AlterTable { .. } | Command::CreateView { .. });
+        definitions.iter().filter(|command| !is_left_out(command)).cloned().collect()
     }
 
     /// The requests since the last call: number, tablet and request.
@@ -188,7 +191,7 @@ impl SimKv {
     }
 }
 
-/// The part of a transaction that maintains unique indexes, without its guards.
+/// The part of a transaction that maintains unique indexes and views, without its guards.
 fn without_tests(mutation: Mutation) -> Mutation {
     let Ok(Body::Request(call)) = MutationRef::decode(mutation.as_bytes()).map(|decoded| decoded.body()) else {
         return mutation;
@@ -276,9 +279,9 @@ impl Kv for SimKv {
         let mut catalog = self.catalog.lock();
         let (changed, outcome) = catalog.apply(command);
         for entry in changed.tables().filter(|entry| catalog.table_by_id(entry.table.id).is_none()) {
-            // The cluster has the table of a unique index as one of its own.
-            if entry.table.index_of.is_some() {
-                let table = Table { index_of: None, ..Table::clone(&entry.table) };
+            // The cluster has the table of a unique index, and a view, as one of its own.
+            if entry.table.index_of.is_some() || entry.table.view.is_some() {
+                let table = Table { index_of: None, view: None, ..Table::clone(&entry.table) };
                 let tablets = entry.tablets.len() as u32;
                 self.definitions.lock().push(Command::CreateTable { table, tablets, if_not_exists: false });
             }

@@ -1,4 +1,4 @@
-//! What nodes do for the indexes of tables: they propose the steps that are due in the tablets that they lead, and
+//! What nodes do for the indexes and views of tables: they propose the steps that are due in the tablets that they lead, and
 //! remove entries that readers have found stale. Now and then an index is dropped in a tablet, to be built again.
 //!
 //! Left out: how fast a node goes on.
@@ -66,7 +66,7 @@ pub(super) fn keep_index(cluster: &mut Cluster) {
     let (drops, removes) = (rows.dice.chance(30), rows.dice.chance(500));
     let Some(handle) = handle_of_leader(cluster, tablet) else { return };
     let steps: Vec<Next> = if drops {
-        table.indexes.iter().map(|index| Next::Step(IndexStep::Drop { index: index.id })).collect()
+        table.maintained().map(|(index, _)| Next::Step(IndexStep::Drop { index })).collect()
     } else if removes {
         let stale = handle.take_stale().keys.into_iter().collect();
         let row_bytes = |row: &[u8]| {

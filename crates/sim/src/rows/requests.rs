@@ -175,6 +175,8 @@ impl Cluster {
         if let Ok(ClientResponse::Rows(read)) = &outcome
             && is_claims
         {
+            let is_of_view = read.metadata.columns.first().is_some_and(|column| column.table == "uv");
+            self.reached.view_rows += if is_of_view { read.rows.len() as u64 } else { 0 };
             let judged = self.judge_claims(&read.rows);
             self.found = self.found.take().or(judged.err());
         }

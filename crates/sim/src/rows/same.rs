@@ -119,6 +119,16 @@ impl Evaluator for SameAnswers {
         TabletEvaluator.compare_again(view, changes)
     }
 
+    fn adopt(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        TabletEvaluator.adopt(key, value, view, changes)
+    }
+
     fn is_unmaintained(&self, program: &[u8], indexes: &dyn RowIndexes) -> bool {
         TabletEvaluator.is_unmaintained(program, indexes)
     }

@@ -88,6 +88,9 @@ impl RowWorld {
         ));
         // Its rows are compared while clients are at work.
         drop(poll(&mut world.begin("CREATE UNIQUE INDEX ON u (v)")));
+        drop(poll(&mut world.begin(
+            "CREATE MATERIALIZED VIEW uv AS SELECT * FROM u WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)",
+        )));
         world.kv.take_new();
         for partition in PARTITIONS..KNOWN_PARTITIONS {
             let tablet = world.tablet_of(&format!("INSERT INTO t (k, c, v) VALUES ({partition}, 0, 0)"));
@@ -103,6 +106,9 @@ impl RowWorld {
             of_counters.push(tablet);
         }
         all.extend(world.unique().tablets.iter().map(|range| range.tablet));
+        let catalog = world.kv.catalog();
+        let view = catalog.table("ks", "uv").expect("it was created");
+        all.extend(view.tablets.iter().map(|range| range.tablet));
         let mut others = COUNTERS..KNOWN_PARTITIONS;
         let first = of_counters[COUNTERS as usize];
         world.pair[1] = others.find(|counter| of_counters[*counter as usize] != first).unwrap_or(world.pair[1]);
@@ -136,7 +142,7 @@ impl RowWorld {
         Arc::clone(&self.kv.catalog().table("ks", "t").expect("it was created").table)
     }
 
-    /// The table with a unique index.
+    /// The table with a unique index and a view.
     pub fn unique(&self) -> Arc<TableEntry> {
         Arc::clone(self.kv.catalog().table("ks", "u").expect("it was created"))
     }

@@ -163,9 +163,11 @@ pub fn claim(dice: &mut Dice, number: u64) -> String {
     }
 }
 
-/// Reads the table with a unique index.
+/// Reads the table with a unique index, or its view.
 pub fn claims(dice: &mut Dice) -> String {
-    match dice.range(0, 3) {
+    match dice.range(0, 4) {
+        1 => "SELECT k, v FROM uv".to_owned(),
+        2 => format!("SELECT k, v FROM uv WHERE v = {}", dice.range(0, CLAIMED)),
         0 => format!("SELECT k, v FROM u WHERE v = {}", dice.range(0, CLAIMED)),
         _ => "SELECT k, v FROM u".to_owned(),
     }

@@ -34,6 +34,8 @@ pub enum TableKind {
     TransactionalIndexed,
     /// `transactions = {'enabled': true}`, and a unique index on the column `n`.
     UniqueIndexed,
+    /// `transactions = {'enabled': true}`, and a materialized view with `n` in its key.
+    Viewed,
     /// `transactions = {'enabled': true}`, and four more columns like `n`, each of them with an index.
     FiveIndexes,
 }
@@ -46,7 +48,7 @@ impl TableKind {
     /// The columns that have an index.
     fn indexed(self) -> &'static [&'static str] {
         match self {
-            Self::Plain | Self::Transactional => &[],
+            Self::Plain | Self::Transactional | Self::Viewed => &[],
             Self::Indexed | Self::TransactionalIndexed | Self::UniqueIndexed => &["n"],
             Self::FiveIndexes => &["n", "n2", "n3", "n4", "n5"],
         }
@@ -114,6 +116,9 @@ impl PairTable {
         shape: &PairShape,
         writer: Operation,
     ) -> Result<Self, WorkloadError> {
+        if kind == TableKind::Viewed {
+            execute_schema(session, &format!("DROP MATERIALIZED VIEW IF EXISTS {name}_by_n;")).await?;
+        }
         execute_schema(session, &format!("DROP TABLE IF EXISTS {name};")).await?;
         for statement in schema(name, kind, shape.tablets()) {
             execute_schema(session, &statement).await?;
@@ -191,7 +196,13 @@ fn schema(name: &str, kind: TableKind, tablets: u32) -> Vec<String> {
     let table = format!("CREATE TABLE {name} ({columns}) WITH tablets = {tablets}{transactions};");
     let unique = if kind == TableKind::UniqueIndexed { "UNIQUE " } else { "" };
     let index = |column: &&str| format!("CREATE {unique}INDEX {name}_by_{column} ON {name} ({column});");
-    [table].into_iter().chain(kind.indexed().iter().map(index)).collect()
+    let view = (kind == TableKind::Viewed).then(|| {
+        format!(
+            "CREATE MATERIALIZED VIEW {name}_by_n AS SELECT * FROM {name} WHERE n IS NOT NULL AND k IS NOT NULL \
+             PRIMARY KEY (n, k) WITH tablets = {tablets};"
+        )
+    });
+    [table].into_iter().chain(kind.indexed().iter().map(index)).chain(view).collect()
 }
 
 /// A table and one kind of request.
@@ -330,6 +341,9 @@ mod tests {
         let five = schema("t", TableKind::FiveIndexes, 4);
         assert!(five[0].contains("n2 bigint, n3 bigint, n4 bigint, n5 bigint, v blob"), "{five:?}");
         assert_eq!((five.len(), five[5].as_str()), (6, "CREATE INDEX t_by_n5 ON t (n5);"));
+        let viewed = schema("t", TableKind::Viewed, 4);
+        assert_eq!(viewed[0], schema("t", TableKind::Transactional, 4)[0]);
+        assert!(viewed[1].starts_with("CREATE MATERIALIZED VIEW t_by_n AS SELECT * FROM t WHERE"), "{viewed:?}");
         let insert = statement(Operation::Insert, "t", TableKind::FiveIndexes);
         assert_eq!(insert, "INSERT INTO t (k, n, v, n2, n3, n4, n5) VALUES (?, ?, ?, ?, ?, ?, ?);");
     }

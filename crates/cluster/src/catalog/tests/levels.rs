@@ -20,13 +20,15 @@ fn made(lines: &[&str]) -> Catalog {
 }
 
 /// All gated commands, with the lowest level at which they may be proposed.
-const GATED: [(&str, u32); 6] = [
+const GATED: [(&str, u32); 8] = [
     ("raise 2 members=1", 1),
     ("raise 3 members=1", 2),
     ("register n levels=1-2", 2),
     ("update m node=1 levels=1-2", 2),
     ("join n token=t levels=1-2", 2),
     ("alter-table ks.t index=by_v", 2),
+    ("create-view ks.v", 2),
+    ("drop-view ks.v", 2),
 ];
 
 #[test]
@@ -134,8 +136,8 @@ kinds!(COMMANDS, command_kind(Command):
     Bootstrap, RequireLogin, RegisterNode, CreateJoinToken, RevokeJoinToken, Join, UpdateNode, ForgetDropped, Place,
     FinishMoves, BeginSplit, CommitSplit, CancelSplit, ServeSplit, BeginMerge, ServeMerge, CancelMerge,
     EndCancelledMerge, SetNodeState, AssignZone, SetLeading, RemoveNode, RaiseLevel, Set, CreateKeyspace, AlterKeyspace,
-    DropKeyspace, CreateTable, AlterTable, DropTable, TruncateTable, CreateType, AlterType, DropType, Roles,
-    SetCidrGroup, DropCidrGroup);
+    DropKeyspace, CreateTable, AlterTable, DropTable, TruncateTable, CreateView, DropView, CreateType, AlterType,
+    DropType, Roles, SetCidrGroup, DropCidrGroup);
 kinds!(SETTINGS, setting_kind(Setting):
     CopyRate, Balancing, ReplaceAfter, PreferredLeaderZones, SplitSize, SplitLoad, MergeSize);
 kinds!(ROLE_COMMANDS, role_kind(RoleCommand): Create, Alter, Drop, AddMember, RemoveMember, Grant, Revoke);

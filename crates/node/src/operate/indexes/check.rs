@@ -278,6 +278,8 @@ mod tests {
             options: std::collections::BTreeMap::new(),
             indexes: Vec::new(),
             index_of: None,
+            views: Vec::new(),
+            view: None,
         }
     }
 

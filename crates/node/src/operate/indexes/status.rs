@@ -14,7 +14,7 @@ use diorite_admin::api::{
 use diorite_base::mutation::EvaluationFailed;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_model::schema::{Index, Table, TableEntry};
+use diorite_model::schema::{Table, TableEntry};
 use diorite_query::ddl::index::target;
 use diorite_query::index::{Compared, INDEXED, Specification, specifications};
 use diorite_replica::{Leadership, Store, TabletHandle};
@@ -42,7 +42,7 @@ pub(in crate::operate) struct Led {
     pub(in crate::operate) rate_bytes: u64,
     /// Until these tablets are complete; none: they are, or it is not known.
     pub(in crate::operate) eta_seconds: Option<u64>,
-    /// Of a unique index that has failed in one of them: why.
+    /// Of a unique index or a view that has failed in one of them: why.
     #[serde(default)]
     pub(in crate::operate) failure: Option<String>,
     /// The tablets one by one, if they were asked for: what is done, nothing if it has not begun.
@@ -52,17 +52,20 @@ pub(in crate::operate) struct Led {
 
 type Answers<E> = Vec<(NodeId, Result<Vec<Led>, E>)>;
 
-/// How much of a tablet is indexed, and compared if the index is unique; `None`: it has not begun. Only a complete one
+/// How much of a tablet is indexed, and compared for a unique index or a view; `None`: it has not begun. Only a complete one
 /// has all thousandths.
 fn done_permille(specification: Option<&Specification>, tokens: Tokens) -> Option<u16> {
     let specification = specification?;
     let built = specification.progress.next().map_or(1.0, |next| tokens.share_before(next));
-    let compared = specification.unique.as_ref().map(|unique| match &unique.compared {
+    let compared = specification.dependent.as_ref().map(|dependent| match &dependent.compared {
         Compared::Nothing | Compared::Failed(_) => 0.0,
         Compared::Before(next) => tokens.share_before(next),
         Compared::All => 1.0,
     });
-    let done = compared.map_or(built, |compared| (built + compared) / 2.0);
+    let done = compared.map_or(built, |compared| match specification.is_of_view() {
+        true => compared,
+        false => (built + compared) / 2.0,
+    });
     let permille = (done * f64::from(WHOLE_PERMILLE)) as u16;
     Some(if specification.is_done() { WHOLE_PERMILLE } else { permille.min(WHOLE_PERMILLE - 1) })
 }
@@ -83,7 +86,7 @@ pub(in crate::operate) fn led_here(
 ) -> Vec<Led> {
     let handles = store.tablets();
     let wanted = |entry: &&std::sync::Arc<TableEntry>| {
-        !entry.table.indexes.is_empty() && of.is_none_or(|of| of.table == entry.table.id)
+        entry.table.is_maintaining() && of.is_none_or(|of| of.table == entry.table.id)
     };
     let mut found = Vec::new();
     for entry in catalog.tables().filter(wanted) {
@@ -98,13 +101,13 @@ pub(in crate::operate) fn led_here(
                 Err(error) => tracing::debug!(%tablet, %error, "the indexes of a tablet cannot be read"),
             }
         }
-        for index in entry.table.indexes.iter().filter(|index| of.is_none_or(|of| of.index == index.id)) {
-            let id = IndexId { table: entry.table.id, index: index.id };
+        for (index, _) in entry.table.maintained().filter(|(index, _)| of.is_none_or(|of| of.index == *index)) {
+            let id = IndexId { table: entry.table.id, index };
             let each = tablets.iter().map(|(tablet, tokens, stored)| {
-                let specification = stored.iter().find(|(known, _)| *known == index.id).map(|(_, known)| known);
+                let specification = stored.iter().find(|(known, _)| *known == index).map(|(_, known)| known);
                 (*tablet, done_permille(specification, *tokens))
             });
-            let of_index = tablets.iter().flat_map(|(.., stored)| stored).filter(|(known, _)| *known == index.id);
+            let of_index = tablets.iter().flat_map(|(.., stored)| stored).filter(|(known, _)| *known == index);
             let failure = of_index.filter_map(|(_, of)| of.failure()).next().map(str::to_owned);
             found.push(Led { failure, ..led(id, each.collect(), of.is_some(), (record, now_ns)) });
         }
@@ -135,8 +138,17 @@ fn led(
     }
 }
 
+/// What an index or a view is of.
+fn target_of(table: &Table, id: u64) -> String {
+    match table.indexes.iter().find(|index| index.id == id) {
+        Some(index) if index.unique.is_some() => format!("unique {}", target(table, index)),
+        Some(index) => target(table, index),
+        None => "materialized view".to_owned(),
+    }
+}
+
 /// The sum of what the nodes say of one index.
-fn status(entry: &TableEntry, index: &Index, all: &[&Led]) -> IndexStatus {
+fn status(entry: &TableEntry, (index, index_name): (u64, &str), all: &[&Led]) -> IndexStatus {
     let Table { keyspace, name, .. } = &*entry.table;
     let tablets = entry.tablets.len();
     let sum = |of: fn(&Led) -> usize| all.iter().map(|led| of(led)).sum::<usize>().min(tablets);
@@ -159,11 +171,8 @@ fn status(entry: &TableEntry, index: &Index, all: &[&Led]) -> IndexStatus {
     IndexStatus {
         keyspace: keyspace.clone(),
         table: name.clone(),
-        name: index.name.clone(),
-        target: match index.unique {
-            Some(_) => format!("unique {}", target(&entry.table, index)),
-            None => target(&entry.table, index),
-        },
+        name: index_name.to_owned(),
+        target: target_of(&entry.table, index),
         state,
         done_permille: u16::try_from(done / tablets.max(1) as u64).map_or(most, |done| done.min(most)),
         tablets,
@@ -196,21 +205,24 @@ pub(in crate::operate) fn gathered(sight: &Sight, answers: Answers<impl Display>
     all.iter().for_each(|(_, led)| by_index.entry(led.id).or_default().push(led));
     let mut indexes = Vec::new();
     for entry in sight.catalog.tables() {
-        for index in &entry.table.indexes {
-            let id = IndexId { table: entry.table.id, index: index.id };
-            indexes.push(status(entry, index, by_index.get(&id).map_or(&[], Vec::as_slice)));
+        for (index, name) in entry.table.maintained() {
+            let id = IndexId { table: entry.table.id, index };
+            indexes.push(status(entry, (index, name), by_index.get(&id).map_or(&[], Vec::as_slice)));
         }
     }
     indexes.sort_by(|a, b| (&a.keyspace, &a.table, &a.name).cmp(&(&b.keyspace, &b.table, &b.name)));
     IndexList { indexes, unanswered }
 }
 
-/// The index of a name.
+/// The index or the view of a name.
 ///
 /// # Errors
 /// There is none.
 pub(in crate::operate) fn find(catalog: &Catalog, keyspace: &str, name: &str) -> Result<IndexId, Failure> {
-    let of = |entry: &TableEntry| Some(IndexId { table: entry.table.id, index: entry.table.index(name)?.id });
+    let of = |entry: &TableEntry| {
+        let (index, _) = entry.table.maintained().find(|(_, of)| *of == name)?;
+        Some(IndexId { table: entry.table.id, index })
+    };
     let found = catalog.tables_in(keyspace).find_map(|entry| of(entry));
     found.ok_or_else(|| Failure::new(FailureKind::NotFound, format!("there is no index {keyspace}.{name}")))
 }
@@ -226,7 +238,7 @@ pub(in crate::operate) fn detail(
 ) -> Result<IndexDetail, Failure> {
     let dropped = || Failure::new(FailureKind::NotFound, "the index was dropped meanwhile");
     let entry = sight.catalog.table_by_id(id.table).ok_or_else(dropped)?;
-    let index = entry.table.indexes.iter().find(|index| index.id == id.index).ok_or_else(dropped)?;
+    let index = entry.table.maintained().find(|(index, _)| *index == id.index).ok_or_else(dropped)?;
     let (all, unanswered) = answered(answers);
     let all: Vec<_> = all.into_iter().filter(|(_, led)| led.id == id).collect();
     let mut by_tablet: BTreeMap<TabletId, (NodeId, Option<u16>)> = BTreeMap::new();

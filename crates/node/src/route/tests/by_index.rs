@@ -31,7 +31,7 @@ fn specification() -> Specification {
             target: IndexTarget::Value,
         },
         progress: Progress::Before(FIRST_ROW_KEY.to_vec()),
-        unique: None,
+        dependent: None,
     }
 }
 

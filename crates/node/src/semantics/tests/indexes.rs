@@ -26,7 +26,7 @@ fn specification(column: u32) -> Specification {
         key: vec![(CqlType::Blob, ColumnKind::PartitionKey)],
         indexed: Indexed::Cell { column, is_static: column == 4, data_type, target },
         progress: Progress::Before(FIRST_ROW_KEY.to_vec()),
-        unique: None,
+        dependent: None,
     }
 }
 

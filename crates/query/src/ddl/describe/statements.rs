@@ -4,6 +4,7 @@ use crate::ddl::index::target;
 use crate::ddl::options::shown;
 use crate::ddl::predicate;
 use crate::ddl::text::{identifier, map, string, type_name};
+use crate::ddl::view::{selects_all, where_text};
 use diorite_model::schema::{ColumnKind, Index, Keyspace, Order, Table};
 use diorite_model::types::{CqlType, UserType};
 use std::collections::{BTreeSet, HashMap};
@@ -39,9 +40,7 @@ pub(super) fn create_type(user_type: &UserType) -> String {
 
 /// `CREATE TABLE …;`, with the id that clients see if internals are wanted.
 pub(super) fn create_table(table: &Table, internals: bool) -> String {
-    let partition: Vec<_> = table.partition_key().map(|column| identifier(&column.name)).collect();
-    let clustering: Vec<_> = table.clustering().map(|column| identifier(&column.name)).collect();
-    let is_simple = partition.len() == 1 && clustering.is_empty();
+    let is_simple = table.partition_key().chain(table.clustering()).count() == 1;
     let mut lines: Vec<String> = table
         .columns
         .iter()
@@ -55,10 +54,43 @@ pub(super) fn create_table(table: &Table, internals: bool) -> String {
         })
         .collect();
     if !is_simple {
-        let partition = if partition.len() > 1 { format!("({})", partition.join(", ")) } else { partition.concat() };
-        let key: Vec<_> = std::iter::once(partition).chain(clustering).collect();
-        lines.push(format!("    PRIMARY KEY ({})", key.join(", ")));
+        lines.push(format!("    {}", primary_key(table)));
     }
+    let mut statement =
+        format!("CREATE TABLE {}.{} (\n{}\n)", identifier(&table.keyspace), identifier(&table.name), lines.join(",\n"));
+    push_options(table, internals, &mut statement);
+    statement
+}
+
+/// `CREATE MATERIALIZED VIEW …;`
+pub(super) fn create_view(base: &Table, view: &Table, internals: bool) -> String {
+    let columns = match selects_all(base, view) {
+        true => "*".to_owned(),
+        false => view.columns.iter().map(|column| identifier(&column.name)).collect::<Vec<_>>().join(", "),
+    };
+    let mut statement = format!(
+        "CREATE MATERIALIZED VIEW {}.{} AS\n    SELECT {columns}\n    FROM {}.{}\n    WHERE {}\n    {}\n",
+        identifier(&view.keyspace),
+        identifier(&view.name),
+        identifier(&base.keyspace),
+        identifier(&base.name),
+        where_text(base, view),
+        primary_key(view)
+    );
+    push_options(view, internals, &mut statement);
+    statement
+}
+
+fn primary_key(table: &Table) -> String {
+    let partition: Vec<_> = table.partition_key().map(|column| identifier(&column.name)).collect();
+    let partition = if partition.len() > 1 { format!("({})", partition.join(", ")) } else { partition.concat() };
+    let clustering = table.clustering().map(|column| identifier(&column.name));
+    let key: Vec<_> = std::iter::once(partition).chain(clustering).collect();
+    format!("PRIMARY KEY ({})", key.join(", "))
+}
+
+/// ` WITH …;`
+fn push_options(table: &Table, internals: bool, statement: &mut String) {
     let mut options = Vec::new();
     if internals {
         options.push(format!("ID = {}", table.uuid));
@@ -71,14 +103,14 @@ pub(super) fn create_table(table: &Table, internals: bool) -> String {
         };
         options.push(format!("CLUSTERING ORDER BY ({})", orders.iter().map(order).collect::<Vec<_>>().join(", ")));
     }
-    options.extend(shown(table).into_iter().map(|(name, literal)| format!("{name} = {literal}")));
-    let mut statement =
-        format!("CREATE TABLE {}.{} (\n{}\n)", identifier(&table.keyspace), identifier(&table.name), lines.join(",\n"));
+    // The rows of a view live as long as those from which they follow.
+    let is_shown = |name: &str| table.view.is_none() || name != "default_time_to_live";
+    let shown = shown(table).into_iter().filter(|(name, _)| is_shown(name));
+    options.extend(shown.map(|(name, literal)| format!("{name} = {literal}")));
     for (index, option) in options.iter().enumerate() {
         let _ = write!(statement, "{}{option}", if index == 0 { " WITH " } else { "\n    AND " });
     }
     statement.push(';');
-    statement
 }
 
 /// `CREATE INDEX …;`

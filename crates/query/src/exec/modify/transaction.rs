@@ -30,7 +30,7 @@ pub struct TransactionPart {
     pub has_transactions: bool,
     /// Whether all its statements delete.
     pub deletes_only: bool,
-    /// It is the table of an index: other tables outlive it, and what they are told of a transaction.
+    /// It is the table of an index or a view: other tables outlive it, and what they are told of a transaction.
     pub is_of_index: bool,
     /// The token of a key that is locked there, as keys begin.
     pub key: Vec<u8>,
@@ -84,7 +84,7 @@ impl Pending {
 
     fn into_part(mut self, is_block: bool) -> Result<TransactionPart, CqlError> {
         self.program.turns = self.order.turns(&self.program, is_block);
-        self.merge_repeated();
+        super::merge_repeated(&mut self.program);
         let program = ProvenProgram::new(&self.program).map_err(unprovable)?.as_bytes().to_vec();
         let name = self.table.full_name();
         if program.len() > MAX_PART_BYTES {
@@ -107,7 +107,7 @@ impl Pending {
         }
         let table = self.table.table().name.clone();
         let has_transactions = self.table.has_transactions();
-        let is_of_index = self.table.table().index_of.is_some();
+        let is_of_index = self.table.table().index_of.is_some() || self.table.table().view.is_some();
         let (part, deletes_only, key) = (self.part.clone(), self.deletes_only, self.first_token());
         Ok(TransactionPart { part, table, has_transactions, deletes_only, is_of_index, key, program })
     }

@@ -445,8 +445,8 @@ impl Upkeep {
 }
 
 impl Pending {
-    /// How it maintains unique indexes, which it does from now on.
-    fn maintained(&mut self) -> &mut Maintained {
+    /// How it maintains unique indexes and views, which it does from now on.
+    pub(super) fn maintained(&mut self) -> &mut Maintained {
         let version = self.table.table().version;
         self.program.maintained.get_or_insert_with(|| Maintained { version, guards: Vec::new() })
     }

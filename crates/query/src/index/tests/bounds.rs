@@ -20,7 +20,7 @@ fn set() -> Specification {
         key: vec![(CqlType::Text, ColumnKind::PartitionKey)],
         indexed: Indexed::Cell { column: 1, is_static: false, data_type, target: IndexTarget::Values },
         progress: Progress::Before(FIRST_ROW_KEY.to_vec()),
-        unique: None,
+        dependent: None,
     }
 }
 

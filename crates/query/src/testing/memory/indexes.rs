@@ -104,7 +104,7 @@ impl MemoryKv {
     pub(in crate::testing) fn failed_comparisons(&self) -> Vec<String> {
         let tablets = self.tablets.lock();
         let specifications = tablets.values().flat_map(|tablet| index::specifications(tablet).unwrap());
-        let compared = specifications.filter_map(|(_, of)| Some(of.unique?.compared));
+        let compared = specifications.filter_map(|(_, of)| Some(of.dependent?.compared));
         compared.filter_map(|of| if let Compared::Failed(why) = of { Some(why) } else { None }).collect()
     }
 

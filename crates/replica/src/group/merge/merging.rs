@@ -2,7 +2,7 @@
 //!
 //! Always true: what is no step reaches the inner evaluator unchanged. Left out: the steps' effects ([`super`]).
 
-use super::{MARK, MergeReply, MergeStep, carry_out};
+use super::{MARK, MergeReply, MergeStep, carry_out, ends_taking};
 use diorite_base::Horizon;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
@@ -30,7 +30,8 @@ impl<E: Evaluator> Evaluator for Merging<E> {
             .map_err(|_| EvaluationFailed("a step of a merge is malformed or of a newer version".to_owned()))?;
         let taken_over = |value: Vec<u8>| self.0.taken_over(&value).unwrap_or(value);
         let takes_over = matches!(step, MergeStep::Finish { .. });
-        let reply = carry_out(step, &taken_over, view, changes)?;
+        let adopt = |key: &[u8], value: &[u8], changes: &mut dyn TabletChanges| self.0.adopt(key, value, view, changes);
+        let reply = carry_out(step, (&taken_over, &adopt), view, changes)?;
         if takes_over && reply == MergeReply::Done {
             self.0.compare_again(view, changes)?;
         }
@@ -93,8 +94,19 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         self.0.row_indexes(flags, view)
     }
 
+    /// With rows the tablet may have taken over views.
     fn changes_indexes(&self, program: &[u8]) -> bool {
-        self.0.changes_indexes(program)
+        ends_taking(program) || self.0.changes_indexes(program)
+    }
+
+    fn adopt(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        view: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        self.0.adopt(key, value, view, changes)
     }
 
     fn compare_again(&self, view: &dyn TabletView, changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {

@@ -100,7 +100,7 @@ fn evaluate_for<E: Engine>(
 ) {
     let is_unmaintained = replica
         .indexes()
-        .is_some_and(|indexes| !indexes.unique().is_empty() && replica.evaluator.is_unmaintained(program, indexes));
+        .is_some_and(|indexes| !indexes.dependents().is_empty() && replica.evaluator.is_unmaintained(program, indexes));
     if is_unmaintained {
         // It has waited since before the index was specified.
         if let Some(led) = replica.writes.transactions.led.as_deref_mut() {
@@ -132,7 +132,7 @@ fn evaluate_for<E: Engine>(
 
 /// Whether the next step stages or writes what was planned without a unique index of the tablet.
 fn is_next_unmaintained<E: Engine>(replica: &Replica<E>) -> bool {
-    let Some(indexes) = replica.indexes().filter(|indexes| !indexes.unique().is_empty()) else { return false };
+    let Some(indexes) = replica.indexes().filter(|indexes| !indexes.dependents().is_empty()) else { return false };
     let next = replica.writes.transactions.led.as_deref().and_then(|led| led.steps.front());
     let is_unmaintained = |operation: &Operation| replica.evaluator.is_unmaintained(&operation.program, indexes);
     next.is_some_and(|(step, _)| step.operations().iter().any(is_unmaintained))

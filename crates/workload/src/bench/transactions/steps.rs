@@ -58,7 +58,7 @@ const fn with(base: &'static str, cpu_at_most: Option<f64>, p50_at_most: Option<
 }
 
 /// The steps that write, each its own table.
-const WRITES: [Definition; 9] = [
+const WRITES: [Definition; 10] = [
     Definition::new("insert", "one row, a plain table", (TableKind::Plain, Operation::Insert), None),
     Definition::new(
         "insert-transactional",
@@ -83,6 +83,12 @@ const WRITES: [Definition; 9] = [
         "one row, a table with transactions and a unique index",
         (TableKind::UniqueIndexed, Operation::Insert),
         with("insert", Some(4.0), Some(2.3)),
+    ),
+    Definition::new(
+        "insert-viewed",
+        "one row, a table with transactions and a materialized view",
+        (TableKind::Viewed, Operation::Insert),
+        with("insert", None, None),
     ),
     Definition::new(
         "insert-five-indexes",

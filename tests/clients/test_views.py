@@ -1,0 +1,349 @@
+"""Materialized views with the unmodified Python driver: on one node, and on a cluster of three whose nodes are killed and paused.
+
+Always checked: a view shows each row of its table at most once, in every read; a write that was answered is in the view; in the end, and whenever nothing
+is written, the view has exactly what follows from the rows of its table."""
+
+import collections
+import os
+import random
+import signal
+import threading
+import time
+
+import pytest
+from cassandra import InvalidRequest
+from cassandra.protocol import OverloadedErrorMessage
+
+from conftest import READY_WITHIN_S, cluster_of
+from test_unique import ENABLED, FAILURES, REFUSALS, UNKNOWN, insert_all, once, prepared, session_at, settled, status
+
+
+def created(server, session, view, definition):
+    """Creates a view, and waits until the rows that there are have been added."""
+    answer = session.execute_async(f"CREATE MATERIALIZED VIEW {view} AS {definition}", timeout=READY_WITHIN_S)
+    answer.result()
+    if answer.warnings:
+        assert f"are still being added to the materialized view {view}" in answer.warnings[0], answer.warnings
+    once("the view is complete", lambda: status(server, view), lambda one: one and one["state"] == "ready")
+
+
+def shown(session, columns, table):
+    return sorted(tuple(row) for row in session.execute(f"SELECT {columns} FROM {table}"))
+
+
+@pytest.fixture(scope="module")
+def session(server):
+    cluster, session = session_at(server.address)
+    session.execute("CREATE KEYSPACE IF NOT EXISTS seen WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}")
+    session.set_keyspace("seen")
+    yield session
+    cluster.shutdown()
+
+
+@pytest.fixture(scope="module")
+def people(server, session):
+    session.execute(f"CREATE TABLE people (id int PRIMARY KEY, city text, age int, tags set<text>, note text) WITH {ENABLED}")
+    definition = "SELECT id, city, age, tags FROM people WHERE city IS NOT NULL AND id IS NOT NULL PRIMARY KEY (city, id) WITH CLUSTERING ORDER BY (id DESC)"
+    created(server, session, "by_city", definition)
+    return session
+
+
+def in_city(session, city):
+    return [row.id for row in session.execute("SELECT id FROM by_city WHERE city = %s", (city,))]
+
+
+def test_a_view_follows_its_table(people):
+    insert = people.prepare("INSERT INTO people (id, city, age) VALUES (?, ?, ?)")
+    for row in ((1, "Bern", 30), (2, "Bern", 40), (3, "Rome", 50), (4, None, 60)):
+        people.execute(insert, row)
+    assert in_city(people, "Bern") == [2, 1] and in_city(people, "Rome") == [3]
+    people.execute("UPDATE people SET city = 'Rome' WHERE id = 1")
+    people.execute("UPDATE people SET tags = tags + {'x', 'y'}, age = 31 WHERE id = 1")
+    assert in_city(people, "Bern") == [2] and in_city(people, "Rome") == [3, 1]
+    row = people.execute("SELECT * FROM by_city WHERE city = 'Rome' AND id = 1").one()
+    assert (row.age, row.tags) == (31, {"x", "y"}) and not hasattr(row, "note")
+    people.execute("DELETE city FROM people WHERE id = 3")
+    people.execute("UPDATE people SET city = 'Oslo' WHERE id = 4")
+    people.execute("DELETE FROM people WHERE id = 2")
+    assert in_city(people, "Bern") == [] and in_city(people, "Rome") == [1] and in_city(people, "Oslo") == [4]
+    assert not people.execute("UPDATE people SET city = 'Bern' WHERE id = 1 IF age = 99").was_applied
+    assert people.execute("UPDATE people SET city = 'Bern' WHERE id = 1 IF age = 31").was_applied
+    block = "BEGIN TRANSACTION UPDATE people SET city = 'Oslo' WHERE id = 1; UPDATE people SET city = 'Bern' WHERE id = 4; END TRANSACTION;"
+    people.execute(block)
+    assert in_city(people, "Bern") == [4] and in_city(people, "Oslo") == [1]
+    people.execute("TRUNCATE people")
+    assert shown(people, "*", "by_city") == []
+    people.execute(insert, (1, "Bern", 30))
+    assert in_city(people, "Bern") == [1]
+
+
+def test_a_row_of_a_view_expires_with_the_value_in_its_key(people):
+    people.execute("INSERT INTO people (id, city, age) VALUES (70, 'Lyon', 1)")
+    people.execute("UPDATE people USING TTL 2 SET city = 'Nice' WHERE id = 70")
+    assert in_city(people, "Nice") == [70] and in_city(people, "Lyon") == []
+    left = people.execute("SELECT ttl(age) AS left FROM by_city WHERE city = 'Nice' AND id = 70").one().left
+    assert left in (1, 2)
+    once("the row has expired", lambda: in_city(people, "Nice"), lambda ids: ids == [])
+    assert people.execute("SELECT age FROM people WHERE id = 70").one().age == 1
+
+
+def test_what_is_refused(people):
+    for statement, why in {
+        "INSERT INTO by_city (city, id) VALUES ('x', 1)": "Cannot directly modify a materialized view",
+        "UPDATE by_city SET age = 1 WHERE city = 'x' AND id = 1": "Cannot directly modify a materialized view",
+        "DELETE FROM by_city WHERE city = 'x'": "Cannot directly modify a materialized view",
+        "TRUNCATE by_city": "Cannot TRUNCATE materialized view directly",
+        "DROP TABLE by_city": "Please use DROP MATERIALIZED VIEW instead",
+        "DROP TABLE people": "materialized views still depend on it",
+        "ALTER TABLE by_city ADD x int": "use ALTER MATERIALIZED VIEW instead",
+        "ALTER TABLE people DROP note": "with materialized views",
+        "ALTER TABLE people WITH transactions = {'enabled': false}": "transactions",
+        "CREATE INDEX ON by_city (age)": "Secondary indexes on materialized views aren't supported",
+        "INSERT INTO people (id, city) VALUES (1, 'x') USING TIMESTAMP 5": "USING TIMESTAMP is not supported",
+        "DELETE FROM people USING TIMESTAMP 5 WHERE id = 1": "USING TIMESTAMP is not supported",
+    }.items():
+        with pytest.raises(InvalidRequest, match=why):
+            people.execute(statement)
+    people.execute("CREATE TABLE plain (id int PRIMARY KEY, v int)")
+    with pytest.raises(InvalidRequest, match="needs transactions"):
+        people.execute("CREATE MATERIALIZED VIEW pv AS SELECT * FROM plain WHERE v IS NOT NULL AND id IS NOT NULL PRIMARY KEY (v, id)")
+
+
+def test_drivers_see_views(people):
+    people.cluster.refresh_schema_metadata()
+    keyspace = people.cluster.metadata.keyspaces["seen"]
+    assert "by_city" not in keyspace.tables and "by_city" in keyspace.views
+    view = keyspace.views["by_city"]
+    assert view.base_table_name == "people" and list(view.columns) == ["city", "id", "age", "tags"]
+    assert [column.name for column in view.partition_key] == ["city"] and [column.name for column in view.clustering_key] == ["id"]
+    assert "by_city" in keyspace.tables["people"].views
+    for statement in ("DESCRIBE MATERIALIZED VIEW by_city", "DESCRIBE by_city", "DESCRIBE TABLE people", "DESCRIBE KEYSPACE seen"):
+        texts = [row.create_statement for row in people.execute(statement)]
+        assert any(text.startswith("CREATE MATERIALIZED VIEW seen.by_city AS") for text in texts), (statement, texts)
+    # What is described can be carried out.
+    [text] = [row.create_statement for row in people.execute("DESCRIBE MATERIALIZED VIEW by_city")]
+    before = shown(people, "*", "by_city")
+    people.execute("DROP MATERIALIZED VIEW by_city")
+    with pytest.raises(InvalidRequest):
+        people.execute("SELECT * FROM by_city")
+    people.execute(text, timeout=READY_WITHIN_S)
+    assert shown(people, "*", "by_city") == before
+    plan = [row[0] for row in people.execute("EXPLAIN UPDATE people SET city = 'x' WHERE id = 1")]
+    assert any("with the materialized views (by_city)" in line for line in plan), plan
+
+
+def test_rows_that_were_there_before_the_view(server, session):
+    session.execute(f"CREATE TABLE early (id int, c int, v int, w text, PRIMARY KEY (id, c)) WITH {ENABLED} AND tablets = 4")
+    insert_all(session, "INSERT INTO early (id, c, v, w) VALUES (?, ?, ?, ?)", [(n % 100, n, n % 17 or None, f"w{n}") for n in range(800)])
+    created(server, session, "early_v", "SELECT v, id, c, w FROM early WHERE id IS NOT NULL AND c IS NOT NULL AND v IS NOT NULL PRIMARY KEY (v, id, c)")
+    expected = sorted(tuple(row) for row in session.execute("SELECT v, id, c, w FROM early") if row.v is not None)
+    assert len(expected) == 800 - len(range(0, 800, 17))
+    assert shown(session, "v, id, c, w", "early_v") == expected
+    one = status(server, "early_v")
+    assert (one["table"], one["target"], one["tablets_complete"], one["failure"]) == ("early", "materialized view", 4, None)
+    # A partition is deleted with its rows in the view.
+    session.execute("DELETE FROM early WHERE id = 3")
+    session.execute("DELETE FROM early WHERE id = 4 AND c > 300")
+    expected = sorted(tuple(row) for row in session.execute("SELECT v, id, c, w FROM early") if row.v is not None)
+    assert shown(session, "v, id, c, w", "early_v") == expected
+    session.execute("DROP MATERIALIZED VIEW early_v")
+    assert status(server, "early_v") is None
+
+
+def test_a_row_that_cannot_be_in_a_view_fails_it(server, session):
+    session.execute(f"CREATE TABLE wide (id int PRIMARY KEY, v text) WITH {ENABLED}")
+    session.execute("INSERT INTO wide (id, v) VALUES (7, %s)", ("x" * 70_000,))
+    with pytest.raises(InvalidRequest, match=r"the row \(7\)"):
+        session.execute("CREATE MATERIALIZED VIEW wide_v AS SELECT * FROM wide WHERE v IS NOT NULL AND id IS NOT NULL PRIMARY KEY (v, id)")
+    assert status(server, "wide_v") is None
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        # The tablet forgets the view a moment later.
+        try:
+            session.execute("DELETE FROM wide WHERE id = 7")
+            break
+        except OverloadedErrorMessage as error:
+            assert time.monotonic() < deadline, error
+            time.sleep(0.05)
+    created(server, session, "wide_v", "SELECT * FROM wide WHERE v IS NOT NULL AND id IS NOT NULL PRIMARY KEY (v, id)")
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory):
+    if os.environ.get("DIORITE_TEST_ADDRESS"):
+        pytest.skip("a cluster of its own is needed")
+    servers = cluster_of(tmp_path_factory.mktemp("views"))
+    yield servers
+    for server in servers:
+        if server.process.poll() is None:
+            server.stop()
+
+
+@pytest.fixture
+def cluster_session(servers):
+    cluster, session = session_at(servers[0].address)
+    session.execute("CREATE KEYSPACE IF NOT EXISTS three WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}")
+    session.set_keyspace("three")
+    yield session
+    cluster.shutdown()
+
+
+class Writers:
+    """Threads that write few rows, all of them the same ones, and threads that read the view."""
+
+    THREADS, ROWS, VALUES = 6, 12, 5
+
+    def __init__(self, servers, table, view):
+        self.servers, self.table, self.view = servers, table, view
+        self.stopped, self.threads, self.wrong, self.done = threading.Event(), [], [], collections.Counter()
+        self.has_view = threading.Event()
+
+    def start(self):
+        for number in range(self.THREADS):
+            dice = random.Random(number)
+            self.begin(number, lambda session, dice=dice: self.write(session, dice))
+        self.begin(0, self.read)
+        self.begin(1, self.read)
+        self.begin(2, self.follow)
+
+    def begin(self, number, action):
+        thread = threading.Thread(target=self.run, args=(self.servers[number % len(self.servers)].address, action))
+        self.threads.append(thread)
+        thread.start()
+
+    def stop(self):
+        self.stopped.set()
+        for thread in self.threads:
+            thread.join()
+
+    def run(self, address, action):
+        while not self.stopped.is_set():
+            try:
+                cluster, session = session_at(address)
+            except FAILURES:
+                time.sleep(0.1)
+                continue
+            try:
+                session.set_keyspace("three")
+                while not self.stopped.is_set():
+                    action(session)
+            except UNKNOWN:
+                self.done["unknown"] += 1
+            except REFUSALS:
+                self.done["refusals"] += 1
+                time.sleep(0.05)
+            except Exception as error:
+                self.wrong.append(repr(error))
+                return
+            finally:
+                cluster.shutdown()
+
+    def write(self, session, dice):
+        k, other, v, w = dice.randrange(self.ROWS), dice.randrange(self.ROWS), dice.randrange(self.VALUES), dice.randrange(1000)
+        table = self.table
+        statement = dice.choice([
+            f"INSERT INTO {table} (k, v, w) VALUES ({k}, {v}, {w})",
+            f"INSERT INTO {table} (k, v) VALUES ({k}, {v})",
+            f"UPDATE {table} SET v = {v} WHERE k = {k}",
+            f"UPDATE {table} SET w = {w} WHERE k = {k}",
+            f"UPDATE {table} SET v = {v}, l = l + [{w}] WHERE k = {k} IF w > 500",
+            f"UPDATE {table} SET l = [{w}, {v}] WHERE k = {k}",
+            f"DELETE v FROM {table} WHERE k = {k}",
+            f"DELETE FROM {table} WHERE k = {k}",
+            f"INSERT INTO {table} (k, v, w) VALUES ({k}, {v}, {w}) USING TTL 2",
+            f"BEGIN BATCH DELETE FROM {table} WHERE k = {k}; INSERT INTO {table} (k, v, w) VALUES ({other}, {v}, {w}); APPLY BATCH",
+            f"BEGIN TRANSACTION UPDATE {table} SET v = {v} WHERE k = {k}; UPDATE {table} SET v = {v}, w = {w} WHERE k = {other}; END TRANSACTION;",
+        ])
+        session.execute(statement)
+        self.done["writes"] += 1
+
+    def read(self, session):
+        if self.has_view.is_set():
+            keys = [row.k for row in session.execute(f"SELECT k, v FROM {self.view}")]
+            if len(keys) > len(set(keys)):
+                self.wrong.append(f"a row is twice in the view: {sorted(keys)}")
+            self.done["reads"] += 1
+        time.sleep(0.01)
+
+    def follow(self, session):
+        # A row whose write has an unknown outcome is not written again.
+        self.done["followed"] += 1
+        k, v = 1_000 + self.done["followed"], random.randrange(self.VALUES)
+        session.execute(f"INSERT INTO {self.table} (k, v, w) VALUES ({k}, {v}, 1)")
+        self.check(session, k, v, [1])
+        session.execute(f"UPDATE {self.table} SET v = {v + 1} WHERE k = {k}")
+        self.check(session, k, v, [])
+        self.check(session, k, v + 1, [1])
+        self.done["moves"] += 1
+
+    def check(self, session, k, v, expected):
+        if self.has_view.is_set():
+            found = [row.w for row in session.execute(f"SELECT w FROM {self.view} WHERE v = {v} AND k = {k}")]
+            if found != expected:
+                self.wrong.append(f"row {k} under {v}: the view has {found} and not {expected}")
+
+
+def check_in_the_end(servers, writers):
+    assert writers.wrong == [], writers.wrong[:5]
+    once("all transactions have ended", lambda: [prepared(server) for server in servers], lambda counts: not any(counts))
+    # What has a TTL expires.
+    time.sleep(3)
+    expected, found = sorted_rows(servers, writers.table), sorted_rows(servers, writers.view)
+    assert found == expected and len(found) > 20
+
+
+def sorted_rows(servers, table):
+    rows = [(row.v, row.k, row.w, tuple(row.l or ())) for row in settled(servers, f"SELECT v, k, w, l FROM {table}") if row.v is not None]
+    return sorted(rows, key=lambda row: row[:2])
+
+
+DEFINITION = "SELECT v, k, w, l FROM {} WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)"
+
+
+def test_a_view_is_right_while_nodes_are_killed_and_paused(servers, cluster_session):
+    cluster_session.execute(f"CREATE TABLE busy (k int PRIMARY KEY, v int, w int, l list<int>) WITH {ENABLED} AND tablets = 4")
+    created(servers[0], cluster_session, "busy_v", DEFINITION.format("busy"))
+    writers = Writers(servers, "busy", "busy_v")
+    writers.has_view.set()
+    writers.start()
+    try:
+        for turn in range(4):
+            time.sleep(1)
+            victim, other = servers[turn % 3], servers[(turn + 1) % 3]
+            victim.process.kill()
+            victim.process.wait()
+            time.sleep(1)
+            victim.start()
+            time.sleep(1)
+            other.process.send_signal(signal.SIGSTOP)
+            time.sleep(1.5)
+            other.process.send_signal(signal.SIGCONT)
+        time.sleep(3)
+    finally:
+        writers.stop()
+    print(dict(writers.done))
+    check_in_the_end(servers, writers)
+    assert writers.done["writes"] > 50 and writers.done["reads"] > 20 and writers.done["moves"] > 20, writers.done
+
+
+def test_a_view_is_created_while_rows_are_written(servers, cluster_session):
+    cluster_session.execute(f"CREATE TABLE late (k int PRIMARY KEY, v int, w int, l list<int>) WITH {ENABLED} AND tablets = 4")
+    writers = Writers(servers, "late", "late_v")
+    writers.start()
+    try:
+        for again in (True, True, False):
+            time.sleep(1)
+            created(servers[0], cluster_session, "late_v", DEFINITION.format("late"))
+            writers.has_view.set()
+            time.sleep(1)
+            if again:
+                writers.has_view.clear()
+                # Reads that were sent before it is dropped.
+                time.sleep(1)
+                cluster_session.execute("DROP MATERIALIZED VIEW late_v")
+    finally:
+        writers.stop()
+    print(dict(writers.done))
+    check_in_the_end(servers, writers)
+    assert writers.done["writes"] > 50 and writers.done["followed"] > 20, writers.done
+
