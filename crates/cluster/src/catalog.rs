@@ -47,6 +47,7 @@ mod schema;
 mod snapshot;
 mod split;
 mod step;
+mod tables;
 mod tablet;
 #[cfg(test)]
 mod tests;

@@ -212,7 +212,7 @@ pub struct Table {
     pub views: Vec<ViewOf>,
     /// Of a materialized view, what makes it one. Statements cannot write to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub view: Option<View>,
+    pub view: Option<Box<View>>,
 }
 
 /// The columns of the table of a unique index.

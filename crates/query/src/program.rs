@@ -11,6 +11,7 @@
 mod after;
 mod codec;
 mod definition;
+mod digest;
 mod document;
 mod evaluate;
 mod growth;
@@ -35,10 +36,10 @@ pub use definition::{
     ColumnTest, ListEdit, Maintained, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply,
     RowCondition, RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, Unchanged, ValueTest,
 };
+pub use digest::{Digest, RowsDigest};
 pub use evaluate::TabletEvaluator;
 pub(crate) use growth::is_unmaintained;
 pub use outcome::{Change, Outcome, evaluate};
 pub(crate) use targets::deleted;
 pub use types::{put_type, read_type};
-pub use unchanged::{Digest, RowsDigest};
 pub(crate) use wire::read_list;

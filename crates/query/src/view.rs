@@ -74,7 +74,7 @@ impl Derivation {
     /// How the rows of a view follow that are written now; `None` if the view was dropped.
     pub fn new(catalog: &Catalog, base: &Arc<TableContext>, of: &ViewOf, now_s: u32) -> Option<Self> {
         let entry = Arc::clone(catalog.table_by_id(of.table)?);
-        let View { predicate, .. } = entry.table.view.as_ref()?;
+        let View { predicate, .. } = entry.table.view.as_deref()?;
         let source = |id: ColumnId| match base.position_of(id) {
             Some(position) if position < base.key_columns() => KeySource::Key(position),
             _ => KeySource::Cell(id),

@@ -24,7 +24,7 @@ pub enum OperatorEvent {
     /// This tablet, or one that a split or merge of it concerns, is to be moved.
     Move(TabletId),
     /// A command is proposed.
-    Propose(Command),
+    Propose(Box<Command>),
     /// A node is to be emptied and removed.
     Retire(NodeId),
     /// A machine is lost: its replicas are rebuilt elsewhere.

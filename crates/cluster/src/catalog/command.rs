@@ -354,7 +354,7 @@ pub enum Command {
     /// `CREATE MATERIALIZED VIEW`, if its table is still the one from which the view was derived.
     CreateView {
         /// The definition, which names the table; `id` and `version` are assigned when the command is applied.
-        view: Table,
+        view: Box<Table>,
         /// The version of the table.
         base_version: u64,
         /// The regular columns of the table that decide what the view has for a row; ascending.
@@ -520,9 +520,8 @@ impl Command {
     /// Checks that it is within the limits; the error names the limit that it exceeds.
     pub fn check(&self) -> Result<(), Exceeded> {
         match self {
-            Command::CreateTable { table, .. }
-            | Command::AlterTable { table }
-            | Command::CreateView { view: table, .. } => bounds::check_table(table),
+            Command::CreateTable { table, .. } | Command::AlterTable { table } => bounds::check_table(table),
+            Command::CreateView { view, .. } => bounds::check_table(view),
             Command::CreateType { user_type, .. } => bounds::check_type(user_type),
             Command::AlterType { changed, .. } => bounds::check_type(changed),
             Command::AssignZone { zone: Some(zone), .. } => bounds::check_zone(zone),

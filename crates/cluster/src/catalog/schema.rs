@@ -5,12 +5,15 @@
 //! out: materialized views ([`super::views`]).
 
 use super::bounds::{Rules, check_table, check_type};
-use super::live::drop_tablets;
 use super::outcome::Rejection;
 use super::placement::add_tablets;
 use super::roles::forget_permissions;
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
+use super::tables::{
+    already_exists, check_free_table, check_types, empty, index_tables, make_table, missing, no_such_table,
+    remove_index_tables, remove_table, replace_table, visit_user_types,
+};
 use super::views;
 use diorite_base::TableId;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
@@ -83,46 +86,6 @@ pub(super) fn create_table(catalog: &mut Catalog, definition: &Table, tablets: u
     Ok(Done::Changed)
 }
 
-/// Checks a definition of a new table whose name is free.
-pub(super) fn check_free_table(catalog: &Catalog, definition: &Table, tablets: u32) -> Result<(), Rejected> {
-    check_types(catalog, definition)?;
-    if tablets == 0 || tablets > MAX_TABLETS_PER_TABLE {
-        let message = format!("a table has 1 to {MAX_TABLETS_PER_TABLE} tablets, not {tablets}");
-        return Err(Rejected(Rejection::Invalid, message));
-    }
-    if catalog.nodes.is_empty() {
-        return Err(Rejected(Rejection::Invalid, "no node has registered yet".to_owned()));
-    }
-    Ok(())
-}
-
-/// Makes a table of which everything has been checked; returns its id.
-pub(super) fn make_table(catalog: &mut Catalog, definition: &Table, tablets: u32) -> TableId {
-    let id = TableId(catalog.identity.next_table);
-    catalog.identity.next_table += 1;
-    let table = Arc::new(Table { id, version: 1, ..definition.clone() });
-    catalog.toggle_digest(&*table);
-    let names = Arc::make_mut(&mut catalog.names);
-    names.entry(table.keyspace.clone()).or_default().insert(table.name.clone(), id);
-    add_tablets(catalog, table, tablets, tablets);
-    id
-}
-
-/// Another command may have changed a user type since the definition was derived.
-fn check_types(catalog: &Catalog, definition: &Table) -> Result<(), Rejected> {
-    for column in &definition.columns {
-        let mut current = true;
-        visit_user_types(&column.data_type, &mut |found| {
-            current &= catalog.user_type(&found.keyspace, &found.name).is_some_and(|known| **known == *found);
-        });
-        if !current {
-            let message = format!("the type of column {} changed meanwhile", column.name);
-            return Err(Rejected(Rejection::Conflict, message));
-        }
-    }
-    Ok(())
-}
-
 pub(super) fn alter_table(catalog: &mut Catalog, changed: &Table) -> Step {
     let Some(entry) = catalog.tables.get(&changed.id).cloned() else {
         return Err(no_such_table(&changed.keyspace, &changed.name));
@@ -181,19 +144,6 @@ fn drop_index_tables(catalog: &mut Catalog, before: &Table, changed: &Table) {
     remove_index_tables(catalog, gone);
 }
 
-fn remove_index_tables(catalog: &mut Catalog, tables: Vec<TableId>) {
-    for table in tables {
-        if let Some(entry) = catalog.tables.get(&table).cloned() {
-            remove_table(catalog, &entry);
-        }
-    }
-}
-
-/// The tables of a table's unique indexes.
-fn index_tables(table: &Table) -> Vec<TableId> {
-    table.unique_indexes().map(|(_, unique)| unique.table).collect()
-}
-
 /// The names of indexes are those of the keyspace.
 fn check_index_names(catalog: &Catalog, before: &Table, changed: &Table) -> Result<(), Rejected> {
     let fresh: BTreeSet<&str> = changed
@@ -210,14 +160,6 @@ fn check_index_names(catalog: &Catalog, before: &Table, changed: &Table) -> Resu
     }
 }
 
-pub(super) fn replace_table(catalog: &mut Catalog, entry: &TableEntry, changed: Table) {
-    catalog.toggle_digest(&*entry.table);
-    catalog.toggle_digest(&changed);
-    let table = Arc::new(changed);
-    let entry = TableEntry { table: table.clone(), ..entry.clone() };
-    Arc::make_mut(&mut catalog.tables).insert(table.id, Arc::new(entry));
-}
-
 pub(super) fn drop_table(catalog: &mut Catalog, keyspace: &str, name: &str, if_exists: bool) -> Step {
     let Some(entry) = catalog.table(keyspace, name).cloned() else {
         return missing(if_exists, || no_such_table(keyspace, name));
@@ -226,24 +168,6 @@ pub(super) fn drop_table(catalog: &mut Catalog, keyspace: &str, name: &str, if_e
     remove_table(catalog, &entry);
     forget_permissions(catalog, &format!("data/{keyspace}/{name}"));
     Ok(Done::Changed)
-}
-
-pub(super) fn remove_table(catalog: &mut Catalog, entry: &TableEntry) {
-    let table = &entry.table;
-    drop_tablets(catalog, entry);
-    catalog.toggle_digest(&**table);
-    Arc::make_mut(&mut catalog.tables).remove(&table.id);
-    remove_index_tables(catalog, index_tables(table));
-    if table.index_of.is_some() {
-        return;
-    }
-    let names = Arc::make_mut(&mut catalog.names);
-    if let Some(of_keyspace) = names.get_mut(&table.keyspace) {
-        of_keyspace.remove(&table.name);
-        if of_keyspace.is_empty() {
-            names.remove(&table.keyspace);
-        }
-    }
 }
 
 pub(super) fn truncate_table(catalog: &mut Catalog, keyspace: &str, name: &str) -> Step {
@@ -259,13 +183,6 @@ pub(super) fn truncate_table(catalog: &mut Catalog, keyspace: &str, name: &str) 
         }
     }
     Ok(Done::Changed)
-}
-
-/// Gives a table other tablets, which are empty.
-pub(super) fn empty(catalog: &mut Catalog, entry: &TableEntry) {
-    let tablets = u32::try_from(entry.tablets.len()).unwrap_or(MAX_TABLETS_PER_TABLE);
-    add_tablets(catalog, entry.table.clone(), tablets, entry.least_tablets);
-    drop_tablets(catalog, entry);
 }
 
 pub(super) fn create_type(catalog: &mut Catalog, user_type: &UserType, if_not_exists: bool) -> Step {
@@ -352,22 +269,6 @@ fn user_of_type(catalog: &Catalog, wanted: &UserType) -> Option<String> {
     user.map(|user_type| format!("type {}", user_type.name))
 }
 
-fn visit_user_types(data_type: &CqlType, visit: &mut dyn FnMut(&UserType)) {
-    match data_type {
-        CqlType::List(of, _) | CqlType::Set(of, _) | CqlType::Vector(of, _) => visit_user_types(of, visit),
-        CqlType::Map(key, value, _) => {
-            visit_user_types(key, visit);
-            visit_user_types(value, visit);
-        }
-        CqlType::Tuple(parts) => parts.iter().for_each(|part| visit_user_types(part, visit)),
-        CqlType::UserDefined(user_type, _) => {
-            visit(user_type);
-            user_type.fields.iter().for_each(|(_, of)| visit_user_types(of, visit));
-        }
-        _ => {}
-    }
-}
-
 /// `data_type` with each use of the user type that has the name of `changed` replaced by `changed`.
 fn with_type(data_type: &CqlType, changed: &Arc<UserType>) -> CqlType {
     let again = |of: &Arc<CqlType>| Arc::new(with_type(of, changed));
@@ -389,20 +290,8 @@ fn with_type(data_type: &CqlType, changed: &Arc<UserType>) -> CqlType {
     }
 }
 
-pub(super) fn already_exists(tolerated: bool, message: impl FnOnce() -> String) -> Step {
-    if tolerated { Ok(Done::Nothing) } else { Err(Rejected(Rejection::AlreadyExists, message())) }
-}
-
-pub(super) fn missing(tolerated: bool, rejected: impl FnOnce() -> Rejected) -> Step {
-    if tolerated { Ok(Done::Nothing) } else { Err(rejected()) }
-}
-
 fn no_such_keyspace(name: &str) -> Rejected {
     Rejected(Rejection::NoSuchKeyspace, format!("keyspace '{name}' doesn't exist"))
-}
-
-fn no_such_table(keyspace: &str, name: &str) -> Rejected {
-    Rejected(Rejection::NoSuchTable, format!("table '{keyspace}.{name}' doesn't exist"))
 }
 
 fn no_such_type(keyspace: &str, name: &str) -> Rejected {

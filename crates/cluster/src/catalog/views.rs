@@ -6,9 +6,9 @@
 
 use super::outcome::Rejection;
 use super::roles::forget_permissions;
-use super::schema::{already_exists, check_free_table, empty, make_table, missing, remove_table, replace_table};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
+use super::tables::{already_exists, check_free_table, empty, make_table, missing, remove_table, replace_table};
 use diorite_base::TableId;
 use diorite_model::schema::{Column, ColumnId, Table, TableEntry, ViewOf};
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use super::options::{TableProperties, check_together};
 use super::table::check_column_type;
 use super::type_names::Mentioned;
 use super::unique::check_transactions;
-use super::view;
+use super::viewed;
 use crate::error::{exceeded, invalid, not_supported};
 use diorite_base::limits;
 use diorite_cluster::catalog::Command;
@@ -32,7 +32,7 @@ pub(super) fn alter(context: &Context<'_>, alter: &AlterTable) -> Result<Plan, C
         return Err(if known { no_such_table(keyspace, name) } else { no_such_keyspace(keyspace) });
     };
     let refused = "Cannot use ALTER TABLE on a materialized view; use ALTER MATERIALIZED VIEW instead";
-    view::check_table(&entry.table, refused)?;
+    viewed::check_table(&entry.table, refused)?;
     let mut table = Table::clone(&entry.table);
     for change in &alter.changes {
         apply(context, &mut table, change)?;

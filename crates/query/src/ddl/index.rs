@@ -10,7 +10,7 @@ use super::indexable::{check_type, column_of};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::text::identifier;
 use super::type_names::mentions_user_type;
-use super::{place, predicate, unique, view};
+use super::{place, predicate, unique, viewed};
 use crate::error::{invalid, not_supported};
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{CreateIndex, IndexColumn, Literal, Property, PropertyValue, QualifiedName};
@@ -69,7 +69,7 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
         let known = context.catalog.keyspace(keyspace).is_some();
         return Err(if known { no_such_table(keyspace, name) } else { no_such_keyspace(keyspace) });
     };
-    view::check_table(&entry.table, "Secondary indexes on materialized views aren't supported")?;
+    viewed::check_table(&entry.table, "Secondary indexes on materialized views aren't supported")?;
     let mut table = Table::clone(&entry.table);
     if let Some(index) = &create.name {
         check_name("Index", index)?;

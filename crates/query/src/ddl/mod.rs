@@ -27,6 +27,7 @@ mod type_names;
 mod unique;
 mod user_type;
 pub mod view;
+mod viewed;
 
 pub use context::{Context, Defaults, Plan};
 pub use names::{RESERVED_KEYSPACES, is_reserved_keyspace};

@@ -7,7 +7,7 @@ use super::names::{check_column_name, check_name, keyspace_of, no_such_keyspace,
 use super::options::{DEFAULT_GC_GRACE_S, TableProperties, check_together};
 use super::type_names::Mentioned;
 use super::type_names::mentions_duration;
-use super::view;
+use super::viewed;
 use crate::error::{exceeded, invalid, not_supported};
 use diorite_base::{TableId, limits};
 use diorite_cluster::catalog::{Catalog, Command};
@@ -244,8 +244,8 @@ pub(super) fn drop(context: &Context<'_>, name: &QualifiedName, if_exists: bool)
         return Err(if known { no_such_table(keyspace, &name.name) } else { no_such_keyspace(keyspace) });
     };
     let refused = "Cannot use DROP TABLE on a materialized view. Please use DROP MATERIALIZED VIEW instead.";
-    view::check_table(&entry.table, refused)?;
-    view::check_no_views(&entry.table)?;
+    viewed::check_table(&entry.table, refused)?;
+    viewed::check_no_views(&entry.table)?;
     let command = Command::DropTable { keyspace: keyspace.to_owned(), name: name.name.clone(), if_exists };
     let target = SchemaTarget::Table { keyspace: keyspace.to_owned(), name: name.name.clone() };
     Ok(Plan::propose(command, SchemaChangeType::Dropped, target))
@@ -261,7 +261,7 @@ pub(super) fn truncate(context: &Context<'_>, name: &QualifiedName) -> Result<Pl
         return Err(invalid(format!("table {} does not exist", name.name)));
     };
     let refused = "Cannot TRUNCATE materialized view directly; must truncate base table instead";
-    view::check_table(&entry.table, refused)?;
+    viewed::check_table(&entry.table, refused)?;
     let command = Command::TruncateTable { keyspace: keyspace.to_owned(), name: name.name.clone() };
     Ok(Plan::Propose { command, change: None, warnings: Vec::new() })
 }

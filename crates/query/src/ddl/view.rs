@@ -64,7 +64,7 @@ pub(super) fn create(context: &Context<'_>, create: &CreateMaterializedView) -> 
     let command = Command::CreateView {
         columns: deciding(&base.table, &view),
         follows_rows: follows_rows(&base.table, &view),
-        view,
+        view: Box::new(view),
         base_version: base.table.version,
         tablets,
         if_not_exists: create.if_not_exists,
@@ -144,7 +144,7 @@ fn define(
         indexes: Vec::new(),
         index_of: None,
         views: Vec::new(),
-        view: Some(View { base: base.id, selects_all: create.selection == Selection::All, predicate }),
+        view: Some(Box::new(View { base: base.id, selects_all: create.selection == Selection::All, predicate })),
         columns,
         default_ttl_s: 0,
         gc_grace_s: properties.gc_grace_s.unwrap_or(base.gc_grace_s),
@@ -354,21 +354,6 @@ pub(super) fn drop(context: &Context<'_>, name: &QualifiedName, if_exists: bool)
     }
     let command = Command::DropView { keyspace: keyspace.to_owned(), name: name.name.clone(), if_exists };
     Ok(Plan::propose(command, SchemaChangeType::Dropped, target(keyspace, &name.name)))
-}
-
-/// Refuses a statement about tables that names a view.
-pub(super) fn check_table(table: &Table, message: &'static str) -> Result<(), CqlError> {
-    if table.view.is_some() { Err(invalid(message)) } else { Ok(()) }
-}
-
-/// Refuses to drop a table that has views.
-pub(super) fn check_no_views(table: &Table) -> Result<(), CqlError> {
-    if table.views.is_empty() {
-        return Ok(());
-    }
-    let names: Vec<&str> = table.views.iter().map(|view| view.name.as_str()).collect();
-    let names = names.join(", ");
-    Err(invalid(format!("Cannot drop a table when materialized views still depend on it ({names})")))
 }
 
 /// Whether a view has all columns of its base, as `SELECT *` says. A column that was added later is not in the view.

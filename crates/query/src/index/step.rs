@@ -402,11 +402,14 @@ pub(crate) fn adopt(
     Ok(())
 }
 
+/// Keys and values.
+pub type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// The records that a tablet which takes over the rows has to adopt: the specifications of views.
 ///
 /// # Errors
 /// If they cannot be read.
-pub fn adopted_records(view: &dyn TabletView) -> Result<Vec<(Vec<u8>, Vec<u8>)>, EvaluationFailed> {
+pub fn adopted_records(view: &dyn TabletView) -> Result<Records, EvaluationFailed> {
     let of_views = specifications(view)?.into_iter().filter(|(_, specification)| specification.is_of_view());
     Ok(of_views.map(|(id, specification)| (specification_key(id).to_vec(), specification.encode())).collect())
 }

@@ -3,7 +3,7 @@
 //! Always true: a program contains everything that it needs: ids, types, keys, values. Left out: its bytes ([`super::codec`]), running it
 //! ([`mod@super::evaluate`]).
 
-use super::unchanged::Digest;
+use super::digest::Digest;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 pub use diorite_model::json::place::PathStep;

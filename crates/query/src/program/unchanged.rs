@@ -1,104 +1,15 @@
-//! Digests of live rows: whether rows are as they were when a program was planned.
+//! Whether rows are as they were when a program was planned.
 //!
-//! Always true: rows with the same digest have the same live values, with the same timestamps and expiries; how they are
-//! stored, and what of them is deleted or has expired, makes no difference. So all replicas come to the same. Left out:
-//! reading the rows.
+//! Always true: all replicas come to the same, as a [digest](super::digest) is of what lives. Left out: more than whether
+//! that is so.
 
 use super::definition::{RowCondition, Unchanged};
+use super::digest::RowsDigest;
 use super::stored::{Stored, damaged};
 use diorite_base::mutation::EvaluationFailed;
-use diorite_model::Malformed;
 use diorite_model::index::specification_key;
 use diorite_model::key::{RowKind, kind_of};
-use diorite_model::row::{Expiry, LiveContent, LiveRow};
-use ring::digest::{Context, SHA256};
-
-/// The digest of rows of a range, or of one.
-pub type Digest = [u8; 32];
-
-/// Digests rows, in the order of their keys.
-pub struct RowsDigest(Context);
-
-impl Default for RowsDigest {
-    fn default() -> Self {
-        Self(Context::new(&SHA256))
-    }
-}
-
-impl RowsDigest {
-    fn bytes(&mut self, bytes: &[u8]) {
-        self.number(bytes.len() as u64);
-        self.0.update(bytes);
-    }
-
-    fn number(&mut self, number: u64) {
-        self.0.update(&number.to_le_bytes());
-    }
-
-    fn written(&mut self, timestamp_us: i64, expiry: Option<Expiry>) {
-        self.number(timestamp_us as u64);
-        // Nothing expires at the beginning of time.
-        self.number(expiry.map_or(0, |expiry| (u64::from(expiry.at_s) << 32) | u64::from(expiry.ttl_s)));
-    }
-
-    /// Adds a row, unless it does not exist. `is_dropped`: whether the table dropped a column.
-    ///
-    /// # Errors
-    /// If the row is malformed.
-    pub fn add(&mut self, key: &[u8], row: &LiveRow<'_>, is_dropped: impl Fn(u32) -> bool) -> Result<(), Malformed> {
-        let mut has_begun = false;
-        if let Some(marker) = row.marker() {
-            self.bytes(key);
-            has_begun = true;
-            self.0.update(&[1]);
-            self.written(marker.timestamp_us, marker.expiry);
-        }
-        for cell in row.cells() {
-            let cell = cell?;
-            if is_dropped(cell.column) {
-                continue;
-            }
-            if !std::mem::replace(&mut has_begun, true) {
-                self.bytes(key);
-            }
-            self.0.update(&[2]);
-            self.number(u64::from(cell.column));
-            match cell.content {
-                LiveContent::Value(value) => {
-                    self.0.update(&[1]);
-                    self.written(cell.timestamp_us, cell.expiry);
-                    self.bytes(value);
-                }
-                LiveContent::Counter(sum) => {
-                    self.0.update(&[2]);
-                    self.number(sum as u64);
-                }
-                LiveContent::Complex(complex) => {
-                    self.0.update(&[3]);
-                    for element in complex.elements() {
-                        let element = element?;
-                        self.0.update(&[1]);
-                        self.bytes(element.path);
-                        self.written(element.timestamp_us, element.expiry);
-                        self.bytes(element.value);
-                    }
-                    self.0.update(&[0]);
-                }
-            }
-        }
-        if has_begun {
-            self.0.update(&[0]);
-        }
-        Ok(())
-    }
-
-    /// The digest of all rows that were added.
-    pub fn finish(self) -> Digest {
-        let mut digest = Digest::default();
-        digest.copy_from_slice(self.0.finish().as_ref());
-        digest
-    }
-}
+use diorite_model::row::LiveRow;
 
 impl Stored<'_> {
     /// Whether the rows of a condition are as they were, and the tablet knows the views of which the program knows.

@@ -467,12 +467,7 @@ fn carry_out(
                 return Ok(reply);
             }
             instead_of.map_or(Ok(()), |range| delete_rows(&range, view, changes))?;
-            for (key, value) in rows {
-                match key.starts_with(&RECORD_PREFIX) {
-                    true => adopt(&key, &value, changes)?,
-                    false => changes.put(&key, &taken_over(value)),
-                }
-            }
+            take_rows(rows, (taken_over, adopt), changes)?;
             Progress { parts: number, ..progress }.put(from, changes);
             MergeReply::Done
         }
@@ -512,6 +507,21 @@ fn carry_out(
             MergeReply::Done
         }
     })
+}
+
+/// Takes over rows, and records about them.
+fn take_rows(
+    rows: Vec<(Vec<u8>, Vec<u8>)>,
+    (taken_over, adopt): (&dyn Fn(Vec<u8>) -> Vec<u8>, &Adopt<'_>),
+    changes: &mut dyn TabletChanges,
+) -> Result<(), EvaluationFailed> {
+    for (key, value) in rows {
+        match key.starts_with(&RECORD_PREFIX) {
+            true => adopt(&key, &value, changes)?,
+            false => changes.put(&key, &taken_over(value)),
+        }
+    }
+    Ok(())
 }
 
 fn close(

@@ -149,7 +149,7 @@ impl Cluster {
         self.will_move(&[tablet]);
         if self.operators.dice.chance(100) {
             let after_ns = self.operators.dice.milliseconds(0, 500);
-            self.later(after_ns, Event::Operator(OperatorEvent::Propose(Command::CancelSplit { tablet })));
+            self.later(after_ns, Event::Operator(OperatorEvent::Propose(Box::new(Command::CancelSplit { tablet }))));
         }
     }
 
@@ -174,7 +174,7 @@ impl Cluster {
             let cancelled = CancelledMerge { reason: "an operator has cancelled it".to_owned(), unix_ms: 0 };
             let cancel = Command::CancelMerge { tablet, number: None, cancelled };
             let after_ns = self.operators.dice.milliseconds(0, 800);
-            self.later(after_ns, Event::Operator(OperatorEvent::Propose(cancel)));
+            self.later(after_ns, Event::Operator(OperatorEvent::Propose(Box::new(cancel))));
         }
     }
 

@@ -14,7 +14,7 @@ pub(super) fn command(catalog: &Catalog, verb: &str, words: &[&str]) -> Command 
             let base = catalog.table(&keyspace, option("of").unwrap_or("t"));
             let (base, version) = base.map_or((TableId(99), 1), |entry| (entry.table.id, entry.table.version));
             Command::CreateView {
-                view: view_of(catalog, &keyspace, &name, base, flag("all")),
+                view: Box::new(view_of(catalog, &keyspace, &name, base, flag("all"))),
                 base_version: option("version").map_or(version, |version| version.parse().unwrap()),
                 columns: vec![1],
                 follows_rows: flag("follows"),
@@ -44,7 +44,7 @@ fn view_of(catalog: &Catalog, keyspace: &str, name: &str, base: TableId, selects
     table.columns.reverse();
     table.columns[0].kind = ColumnKind::PartitionKey;
     table.columns[1].kind = ColumnKind::Clustering(diorite_model::schema::Order::Asc);
-    Table { view: Some(View { base, selects_all, predicate }), ..table }
+    Table { view: Some(Box::new(View { base, selects_all, predicate })), ..table }
 }
 
 fn made(lines: &[&str]) -> Catalog {
@@ -79,7 +79,7 @@ fn a_table_knows_its_views_and_a_view_its_table() {
         follows_rows,
     };
     assert_eq!((base.version, &base.views), (3, &vec![of(2, &v, false), of(3, &w, true)]));
-    assert_eq!(v.view, Some(View { base: base.id, selects_all: true, predicate: Vec::new() }));
+    assert_eq!(v.view, Some(Box::new(View { base: base.id, selects_all: true, predicate: Vec::new() })));
     assert_eq!((v.version, v.views), (1, Vec::new()));
     let (dropped, _) = catalog.apply(&parse(&catalog, "drop-view ks.v"));
     assert_eq!(dropped.table("ks", "v"), None);

@@ -1,0 +1,22 @@
+//! What statements about tables may not do to materialized views, nor to tables that have some.
+//!
+//! Always true: the messages are Cassandra's. Left out: statements about views ([`super::view`]).
+
+use crate::error::invalid;
+use diorite_cql::protocol::CqlError;
+use diorite_model::schema::Table;
+
+/// Refuses a statement about tables that names a view.
+pub(super) fn check_table(table: &Table, message: &'static str) -> Result<(), CqlError> {
+    if table.view.is_some() { Err(invalid(message)) } else { Ok(()) }
+}
+
+/// Refuses to drop a table that has views.
+pub(super) fn check_no_views(table: &Table) -> Result<(), CqlError> {
+    if table.views.is_empty() {
+        return Ok(());
+    }
+    let names: Vec<&str> = table.views.iter().map(|view| view.name.as_str()).collect();
+    let names = names.join(", ");
+    Err(invalid(format!("Cannot drop a table when materialized views still depend on it ({names})")))
+}
