@@ -29,6 +29,9 @@ const TRIES: u32 = 24;
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MAX_PAUSE_NS: u64 = 64_000_000;
 
+/// Copies of a row that are made to find out what it is after a write.
+const COPIES: usize = 2;
+
 /// What has become of a try.
 enum Tried {
     Done(WriteAnswer),
@@ -133,18 +136,23 @@ impl<K: Kv> Writing<'_, K> {
     /// Reads the rows that views follow, and adds what the views are to have. Returns false if the tables have changed
     /// since the writes were gathered.
     async fn views_maintained(&self, writes: &mut Writes) -> Result<bool, CqlError> {
-        let (budget, mut seen) = (self.means.budget, Seen::default());
+        let (budget, mut seen, mut work) = (self.means.budget, Seen::default(), 0usize);
         for (table, watched) in writes.watched()? {
             budget.check()?;
             let read = self.raw(&table);
-            let rows = match &watched {
+            let rows: Vec<_> = match &watched {
                 Watched::Row(key) => read.row(key).await?.map(|row| (key.clone(), row)).into_iter().collect(),
                 Watched::Range(start, end) => read.rows(start, end).await?,
             };
+            // Each row is copied for the evaluation, once before and once after it, and packed again for each view.
+            let bytes: usize = rows.iter().map(|(key, row)| key.len() + row.size_bytes()).sum();
+            let copied = bytes.saturating_mul(COPIES + 2 * table.table().views.len());
+            budget.take(copied)?;
+            work = work.saturating_add(copied);
             seen.add(table.table().id, watched, rows);
         }
-        let catalog = self.engine.kv.catalog();
-        writes.maintain_views(&catalog, &seen, self.engine.kv.now_us())
+        let (catalog, now_us) = (self.engine.kv.catalog(), self.engine.kv.now_us());
+        self.engine.finish(work, || writes.maintain_views(&catalog, &seen, now_us)).await
     }
 
     /// Whether the condition of a statement holds for which another row has the values. Those of several tablets are not

@@ -37,6 +37,11 @@ pub struct RawRow {
 }
 
 impl RawRow {
+    /// The bytes of the stored row.
+    pub fn size_bytes(&self) -> usize {
+        self.value.len()
+    }
+
     /// Its live cells.
     ///
     /// # Errors

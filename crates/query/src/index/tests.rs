@@ -13,7 +13,7 @@ use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, Tab
 use diorite_base::program::LoggedProgram;
 use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::entry;
-use diorite_model::index::{Indexed, entries_end, entry_prefix};
+use diorite_model::index::{Indexed, entries_end, entry_prefix, specification_key};
 use diorite_model::key::{KeyLayout, push_row};
 use diorite_model::row::{Expiry, RowWriter};
 use diorite_model::schema::{ColumnKind, IndexTarget};
@@ -259,4 +259,38 @@ fn what_is_due_ends() {
     assert_eq!(due(table, &[(1, complete.clone()), (index.id, complete.clone())]), dropped);
     let newer = (table.version + 1, complete.clone());
     assert_eq!(due(table, &[(index.id, complete), newer]), None, "this definition is the older one");
+}
+
+#[test]
+fn a_tablet_adopts_the_views_that_follow_rows_that_it_takes_over() {
+    const VIEW: u64 = 9;
+    let view = |round, compared| Specification {
+        indexed: Indexed::Nothing,
+        progress: Progress::Complete,
+        dependent: Some(Dependent { columns: vec![1], follows_rows: false, round, compared }),
+        ..specification()
+    };
+    let stored = |view: Specification| {
+        let mut data = Data::indexed();
+        data.0.insert(specification_key(VIEW), view.encode());
+        data
+    };
+    let records = adopted_records(&stored(view(3, Compared::All))).unwrap();
+    assert_eq!(records, [(specification_key(VIEW), view(3, Compared::All).encode())], "and no local index");
+    let adopt = |mut data: Data| {
+        let mut changes = Changes::default();
+        records.iter().for_each(|(key, value)| TabletEvaluator.adopt(key, value, &data, &mut changes).unwrap());
+        data.0.extend(changes.0.into_iter().map(|(key, value, _)| (key, value.unwrap())));
+        data
+    };
+    let adopted = adopt(Data::default());
+    assert_eq!(specifications(&adopted).unwrap(), [(VIEW, view(0, Compared::Nothing))], "all rows are to be compared");
+    let known = view(5, Compared::Before(key(1)));
+    assert_eq!(specifications(&adopt(stored(known.clone()))).unwrap()[1], (VIEW, known), "what is known stays");
+    // From here on writes have to maintain it.
+    let indexes = TabletEvaluator.row_indexes(INDEXED, &adopted).unwrap().unwrap();
+    let mut row = Vec::new();
+    RowWriter::new(&mut row, 1).cell(1, 1, None, b"value");
+    assert!(indexes.dependents() == [VIEW] && indexes.concerns_dependents(&row));
+    assert!(TabletEvaluator.adopt(&specification_key(VIEW), b"no view", &adopted, &mut Changes::default()).is_err());
 }

@@ -270,6 +270,7 @@ mod tests {
     use super::*;
     use crate::group::merge::tests::{Taking, key};
     use diorite_base::random::SplitMix64;
+    use diorite_base::row_index::RECORD_PREFIX;
     use diorite_storage::{AppliedState, MemoryBatch, MemoryTablet, TabletBatch};
 
     const FROM: TabletId = TabletId(1_000);
@@ -376,6 +377,37 @@ mod tests {
             assert!(most <= 100 + 100 * MAX_ROW_PARTS && pieces > 40, "{most} bytes, {pieces} pieces");
             assert!(pair.into.staged().is_empty());
         }
+    }
+
+    #[test]
+    fn records_are_sent_after_the_rows_and_before_the_merge_is_finished() {
+        let mut pair = Pair::new(0..5);
+        let records = vec![([&RECORD_PREFIX[..], &[4, 9]].concat(), b"a view".to_vec())];
+        let (mut driver, mut action) = MergeDriver::begin(FROM, INTO, 9, range(), &mut SplitMix64::new(3));
+        let mut written = Vec::new();
+        loop {
+            action = match action {
+                MergeAction::Write(_, step) => {
+                    let reply = pair.into.step(&step);
+                    written.push(step);
+                    driver.written(reply).unwrap()
+                }
+                MergeAction::Read(range) => {
+                    let part = Part::read(&pair.from, &range, 100).unwrap();
+                    driver.read(range, part)
+                }
+                MergeAction::Close => {
+                    driver.closed(Closing::from(&pair.from.applied_state().unwrap()), records.clone())
+                }
+                MergeAction::Serve => break,
+            };
+        }
+        let [.., MergeStep::Take { rows, .. }, MergeStep::Finish { parts, .. }] = written.as_slice() else {
+            panic!("{written:?}");
+        };
+        assert_eq!((rows, *parts), (&records, driver.parts()));
+        assert_eq!(pair.into.adopted, records, "not as rows");
+        assert!(pair.is_whole());
     }
 
     #[test]

@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 /// Rows of batches have numbers from here on.
 pub const FIRST_NUMBER: u64 = 1_000;
 
+/// The most time until a node knows the view, from the first statement on that it carries out.
+const LEARNS_MS: u64 = 2_000;
+
 /// A statement whose effect is checked in the end.
 #[derive(Clone, Copy, Debug)]
 pub struct Said {
@@ -62,6 +65,8 @@ pub struct RowClients {
     pub calls: BTreeMap<u64, Call>,
     /// The node that each client is connected to.
     pub nodes: BTreeMap<u32, NodeId>,
+    /// When each node learns of the view.
+    learns_ns: BTreeMap<NodeId, u64>,
     /// Everything that must be true in the end.
     pub said: Vec<Said>,
     /// Work that outlives its statement.
@@ -81,12 +86,19 @@ impl RowClients {
             open: BTreeMap::new(),
             calls: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            learns_ns: BTreeMap::new(),
             said: Vec::new(),
             spawned: Vec::new(),
             dice,
             next_token: super::FIRST_ROW_TOKEN,
             next_value: FIRST_NUMBER,
         }
+    }
+
+    /// Whether a node knows the view.
+    pub fn knows_view(&mut self, node: NodeId, now_ns: u64) -> bool {
+        let dice = &mut self.dice;
+        now_ns >= *self.learns_ns.entry(node).or_insert_with(|| now_ns + dice.milliseconds(0, LEARNS_MS))
     }
 
     /// The partitions that are for inserts and appends, one of each tablet.

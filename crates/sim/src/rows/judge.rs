@@ -159,7 +159,7 @@ impl Cluster {
 
     /// Carries a statement out at once, on the data of the tablets' leaders.
     fn select(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
-        rows.world.kv.follow(&self.setting.newest);
+        rows.world.kv.follow(&self.setting.newest, true);
         match response(self.at_rest(rows, &mut rows.world.begin(statement))?) {
             Ok(ClientResponse::Rows(rows)) => Ok(rows.rows),
             other => {

@@ -70,8 +70,10 @@ struct Calls {
 /// See the top of this module.
 pub struct SimKv {
     catalog: Mutex<Arc<Catalog>>,
-    /// The catalog with the cluster's tablets, by the version of the cluster's.
-    followed: Mutex<BTreeMap<u64, Arc<Catalog>>>,
+    /// The catalogs with all tables, and before the view was created.
+    defined: Mutex<(Arc<Catalog>, Arc<Catalog>)>,
+    /// These with the cluster's tablets, by the version of the cluster's, and whether they have the view.
+    followed: Mutex<BTreeMap<(u64, bool), Arc<Catalog>>>,
     time: TrueTime,
     calls: Mutex<Calls>,
     /// The changes of the catalog that were asked for.
@@ -110,8 +112,10 @@ impl SimKv {
         };
         let (catalog, ..) = Catalog::default().apply(&bootstrap);
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
+        let catalog = Arc::new(catalog);
         Self {
-            catalog: Mutex::new(Arc::new(catalog)),
+            defined: Mutex::new((Arc::clone(&catalog), Arc::clone(&catalog))),
+            catalog: Mutex::new(catalog),
             followed: Mutex::default(),
             time,
             calls: Mutex::default(),
@@ -127,14 +131,20 @@ impl SimKv {
         self.leaves_tests_out.store(true, Ordering::Relaxed);
     }
 
+    /// The view is created next: nodes that do not know it yet have the catalog of now.
+    pub fn before_view(&self) {
+        let mut defined = self.defined.lock();
+        defined.1 = Arc::clone(&defined.0);
+    }
+
     /// From now on statements find the tables' tablets as this catalog of the cluster has them. All else is as it was: what
-    /// statements may contain does not depend on the cluster's level.
-    pub fn follow(&self, cluster: &Catalog) {
+    /// statements may contain does not depend on the cluster's level. `has_view`: whether they know the view.
+    pub fn follow(&self, cluster: &Catalog, has_view: bool) {
+        let (all, before_view) = &*self.defined.lock();
+        let with_tablets = || Arc::new(with_tablets_of(if has_view { all } else { before_view }, cluster));
         let mut followed = self.followed.lock();
-        let mut catalog = self.catalog.lock();
-        let with_tablets = || Arc::new(with_tablets_of(&catalog, cluster));
-        let newest = Arc::clone(followed.entry(cluster.version()).or_insert_with(with_tablets));
-        *catalog = newest;
+        let newest = Arc::clone(followed.entry((cluster.version(), has_view)).or_insert_with(with_tablets));
+        *self.catalog.lock() = newest;
     }
 
     /// Sets the versions of tablets.
@@ -287,6 +297,7 @@ impl Kv for SimKv {
             }
         }
         *catalog = Arc::new(changed);
+        self.defined.lock().0 = Arc::clone(&catalog);
         Ok(outcome.encode())
     }
 

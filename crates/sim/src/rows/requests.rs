@@ -76,9 +76,11 @@ impl Cluster {
         let (now_ns, versions) = (self.now_ns(), self.versions());
         let Some(rows) = &mut self.rows else { return };
         rows.world.kv.set_versions(versions);
-        let node = rows.open.get(&client).and_then(|open| self.nodes.get(&open.node));
+        let open_node = rows.open.get(&client).map(|open| open.node);
+        let node = open_node.and_then(|node| self.nodes.get(&node));
         if let Some(life) = node.and_then(|node| node.life.as_ref()) {
-            rows.world.kv.follow(life.served());
+            let has_view = open_node.is_some_and(|node| rows.knows_view(node, now_ns));
+            rows.world.kv.follow(life.served(), has_view);
         }
         let Some(open) = rows.open.get_mut(&client) else { return };
         let (polled, node) = (poll(&mut open.running), open.node);

@@ -88,6 +88,7 @@ impl RowWorld {
         ));
         // Its rows are compared while clients are at work.
         drop(poll(&mut world.begin("CREATE UNIQUE INDEX ON u (v)")));
+        world.kv.before_view();
         drop(poll(&mut world.begin(
             "CREATE MATERIALIZED VIEW uv AS SELECT * FROM u WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)",
         )));

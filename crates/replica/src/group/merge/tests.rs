@@ -14,6 +14,8 @@ pub(crate) struct Taking {
     pub(crate) stamps: (i64, i64),
     /// The most bytes of rows in one step, and the number of pieces.
     pub(crate) most: (usize, usize),
+    /// Records that were adopted.
+    pub(crate) adopted: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 struct Nothing;
@@ -28,7 +30,22 @@ impl Evaluator for Nothing {
     ) -> Result<Vec<u8>, EvaluationFailed> {
         Err(EvaluationFailed("no step of a merge".to_owned()))
     }
+
+    fn adopt(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        _: &dyn TabletView,
+        changes: &mut dyn TabletChanges,
+    ) -> Result<(), EvaluationFailed> {
+        // As a key that no row has.
+        changes.put(&[ADOPTED, key].concat(), value);
+        Ok(())
+    }
 }
+
+/// Before the key of what was adopted.
+const ADOPTED: &[u8] = b"adopted";
 
 /// The state before a step.
 struct Before(BTreeMap<Vec<u8>, Vec<u8>>);
@@ -58,6 +75,9 @@ impl Taking {
 
 impl TabletChanges for Taking {
     fn put(&mut self, key: &[u8], value: &[u8]) {
+        if let Some(key) = key.strip_prefix(ADOPTED) {
+            return self.adopted.push((key.to_vec(), value.to_vec()));
+        }
         self.data.insert(key.to_vec(), value.to_vec());
     }
 
