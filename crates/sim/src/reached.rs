@@ -41,6 +41,8 @@ pub struct Reached {
     pub duplicates: u64,
     /// Rows of a materialized view that were read.
     pub view_rows: u64,
+    /// Materialized views to which all rows have been added that were there before.
+    pub whole_views: u64,
     /// Calls between the leaders of tablets for transactions that were left unfinished.
     pub peer_calls: u64,
 }
@@ -65,6 +67,7 @@ impl AddAssign for Reached {
         self.claims += other.claims;
         self.duplicates += other.duplicates;
         self.view_rows += other.view_rows;
+        self.whole_views += other.whole_views;
         self.peer_calls += other.peer_calls;
     }
 }

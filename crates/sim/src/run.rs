@@ -224,6 +224,7 @@ fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
         }
     }
     if cluster.rows.is_some() {
+        cluster.reached.whole_views += u64::from(cluster.has_whole_view());
         return cluster.judge_rows();
     }
     if cluster.losses.are_any() {

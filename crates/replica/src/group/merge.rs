@@ -516,7 +516,7 @@ fn take_rows(
     changes: &mut dyn TabletChanges,
 ) -> Result<(), EvaluationFailed> {
     for (key, value) in rows {
-        match key.starts_with(&RECORD_PREFIX) {
+        match key.len() > RECORD_PREFIX.len() && key.starts_with(&RECORD_PREFIX) {
             true => adopt(&key, &value, changes)?,
             false => changes.put(&key, &taken_over(value)),
         }

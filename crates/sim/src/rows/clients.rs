@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub const FIRST_NUMBER: u64 = 1_000;
 
 /// The most time until a node knows the view, from the first statement on that it carries out.
-const LEARNS_MS: u64 = 2_000;
+const LEARNS_MS: u64 = 600;
 
 /// A statement whose effect is checked in the end.
 #[derive(Clone, Copy, Debug)]
