@@ -9,6 +9,7 @@ import random
 import signal
 import threading
 import time
+import traceback
 
 import pytest
 from cassandra import InvalidRequest
@@ -233,7 +234,7 @@ class Writers:
                 self.done["refusals"] += 1
                 time.sleep(0.05)
             except Exception as error:
-                self.wrong.append(repr(error))
+                self.wrong.append(traceback.format_exception_only(error) + traceback.format_tb(error.__traceback__))
                 return
             finally:
                 cluster.shutdown()

@@ -93,6 +93,9 @@ pub struct Coordinator {
     started_ns: u64,
     /// The client waits for an answer.
     is_awaited: bool,
+    /// The prepares of attempts that were given up before these were answered, with their parts. What is told of the end
+    /// may have overtaken them.
+    late: BTreeSet<(TransactionId, usize)>,
     actions: VecDeque<Action>,
 }
 
@@ -110,6 +113,7 @@ impl Coordinator {
             in_order,
             started_ns: 0,
             is_awaited: true,
+            late: BTreeSet::new(),
             actions: VecDeque::new(),
         }
     }
@@ -235,6 +239,11 @@ impl Coordinator {
 
     fn prepared(&mut self, from: TabletId, of: TransactionId, stamp_us: i64, now_ns: u64) {
         let home = self.home();
+        let is_from = |part: &Part| part.participant.tablet == from;
+        if let Some(part) = self.plan.parts.iter().position(is_from).filter(|part| self.late.remove(&(of, *part))) {
+            // Nobody has sent a commit of that attempt, nor will.
+            return self.send(part, Request::Finish { id: of, ending: Ending::Aborted });
+        }
         let State::Preparing { id, stamps, asked } = &mut self.state else { return };
         let part = self.plan.parts.iter().position(|part| part.participant.tablet == from);
         let Some(part) = part.filter(|_| *id == of) else { return };
@@ -372,7 +381,10 @@ impl Coordinator {
     /// Ends an attempt of which nothing is committed, now or later, and begins the next one or answers.
     fn give_up_attempt(&mut self, refusal: Refusal, now_ns: u64) {
         let (id, asked) = match std::mem::replace(&mut self.state, State::Reserving) {
-            State::Preparing { id, asked, .. } => (Some(id), asked),
+            State::Preparing { id, asked, stamps } => {
+                self.late.extend(asked.iter().filter(|part| stamps[**part].is_none()).map(|part| (id, *part)));
+                (Some(id), asked)
+            }
             State::Committing { id, prepared, .. } => {
                 let is_asked =
                     |part: &usize| prepared.iter().any(|it| it.participant == self.plan.parts[*part].participant);

@@ -9,8 +9,10 @@
 //! the question; if a lease may have ended before the last tablet was pinned, all are pinned again.
 //!
 //! Always true: of a committed transaction the read shows all rows or none. Nothing is missed that was acknowledged
-//! before the read began: a transaction that the home reports as committed above T may have been, so the read begins
-//! again above it. A home that reports "aborted" may have forgotten a commit, because the prepare has been finished
+//! before the read began: a transaction that was prepared when all tablets were pinned for the first time, and that its
+//! home reports as committed above T, may have been, so the read begins again above it. One that was prepared later was
+//! not committed when the read began, and a commit above T of it is not shown: otherwise a read of tablets that are
+//! written to all the time would hardly ever end. A home that reports "aborted" may have forgotten a commit, because the prepare has been finished
 //! since the snapshot was taken; so the read begins again, and finds the prepare no longer. Left out: the rows, and the
 //! snapshots themselves.
 
@@ -86,6 +88,11 @@ pub struct SnapshotRead {
     found: BTreeMap<StagedIn, Home>,
     unresolved: BTreeSet<StagedIn>,
     committed: BTreeMap<StagedIn, i64>,
+    /// The transactions that may have been acknowledged before the read began: those that were prepared when all tablets
+    /// were pinned for the first time, but for those that were not committed after that. `None`: that has not happened.
+    early: Option<BTreeSet<TransactionId>>,
+    /// The greatest commit of such a transaction above the stamp.
+    later_us: Option<i64>,
     planted: Planted,
     actions: VecDeque<Action>,
 }
@@ -102,6 +109,8 @@ impl SnapshotRead {
             found: BTreeMap::new(),
             unresolved: BTreeSet::new(),
             committed: BTreeMap::new(),
+            early: None,
+            later_us: None,
             planted: Planted::default(),
             actions: VecDeque::new(),
         };
@@ -124,6 +133,7 @@ impl SnapshotRead {
         self.found.clear();
         self.unresolved.clear();
         self.committed.clear();
+        self.later_us = None;
         if self.round > self.rounds {
             return self.actions.push_back(Action::GiveUp);
         }
@@ -169,11 +179,12 @@ impl SnapshotRead {
         if self.tablets.values().any(is_over) && !self.planted.believe_promises {
             return self.begin(now_ns);
         }
+        self.early.get_or_insert_with(|| self.found.keys().map(|(_, id, _)| *id).collect());
         for (of, home) in std::mem::take(&mut self.found) {
             self.unresolved.insert(of);
             self.actions.push_back(Action::Ask { home, of, round: self.round, at_us: self.at_us });
         }
-        self.finish();
+        self.finish(now_ns);
     }
 
     /// A home has answered.
@@ -185,18 +196,29 @@ impl SnapshotRead {
             Status::Committed(committed_us) if committed_us <= self.at_us => {
                 self.committed.insert(of, committed_us);
             }
-            Status::Committed(committed_us) if !self.planted.miss_later_commits => {
-                return self.too_late(round, committed_us, now_ns);
+            Status::Committed(committed_us) => {
+                let is_early = self.early.as_ref().is_some_and(|early| early.contains(&of.1));
+                if is_early && !self.planted.miss_later_commits {
+                    self.later_us = self.later_us.max(Some(committed_us));
+                }
+            }
+            Status::NotYet => {
+                if let Some(early) = &mut self.early {
+                    early.remove(&of.1);
+                }
             }
             // The snapshot may contain a prepare that has been finished since, and whose outcome is forgotten.
             Status::Aborted if !self.planted.believe_aborted => return self.begin(now_ns),
-            Status::Committed(_) | Status::NotYet | Status::Aborted => {}
+            Status::Aborted => {}
         }
-        self.finish();
+        self.finish(now_ns);
     }
 
-    fn finish(&mut self) {
+    fn finish(&mut self, now_ns: u64) {
         if self.unresolved.is_empty() {
+            if let Some(later_us) = self.later_us.take() {
+                return self.too_late(self.round, later_us, now_ns);
+            }
             let committed = std::mem::take(&mut self.committed);
             // Late answers are of no round.
             self.round = self.rounds + 1;

@@ -4,6 +4,7 @@
 mod client;
 mod explore;
 mod invariants;
+mod late;
 mod moves;
 mod quiet;
 mod scenarios;

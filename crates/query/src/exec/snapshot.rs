@@ -32,10 +32,11 @@ pub const MAX_PAGE_TABLETS: usize = 256;
 /// What has no pages reads at most so many.
 pub const MAX_TABLETS: usize = 4_096;
 /// How often the tablets are pinned again because one was not, or a prepare was finished meanwhile.
-const ROUNDS: u32 = 16;
-/// The first wait before they are pinned again, and the longest.
+const ROUNDS: u32 = 64;
+/// The first wait before they are pinned again, and the longest; and the longest one for a prepare that is about to end.
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MAX_PAUSE_NS: u64 = 128_000_000;
+const ENDING_PAUSE_NS: u64 = 4_000_000;
 /// A tablet that is written to all the time has stamped above any stamp that was current when the question was sent: the
 /// read goes that much beyond what it has stamped, and further each time.
 const FIRST_MARGIN_US: i64 = 1_000;
@@ -349,7 +350,7 @@ impl<K: Kv> Taking<'_, K> {
             Ok(Answer::Reply { reply: Reply::Status { status, .. }, .. }) => {
                 if status == Status::Aborted {
                     // Whoever has prepared the row is about to learn it, too.
-                    self.pause().await;
+                    self.pause(ENDING_PAUSE_NS).await;
                 }
                 self.read.resolved(round, of, status, self.kv.monotonic_ns());
             }
@@ -359,7 +360,7 @@ impl<K: Kv> Taking<'_, K> {
 
     async fn failed(&mut self, tablet: TabletId, round: u32, error: Option<KvError>) {
         self.last = Some((tablet, error.unwrap_or(KvError::Unavailable(tablet))));
-        self.pause().await;
+        self.pause(MAX_PAUSE_NS).await;
         self.read.failed(round, self.kv.monotonic_ns());
     }
 
@@ -372,8 +373,8 @@ impl<K: Kv> Taking<'_, K> {
         }
     }
 
-    async fn pause(&mut self) {
-        let pause_ns = FIRST_PAUSE_NS.checked_shl(self.tries.min(16)).unwrap_or(MAX_PAUSE_NS).min(MAX_PAUSE_NS);
+    async fn pause(&mut self, longest_ns: u64) {
+        let pause_ns = FIRST_PAUSE_NS.checked_shl(self.tries.min(16)).unwrap_or(longest_ns).min(longest_ns);
         self.tries += 1;
         self.kv.pause(pause_ns).await;
     }
