@@ -133,6 +133,11 @@ impl Derivation {
         Ok(Some(ViewRow { token, key, value }))
     }
 
+    /// The second at which rows are written.
+    pub fn now_s(&self) -> u32 {
+        self.now_s
+    }
+
     /// What a stored row of the view has, as [`Self::row`] has it.
     ///
     /// # Errors

@@ -5,7 +5,7 @@
 
 use crate::message::Program;
 use crate::wire::Call;
-use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef};
+use diorite_base::mutation::{Body, Evaluator, Mutation, MutationRef, OperationKind};
 use diorite_base::row_index::RowIndexes;
 
 /// Whether a write may change what a unique index or a view says of a row, and was planned without it.
@@ -15,7 +15,10 @@ pub fn is_unmaintained(mutation: &Mutation, indexes: &dyn RowIndexes, evaluator:
     }
     let Ok(decoded) = MutationRef::decode(mutation.as_bytes()) else { return false };
     match decoded.body() {
-        Body::Blind(operations) => operations.flatten().any(|operation| indexes.concerns_dependents(operation.value)),
+        // What replaces a row removes values of columns that whoever has planned it may not know.
+        Body::Blind(operations) => operations.flatten().any(|operation| {
+            operation.kind == OperationKind::Overwrite || indexes.concerns_dependents(operation.value)
+        }),
         Body::Evaluated(program) => evaluator.is_unmaintained(program, indexes),
         Body::Request(call) => {
             Call::program_of(call).is_some_and(|Program(program)| evaluator.is_unmaintained(&program, indexes))

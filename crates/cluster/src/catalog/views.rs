@@ -10,8 +10,7 @@ use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
 use super::tables::{already_exists, check_free_table, empty, make_table, missing, remove_table, replace_table};
 use diorite_base::TableId;
-use diorite_model::schema::{Column, ColumnId, Table, TableEntry, ViewOf};
-use std::sync::Arc;
+use diorite_model::schema::{Column, ColumnId, Table, ViewOf};
 
 /// The option of tables with transactions.
 const TRANSACTIONS: &str = "transactions";
@@ -145,9 +144,8 @@ pub(super) fn follow(catalog: &mut Catalog, changed: &Table) -> Result<(), Rejec
         let message = format!("the materialized view {} needs a column that would be dropped", of.name);
         return Err(Rejected(Rejection::InUse, message));
     }
-    let views: Vec<Arc<TableEntry>> =
-        changed.views.iter().filter_map(|view| catalog.tables.get(&view.table).cloned()).collect();
-    for entry in views {
+    let mut followed = Vec::new();
+    for entry in changed.views.iter().filter_map(|view| catalog.tables.get(&view.table).cloned()) {
         let mut view = Table::clone(&entry.table);
         for column in &mut view.columns {
             let Some(of) = changed.column_by_id(column.id).filter(|of| of.data_type == column.data_type) else {
@@ -160,9 +158,10 @@ pub(super) fn follow(catalog: &mut Catalog, changed: &Table) -> Result<(), Rejec
         if view != *entry.table {
             sort(&mut view);
             view.version += 1;
-            replace_table(catalog, &entry, view);
+            followed.push((entry, view));
         }
     }
+    followed.into_iter().for_each(|(entry, view)| replace_table(catalog, &entry, view));
     Ok(())
 }
 

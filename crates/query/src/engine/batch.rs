@@ -106,7 +106,7 @@ impl<K: Kv> QueryEngine<K> {
             for (bound, plan) in bounds.iter().zip(&plans) {
                 let entry = match entries.entry(plan.table.table().id) {
                     Entry::Occupied(known) => known.into_mut(),
-                    Entry::Vacant(place) => place.insert(self.entry(&plan.table)?),
+                    Entry::Vacant(place) => place.insert(self.entry_to_write(&plan.table)?),
                 };
                 writes.add(plan, bound, &entry.tablets, defaults)?;
             }

@@ -188,7 +188,7 @@ impl<K: Kv> RowComparer<K> {
         let Some(found) = (RawRead { kv: &self.kv, table: &of.table, budget }).row(row).await? else {
             return Ok(Some(Comparison::Alone));
         };
-        let derived = match of.derivation.row(row, &found.live()?) {
+        let derived = match of.derivation.row(row, &found.live_at(of.derivation.now_s())?) {
             Ok(Some(derived)) => derived,
             // A view that does not know of a row has nothing for it.
             Ok(None) => return Ok(Some(Comparison::Alone)),
@@ -208,6 +208,14 @@ impl<K: Kv> RowComparer<K> {
         let writes = Writes::adding_to_view(part, &of.table, &of.derivation, (row, &found), derived)?;
         let (ended, _) = attempt((&self.kv, self.node), writes.into_transaction()?, budget).await?;
         tracing::trace!(view = %of.derivation.entry.table.name, ?ended, "a row was added to a view");
+        if let Ended::Refused(_, reply) = &ended
+            && let Ok(ProgramReply::Failed(why)) = ProgramReply::decode(reply)
+        {
+            return Ok(Some(Comparison::Impossible(format!(
+                "the row ({}): {why}",
+                shortened(shown_key(&of.table, row))
+            ))));
+        }
         Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))).then_some(Comparison::Alone))
     }
 

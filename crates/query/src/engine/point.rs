@@ -410,7 +410,8 @@ impl<K: Kv> Point<'_, K> {
         out: &mut Vec<u8>,
     ) -> Result<ExecuteNow, Declined> {
         let Point { engine, request, values, reply, .. } = *self;
-        if plan.concerns_dependents() {
+        let has_views = plan.table.has_views();
+        if plan.concerns_dependents() || has_views && plan.timestamp.is_some() {
             return Err(Declined);
         }
         let mut columns: [&[u8]; MAX_KEY_COLUMNS] = [&[]; MAX_KEY_COLUMNS];
@@ -423,9 +424,8 @@ impl<K: Kv> Point<'_, K> {
             None => None,
         };
         let is_counter = table.is_counter();
-        let ignores_attached = is_counter || plan.table.has_views();
-        let attached =
-            request.parameters.default_timestamp_us.filter(|_| engine.config.client_timestamps && !ignores_attached);
+        let takes_attached = engine.config.client_timestamps && !is_counter && !has_views;
+        let attached = request.parameters.default_timestamp_us.filter(|_| takes_attached);
         if attached == Some(UNSTAMPED) {
             return Err(Declined);
         }

@@ -150,13 +150,19 @@ impl<K: Kv> QueryEngine<K> {
         let catalog = self.kv.catalog();
         let entry = catalog.table_by_id(table.table().id);
         let entry = entry.ok_or_else(|| invalid(format!("table {} does not exist", table.table().name)))?;
+        Ok(Arc::clone(entry))
+    }
+
+    /// The same for a write.
+    pub(super) fn entry_to_write(&self, table: &TableContext) -> Result<Arc<TableEntry>, CqlError> {
+        let entry = self.entry(table)?;
         // What was planned without a view must not reach tablets that do not know the view yet: those of a table that
         // was truncated meanwhile.
         let knows = |id: u64| table.table().views.iter().any(|view| view.id == id);
         if !entry.table.views.iter().all(|view| knows(view.id)) {
             return Err(CqlError::overloaded("the table has got a materialized view: try again"));
         }
-        Ok(Arc::clone(entry))
+        Ok(entry)
     }
 
     /// Whether the tablet is known to be led by another node.

@@ -291,7 +291,7 @@ impl<K: Kv> QueryEngine<K> {
                 let defaults = self.defaults(run.parameters.default_timestamp_us)?;
                 let gather = |written: &[TablePart]| {
                     let mut writes = Writes::besides(written);
-                    writes.add(modify, &bound, &self.entry(&modify.table)?.tablets, defaults)?;
+                    writes.add(modify, &bound, &self.entry_to_write(&modify.table)?.tablets, defaults)?;
                     Ok(writes)
                 };
                 let work = work_of(request, [(&**modify, &bound)]);
@@ -330,7 +330,7 @@ impl<K: Kv> QueryEngine<K> {
         let gather = |written: &[TablePart]| {
             let mut writes = Writes::besides(written);
             for statement in &batch.statements {
-                writes.add(statement, &bound, &self.entry(&statement.table)?.tablets, defaults)?;
+                writes.add(statement, &bound, &self.entry_to_write(&statement.table)?.tablets, defaults)?;
             }
             Ok(writes)
         };
@@ -353,7 +353,7 @@ impl<K: Kv> QueryEngine<K> {
             let mut writes = Writes::of_block(written);
             for statement in &block.statements {
                 // All rows have the timestamp of the block, whatever the driver attached.
-                writes.add(statement, bound, &self.entry(&statement.table)?.tablets, Defaults::default())?;
+                writes.add(statement, bound, &self.entry_to_write(&statement.table)?.tablets, Defaults::default())?;
             }
             Ok(writes)
         };

@@ -76,6 +76,7 @@ impl<K: Kv> Writing<'_, K> {
         progress.begin(is_conditional);
         let mut writes = Some(first);
         for tries in 0..TRIES {
+            let before_bytes = means.budget.meter().used_bytes();
             let mut of_try = match writes.take() {
                 Some(writes) => writes,
                 None => self.engine.finish(means.work, gathered).await.map_err(|error| self.refused(error))?,
@@ -96,6 +97,8 @@ impl<K: Kv> Writing<'_, K> {
                     Tried::Outdated => {}
                 }
             }
+            // Nothing of the try is kept.
+            means.budget.give(means.budget.meter().used_bytes().saturating_sub(before_bytes));
             if tries > 0 {
                 self.engine.kv.pause((FIRST_PAUSE_NS << tries.min(16)).min(MAX_PAUSE_NS)).await;
             }

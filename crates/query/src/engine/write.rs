@@ -248,7 +248,7 @@ impl<K: Kv> Writing<'_, K> {
         let gather = |at: usize, written: &[TablePart]| {
             let plan = plans[at];
             let mut writes = Writes::besides(written);
-            writes.add(plan, &bound(at), &engine.entry(&plan.table)?.tablets, defaults)?;
+            writes.add(plan, &bound(at), &engine.entry_to_write(&plan.table)?.tablets, defaults)?;
             Ok(writes)
         };
         // Every error that can be found without writing is found before anything is written.

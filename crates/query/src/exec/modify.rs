@@ -289,8 +289,15 @@ fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Ti
         && !plan.has_sums()
         // What a driver attaches is left out; what the batch says is refused.
         && (defaults.is_explicit || !plan.concerns_unique() && !plan.table.has_views());
+    let explicit_us = given.or(defaults.timestamp_us.filter(|_| is_free));
+    if explicit_us.is_some() && plan.table.has_views() {
+        return Err(invalid(format!(
+            "USING TIMESTAMP is not supported for tables with materialized views (table {})",
+            plan.table.full_name()
+        )));
+    }
     Ok(Timing {
-        explicit_us: given.or(defaults.timestamp_us.filter(|_| is_free)),
+        explicit_us,
         now_s,
         expiry: match plan.kind {
             ModifyKind::Delete => None,

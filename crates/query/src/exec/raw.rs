@@ -42,12 +42,20 @@ impl RawRow {
         self.value.len()
     }
 
-    /// Its live cells.
+    /// Its live cells, when it was read.
     ///
     /// # Errors
     /// If it is damaged.
     pub fn live(&self) -> Result<LiveRow<'_>, CqlError> {
-        LiveRow::new(&self.value, self.now_s, self.deleted_us).map_err(corrupt)
+        self.live_at(self.now_s)
+    }
+
+    /// Its live cells at a second that is not before the read.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub fn live_at(&self, now_s: u32) -> Result<LiveRow<'_>, CqlError> {
+        LiveRow::new(&self.value, now_s, self.deleted_us).map_err(corrupt)
     }
 }
 
@@ -115,6 +123,10 @@ impl<K: Kv> RawRead<'_, K> {
                 }
                 let over = |all: &Deletions<'_>| all.deletion_for(&key[partition_len + 1..], value);
                 let deleted_us = deletions.as_ref().map_or(NOTHING_DELETED, over);
+                // Dead rows are passed over: a queue may have very many.
+                if !LiveRow::new(value, now_s, deleted_us).and_then(|row| row.exists()).map_err(corrupt)? {
+                    continue;
+                }
                 self.budget.take(key.len() + value.len() + size_of::<RawRow>())?;
                 found.push((key.to_vec(), RawRow { value: value.to_vec(), deleted_us, now_s }));
             }

@@ -195,8 +195,9 @@ fn programs_have_their_bytes() {
     let guards = vec![condition(RowTest::Columns(vec![compare(ComparisonOperator::Equal)]))];
     let maintained =
         |program| Program { maintained: Some(Maintained { version: 300, guards: guards.clone() }), ..program };
-    let unchanged = |end| RowTest::Unchanged(Unchanged { views: vec![7, 300], end, digest: [5; 32] });
-    let of_views = vec![condition(unchanged(None)), condition(unchanged(Some(vec![2, 4])))];
+    let unchanged =
+        |columns, end| RowTest::Unchanged(Unchanged { views: vec![7, 300], columns, end, rows: 300, digest: [5; 32] });
+    let of_views = vec![condition(unchanged(None, None)), condition(unchanged(Some(vec![4, 300]), Some(vec![2, 4])))];
     let programs = [
         ("empty", Program::default()),
         ("version 1", plain()),

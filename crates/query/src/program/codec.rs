@@ -188,9 +188,11 @@ impl LoggedProgram for Program {
     fn check(&self) -> Result<(), Exceeded> {
         let guards = self.maintained.iter().flat_map(|maintained| &maintained.guards);
         let conditions = self.conditions.iter().chain(guards);
-        let rows: HashSet<(&[u8], &[u8]), ahash::RandomState> =
-            conditions.clone().map(|condition| (&condition.partition[..], &condition.row[..])).collect();
+        let rows: HashSet<Place<'_>, ahash::RandomState> = conditions.clone().map(RowCondition::place).collect();
         limits::check(&limits::CONDITION_ROWS, rows.len(), || "a batch with conditions".to_owned())?;
+        let guarded = conditions.clone().map(RowCondition::rows).fold(0, u64::saturating_add);
+        let guarded = usize::try_from(guarded).unwrap_or(usize::MAX);
+        limits::check(&limits::GUARDED_ROWS, guarded, || "a write to a table with views".to_owned())?;
         conditions.into_iter().try_for_each(|condition| match &condition.test {
             RowTest::Exists | RowTest::NotExists | RowTest::Unchanged(_) => Ok(()),
             RowTest::Columns(columns) => columns.iter().try_for_each(|column| column.data_type.check_limits()),
@@ -294,7 +296,27 @@ fn read_expiry(reader: &mut Reader<'_>) -> Result<Option<Expiry>, Malformed> {
     })
 }
 
+/// A partition, a row, and the end of a range that begins there.
+type Place<'c> = (&'c [u8], &'c [u8], Option<&'c [u8]>);
+
 impl RowCondition {
+    /// Of what it is: a row, or a range of rows with its end.
+    fn place(&self) -> Place<'_> {
+        let end = match &self.test {
+            RowTest::Unchanged(Unchanged { end, .. }) => end.as_deref(),
+            _ => None,
+        };
+        (&self.partition, &self.row, end)
+    }
+
+    /// How many rows of a range it reads.
+    fn rows(&self) -> u64 {
+        match &self.test {
+            RowTest::Unchanged(Unchanged { end: Some(_), rows, .. }) => *rows,
+            _ => 0,
+        }
+    }
+
     fn encode(&self, out: &mut Vec<u8>) {
         put_slice(out, &self.partition);
         put_slice(out, &self.row);
@@ -310,11 +332,17 @@ impl RowCondition {
                 out.push(3);
                 tree.encode(out);
             }
-            RowTest::Unchanged(Unchanged { views, end, digest }) => {
+            RowTest::Unchanged(Unchanged { views, columns, end, rows, digest }) => {
                 out.push(4);
                 put_varint(out, views.len() as u64);
                 views.iter().for_each(|view| put_varint(out, *view));
+                out.push(u8::from(columns.is_some()));
+                if let Some(columns) = columns {
+                    put_varint(out, columns.len() as u64);
+                    columns.iter().for_each(|column| put_varint(out, u64::from(*column)));
+                }
                 put_optional(out, end.as_deref());
+                put_varint(out, *rows);
                 out.extend_from_slice(digest);
             }
         }
@@ -329,7 +357,16 @@ impl RowCondition {
             3 => RowTest::Tree(TestTree::decode(reader, MAX_CONDITION_DEPTH)?),
             4 => RowTest::Unchanged(Unchanged {
                 views: read_list(reader, |reader| reader.shortest_varint())?,
+                columns: match read_bool(reader)? {
+                    true => {
+                        let column =
+                            |reader: &mut Reader<'_>| u32::try_from(reader.shortest_varint()?).map_err(|_| Malformed);
+                        Some(read_list(reader, column)?)
+                    }
+                    false => None,
+                },
                 end: read_optional(reader)?,
+                rows: reader.shortest_varint()?,
                 digest: reader.array()?,
             }),
             _ => return Err(Malformed),

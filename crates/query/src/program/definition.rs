@@ -85,9 +85,13 @@ pub enum RowTest {
 pub struct Unchanged {
     /// The ids of the views that it maintains: the tablet has to know them.
     pub views: Vec<u64>,
+    /// The columns that count, ascending; `None`: the whole row, and whether it exists.
+    pub columns: Option<Vec<ColumnId>>,
     /// The end of a range of rows that begins at the condition's row, without the partition; `None`: it is one row.
     pub end: Option<Vec<u8>>,
-    /// The digest of the live rows.
+    /// How many live rows have something that counts.
+    pub rows: u64,
+    /// The digest of these.
     pub digest: Digest,
 }
 

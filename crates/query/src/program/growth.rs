@@ -37,7 +37,7 @@ pub(crate) fn is_unmaintained(program: &[u8], indexes: &dyn RowIndexes) -> bool 
     // Steps of an index change no rows; what is proposed decodes.
     let Ok(program) = Program::decode(program) else { return false };
     program.operations.iter().any(|operation| match operation {
-        ProgramOperation::Row { value, .. } => indexes.concerns_dependents(value),
+        ProgramOperation::Row { is_overwrite, value, .. } => *is_overwrite || indexes.concerns_dependents(value),
         ProgramOperation::Delete { .. } => true,
         ProgramOperation::Sum { column, .. }
         | ProgramOperation::List { column, .. }

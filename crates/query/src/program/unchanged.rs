@@ -19,14 +19,14 @@ impl Stored<'_> {
                 return Ok(false);
             }
         }
-        let (partition, mut digest) = (&condition.partition, RowsDigest::default());
+        let (partition, mut digest) = (&condition.partition, RowsDigest::new(test.columns.as_deref()));
         let is_dropped = |column| self.is_dropped(column);
         let Some(end) = &test.end else {
             if let Some(found) = self.find(partition, &condition.row)? {
                 let key = [partition.as_slice(), &condition.row].concat();
                 digest.add(&key, &found.live().map_err(damaged)?, is_dropped).map_err(damaged)?;
             }
-            return Ok(digest.finish() == test.digest);
+            return Ok(digest.rows() == test.rows && digest.finish() == test.digest);
         };
         let (start, end) = ([partition.as_slice(), &condition.row].concat(), [partition.as_slice(), end].concat());
         let (header, mut failed) = (self.header(partition)?, None);
@@ -37,11 +37,12 @@ impl Stored<'_> {
             let deleted_us = header.deletion_for(&key[partition.len()..], value);
             let row = LiveRow::new(value, self.now_s, deleted_us);
             failed = row.and_then(|row| digest.add(key, &row, is_dropped)).err();
-            failed.is_none()
+            // As many rows as have been allowed are read, whatever has been written meanwhile.
+            failed.is_none() && digest.rows() <= test.rows
         })?;
         match failed {
             Some(malformed) => Err(damaged(malformed)),
-            None => Ok(digest.finish() == test.digest),
+            None => Ok(digest.rows() == test.rows && digest.finish() == test.digest),
         }
     }
 }

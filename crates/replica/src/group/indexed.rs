@@ -24,7 +24,7 @@ use diorite_transact::wire::Call;
 use std::sync::Arc;
 
 /// Why a write is refused that was planned without a unique index.
-const UNMAINTAINED: &str = "the write was planned without a unique index that its tablet has: try again";
+const UNMAINTAINED: &str = "the write was planned without a unique index or a view that its tablet has: try again";
 
 /// A batch with more bytes of index entries is written before the next entry of the log is applied.
 const BATCH_BYTES: usize = 16 << 20;

@@ -140,9 +140,16 @@ pub(crate) fn ends_tablet(program: &[u8]) -> bool {
     matches!(program, [MARK, CLOSE_FOR_EVER | CLOSE, ..])
 }
 
-/// Whether a program is the step with which a tablet has taken over all rows.
-fn ends_taking(program: &[u8]) -> bool {
-    matches!(program, [MARK, FINISH, ..])
+/// Whether a program is a step with which a tablet adopts records.
+fn adopts(program: &[u8]) -> bool {
+    let is_taking = matches!(program, [MARK, TAKE, ..]);
+    let step = is_taking.then(|| MergeStep::decode(program).ok()).flatten();
+    step.is_some_and(|step| step.keys().any(is_record))
+}
+
+/// Whether a key is that of a record, which no row has.
+fn is_record(key: &[u8]) -> bool {
+    key.len() > RECORD_PREFIX.len() && key.starts_with(&RECORD_PREFIX)
 }
 
 // The second byte of a step. Earlier versions had 0 to 3.
@@ -516,7 +523,7 @@ fn take_rows(
     changes: &mut dyn TabletChanges,
 ) -> Result<(), EvaluationFailed> {
     for (key, value) in rows {
-        match key.len() > RECORD_PREFIX.len() && key.starts_with(&RECORD_PREFIX) {
+        match is_record(&key) {
             true => adopt(&key, &value, changes)?,
             false => changes.put(&key, &taken_over(value)),
         }

@@ -5,7 +5,7 @@
 //! or deleted. Left out: reading the rows (the engine), and what the view has for a row ([`crate::view`]).
 
 use super::{Pending, Writes};
-use crate::error::{corrupt, invalid};
+use crate::error::corrupt;
 use crate::exec::raw::RawRow;
 use crate::exec::table_part::TablePart;
 use crate::program::{After, ProgramOperation, RowCondition, RowTest, RowsDigest, Unchanged, deleted};
@@ -17,6 +17,7 @@ use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key::{RowKind, kind_of};
 use diorite_model::row::{Deletion, LiveRow, RowReader, RowWriter, UNSTAMPED, now_seconds};
+use diorite_model::schema::ColumnId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -50,7 +51,7 @@ impl Writes {
     /// The rows and ranges of tables with views that have to be read.
     ///
     /// # Errors
-    /// If a write has a timestamp of its own.
+    /// If a key is damaged.
     pub fn watched(&self) -> Result<Vec<(Arc<TableContext>, Watched)>, CqlError> {
         let mut watched = BTreeMap::new();
         for pending in self.pending.iter().filter(|pending| pending.table.has_views()) {
@@ -116,7 +117,9 @@ impl Writes {
     ) -> Result<Self, CqlError> {
         let mut writes = Self::default();
         let pending = writes.pending(part, table);
-        let guard = guard(table, &[derivation.id], &Watched::Row(key.to_vec()), std::iter::once((key, row)))?;
+        let counts = Counting { views: vec![derivation.id], columns: counting(table, std::iter::empty()) };
+        let watched = Watched::Row(key.to_vec());
+        let guard = guard(table, &counts, &watched, std::iter::once((key, row)), derivation.now_s())?;
         pending.maintained().guards.push(guard);
         pending.program.dropped_columns = table.dropped_columns();
         let view_key = added.key.clone();
@@ -157,18 +160,23 @@ impl Pending {
     ) -> Result<Changes, CqlError> {
         let table = Arc::clone(&self.table);
         // From here on its statements follow one another.
-        let views: Vec<u64> = derivations.iter().map(|derivation| derivation.id).collect();
+        let counts = Counting {
+            views: derivations.iter().map(|derivation| derivation.id).collect(),
+            columns: counting(&table, self.program.operations.iter().filter_map(edited)),
+        };
+        // All rows are judged at one second, which a guard that holds confirms.
+        let now_s = now_seconds(now_us);
         let (mut before, mut rows, mut stamp_us) = (BTreeMap::new(), BTreeMap::new(), now_us);
         for watched in self.watched()? {
             let found = seen.0.get(&(table.table().id, watched.clone())).map(Vec::as_slice).unwrap_or_default();
             let of_rows = found.iter().map(|(key, row)| (key.as_slice(), row));
-            let guard = guard(&table, &views, &watched, of_rows)?;
+            let guard = guard(&table, &counts, &watched, of_rows, now_s)?;
             self.maintained().guards.push(guard);
             if let Watched::Row(key) = watched {
                 rows.insert(key, None);
             }
             for (key, row) in found {
-                let live = row.live()?;
+                let live = row.live_at(now_s)?;
                 let (value, newest_us) = copied(&live).map_err(corrupt)?;
                 // Deletions are stamped before what is written.
                 stamp_us = stamp_us.max(newest_us.saturating_add(2));
@@ -183,7 +191,7 @@ impl Pending {
         let mut program = self.program.clone();
         program.turns = self.order.turns(&program, is_block);
         super::merge_repeated(&mut program);
-        let context = EvaluationContext { now_s: now_seconds(now_us), ..EvaluationContext::new(stamp_us, i64::MIN) };
+        let context = EvaluationContext { now_s, ..EvaluationContext::new(stamp_us, i64::MIN) };
         let after = After::of(program, context, before).map_err(|error| CqlError::server(error.to_string()))?;
         // What is impossible changes nothing.
         let Some(after) = after else { return Ok(Changes::new()) };
@@ -220,16 +228,46 @@ fn changes(
     Ok(changes)
 }
 
+/// What guards ask for.
+struct Counting {
+    /// The views that the tablet has to know.
+    views: Vec<u64>,
+    /// The columns that have to be as they were read; `None`: the whole row.
+    columns: Option<Vec<ColumnId>>,
+}
+
+/// The columns on which depends what the views of a table have, and these others.
+fn counting(table: &TableContext, others: impl Iterator<Item = ColumnId>) -> Option<Vec<ColumnId>> {
+    if table.views_follow_rows() {
+        return None;
+    }
+    let of_views = table.table().views.iter().flat_map(|view| view.columns.iter().copied());
+    let columns: BTreeSet<ColumnId> = of_views.chain(others).collect();
+    Some(columns.into_iter().collect())
+}
+
+/// The column on which depends what an operation does.
+fn edited(operation: &ProgramOperation) -> Option<ColumnId> {
+    match operation {
+        ProgramOperation::Sum { column, .. }
+        | ProgramOperation::List { column, .. }
+        | ProgramOperation::Document { column, .. } => Some(*column),
+        ProgramOperation::Row { .. } | ProgramOperation::Delete { .. } => None,
+    }
+}
+
 /// That rows are as they were read, and that the tablet knows the views.
 fn guard<'r>(
     table: &TableContext,
-    views: &[u64],
+    counts: &Counting,
     watched: &Watched,
     rows: impl Iterator<Item = (&'r [u8], &'r RawRow)>,
+    now_s: u32,
 ) -> Result<RowCondition, CqlError> {
-    let mut digest = RowsDigest::default();
+    let Counting { views, columns } = counts;
+    let mut digest = RowsDigest::new(columns.as_deref());
     for (key, row) in rows {
-        digest.add(key, &row.live()?, |column| table.position_of(column).is_none()).map_err(corrupt)?;
+        digest.add(key, &row.live_at(now_s)?, |column| table.position_of(column).is_none()).map_err(corrupt)?;
     }
     let (start, end) = match watched {
         Watched::Row(key) => (key, None),
@@ -238,7 +276,8 @@ fn guard<'r>(
     let partition_len = table.layout().partition_len(start).map_err(corrupt)?;
     let (partition, row) = start.split_at(partition_len);
     let end = end.map(|end| end[partition_len..].to_vec());
-    let test = RowTest::Unchanged(Unchanged { views: views.to_vec(), end, digest: digest.finish() });
+    let (views, columns, rows) = (views.clone(), columns.clone(), digest.rows());
+    let test = RowTest::Unchanged(Unchanged { views, columns, end, rows, digest: digest.finish() });
     Ok(RowCondition { partition: partition.to_vec(), row: row.to_vec(), test })
 }
 
@@ -246,40 +285,24 @@ fn guard<'r>(
 fn watched_by(table: &TableContext, operation: &ProgramOperation) -> Result<Option<Watched>, CqlError> {
     let (key, concerns) = match operation {
         // What they do depends on the row, also where no view has the column.
-        ProgramOperation::Sum { key, .. } => (key, true),
-        ProgramOperation::List { key, column, explicit_us, .. }
-        | ProgramOperation::Document { key, column, explicit_us, .. } => {
-            if explicit_us.is_some() && table.is_of_view(*column) {
-                return Err(no_timestamps(table));
-            }
-            (key, true)
-        }
-        ProgramOperation::Delete { explicit_us: Some(_), .. } => return Err(no_timestamps(table)),
+        ProgramOperation::Sum { key, .. }
+        | ProgramOperation::List { key, .. }
+        | ProgramOperation::Document { key, .. } => (key, true),
         ProgramOperation::Delete { partition, range, .. } => {
             let (start, end) = deleted(partition, range.as_ref());
             return Ok(Some(Watched::Range(start, end)));
         }
-        ProgramOperation::Row { key, value, is_stamped, .. } => {
+        ProgramOperation::Row { key, value, .. } => {
             let row = RowReader::new(value).map_err(corrupt)?;
             let concerns = table.views_follow_rows()
                 || row.deletion().is_some()
                 || row.cells().map_while(Result::ok).any(|cell| table.is_of_view(cell.column));
             let partition_len = table.layout().partition_len(key).map_err(corrupt)?;
             let is_regular = kind_of(key, partition_len).map_err(corrupt)? == RowKind::Regular;
-            if concerns && is_regular && !is_stamped {
-                return Err(no_timestamps(table));
-            }
             (key, concerns && is_regular)
         }
     };
     Ok(concerns.then(|| Watched::Row(key.clone())))
-}
-
-fn no_timestamps(table: &TableContext) -> CqlError {
-    invalid(format!(
-        "USING TIMESTAMP is not supported where rows or columns of a materialized view are written (table {})",
-        table.full_name()
-    ))
 }
 
 /// A row of a view that is deleted.

@@ -2,7 +2,7 @@
 //!
 //! Always true: what is no step reaches the inner evaluator unchanged. Left out: the steps' effects ([`super`]).
 
-use super::{MARK, MergeReply, MergeStep, carry_out, ends_taking};
+use super::{MARK, MergeReply, MergeStep, adopts, carry_out};
 use diorite_base::Horizon;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
@@ -94,9 +94,8 @@ impl<E: Evaluator> Evaluator for Merging<E> {
         self.0.row_indexes(flags, view)
     }
 
-    /// With rows the tablet may have taken over views.
     fn changes_indexes(&self, program: &[u8]) -> bool {
-        ends_taking(program) || self.0.changes_indexes(program)
+        adopts(program) || self.0.changes_indexes(program)
     }
 
     fn adopt(
