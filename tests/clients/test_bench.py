@@ -151,7 +151,7 @@ def test_transactions(tmp_path):
     steps = [name for name, phase in phases.items() if phase["is_result"]]
     assert steps == [
         "insert", "insert-transactional", "insert-indexed", "insert-indexed-transactional",
-        "insert-unique-indexed", "insert-five-indexes",
+        "insert-unique-indexed", "insert-viewed", "insert-five-indexes",
         "block", "batch-logged", "batch-unlogged",
         "read", "read-transactional", "read-in", "read-in-transactional", "read-by-index", "hot-row",
     ]
