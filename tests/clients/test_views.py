@@ -3,20 +3,19 @@
 Always checked: a view shows each row of its table at most once, in every read; a write that was answered is in the view; in the end, and whenever nothing
 is written, the view has exactly what follows from the rows of its table."""
 
-import collections
 import os
 import random
 import signal
 import threading
 import time
-import traceback
 
 import pytest
 from cassandra import InvalidRequest
 from cassandra.protocol import OverloadedErrorMessage
 
 from conftest import READY_WITHIN_S, cluster_of
-from test_unique import ENABLED, FAILURES, REFUSALS, UNKNOWN, insert_all, once, prepared, session_at, settled, status
+import test_unique as unique
+from test_unique import ENABLED, insert_all, once, prepared, session_at, settled, status
 
 
 def created(server, session, view, definition):
@@ -189,15 +188,14 @@ def cluster_session(servers):
     cluster.shutdown()
 
 
-class Writers:
+class Writers(unique.Writers):
     """Threads that write few rows, all of them the same ones, and threads that read the view."""
 
     THREADS, ROWS, VALUES = 6, 12, 5
 
     def __init__(self, servers, table, view):
-        self.servers, self.table, self.view = servers, table, view
-        self.stopped, self.threads, self.wrong, self.done = threading.Event(), [], [], collections.Counter()
-        self.has_view = threading.Event()
+        super().__init__(servers, table, view, self.VALUES, is_unique=False)
+        self.view, self.has_view = view, threading.Event()
 
     def start(self):
         for number in range(self.THREADS):
@@ -206,38 +204,6 @@ class Writers:
         self.begin(0, self.read)
         self.begin(1, self.read)
         self.begin(2, self.follow)
-
-    def begin(self, number, action):
-        thread = threading.Thread(target=self.run, args=(self.servers[number % len(self.servers)].address, action))
-        self.threads.append(thread)
-        thread.start()
-
-    def stop(self):
-        self.stopped.set()
-        for thread in self.threads:
-            thread.join()
-
-    def run(self, address, action):
-        while not self.stopped.is_set():
-            try:
-                cluster, session = session_at(address)
-            except FAILURES:
-                time.sleep(0.1)
-                continue
-            try:
-                session.set_keyspace("three")
-                while not self.stopped.is_set():
-                    action(session)
-            except UNKNOWN:
-                self.done["unknown"] += 1
-            except REFUSALS:
-                self.done["refusals"] += 1
-                time.sleep(0.05)
-            except Exception as error:
-                self.wrong.append(traceback.format_exception_only(error) + traceback.format_tb(error.__traceback__))
-                return
-            finally:
-                cluster.shutdown()
 
     def write(self, session, dice):
         k, other, v, w = dice.randrange(self.ROWS), dice.randrange(self.ROWS), dice.randrange(self.VALUES), dice.randrange(1000)

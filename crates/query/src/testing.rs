@@ -285,6 +285,26 @@ impl Database {
         }
     }
 
+    /// The cells of a statement's rows, as literals.
+    #[cfg(test)]
+    pub fn shown(&self, text: &str) -> Vec<Vec<String>> {
+        let rows = match self.run(text) {
+            Ok(ClientResponse::Rows(rows)) => rows,
+            other => panic!("{text}: {other:?}"),
+        };
+        let shown = |(cell, at): (&Option<Vec<u8>>, usize)| {
+            let mut text = String::new();
+            match cell {
+                Some(wire) => {
+                    literal_text(&type_of(&rows.metadata.columns[at].type_option), wire, &mut text).unwrap();
+                }
+                None => text.push_str("null"),
+            }
+            text
+        };
+        rows.rows.iter().map(|row| row.iter().zip(0..).map(shown).collect()).collect()
+    }
+
     /// Prepares a statement.
     pub fn prepare(&self, text: &str) -> Result<ClientPrepared, CqlError> {
         match self.send(&ClientRequest::Prepare { statement: text, keyspace: None })? {

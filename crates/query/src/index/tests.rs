@@ -9,7 +9,9 @@ use super::specification::Progress;
 use super::*;
 use crate::program::TabletEvaluator;
 use diorite_base::bytes::Malformed;
-use diorite_base::mutation::{EvaluationContext, EvaluationFailed, Evaluator, TabletChanges, TabletView};
+use diorite_base::mutation::{
+    EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
+};
 use diorite_base::program::LoggedProgram;
 use diorite_base::row_index::FIRST_ROW_KEY;
 use diorite_model::entry;
@@ -18,6 +20,7 @@ use diorite_model::key::{KeyLayout, push_row};
 use diorite_model::row::{Expiry, RowWriter};
 use diorite_model::schema::{ColumnKind, IndexTarget};
 use diorite_model::types::CqlType;
+use diorite_transact::maintained::is_unmaintained;
 use std::collections::BTreeMap;
 
 const INDEX: u64 = 7;
@@ -292,5 +295,14 @@ fn a_tablet_adopts_the_views_that_follow_rows_that_it_takes_over() {
     let mut row = Vec::new();
     RowWriter::new(&mut row, 1).cell(1, 1, None, b"value");
     assert!(indexes.dependents() == [VIEW] && indexes.concerns_dependents(&row));
+    // What replaces the row removes the value, whether or not it names the column.
+    let mut other = Vec::new();
+    RowWriter::new(&mut other, 1).cell(2, 1, None, b"value");
+    let is_refused = |kind| {
+        let mut mutation = Mutation::blind(None);
+        mutation.push_row(kind, false, false, &key(1), &other);
+        is_unmaintained(&mutation, &*indexes, &TabletEvaluator)
+    };
+    assert!(is_refused(OperationKind::Overwrite) && !is_refused(OperationKind::Merge));
     assert!(TabletEvaluator.adopt(&specification_key(VIEW), b"no view", &adopted, &mut Changes::default()).is_err());
 }

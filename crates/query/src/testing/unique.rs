@@ -1,13 +1,11 @@
 //! A table with unique indexes gives what the same statements give to a table without, up to those that would have made
 //! two rows alike: these are refused, and change nothing.
 
-use super::{Database, block_on, type_of};
+use super::{Database, block_on};
 use crate::exec::modify::unique::{index_key, owner_of, stored_key, unique_values};
 use crate::exec::raw::RawRead;
 use crate::table::{Source, TableContext};
-use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
 use diorite_model::key::{RowKind, kind_of};
-use diorite_model::value::literal_text;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,26 +44,9 @@ fn request() -> impl Strategy<Value = String> {
 }
 
 fn rows(database: &Database, table: &str) -> Vec<Vec<String>> {
-    let query = format!("SELECT k, c, v, a, b, w FROM {table}");
-    let parameters = Parameters::default();
-    match database.send(&ClientRequest::Query { statement: &query, parameters }).unwrap() {
-        ClientResponse::Rows(rows) => {
-            let shown = |(cell, at): (&Option<Vec<u8>>, usize)| {
-                let mut text = String::new();
-                match cell {
-                    Some(wire) => {
-                        literal_text(&type_of(&rows.metadata.columns[at].type_option), wire, &mut text).unwrap();
-                    }
-                    None => text.push_str("null"),
-                }
-                text
-            };
-            let shown = rows.rows.iter().map(|row| row.iter().zip(0..).map(shown).collect::<Vec<_>>());
-            // Whether a row without values is there depends on the statement that has made it.
-            shown.filter(|row| row[2..].iter().any(|value| value != "null")).collect()
-        }
-        other => panic!("{other:?}"),
-    }
+    let shown = database.shown(&format!("SELECT k, c, v, a, b, w FROM {table}"));
+    // Whether a row without values is there depends on the statement that has made it.
+    shown.into_iter().filter(|row| row[2..].iter().any(|value| value != "null")).collect()
 }
 
 /// Whether two rows have the same values in these columns.

@@ -1,8 +1,6 @@
 //! What a materialized view has is what follows from the rows of its table, after each statement.
 
-use super::{Database, type_of};
-use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
-use diorite_model::value::literal_text;
+use super::Database;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -105,24 +103,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 fn rows(database: &Database, columns: &str, table: &str) -> Vec<Shown> {
-    let query = format!("SELECT {columns} FROM {table}");
-    let parameters = Parameters::default();
-    match database.send(&ClientRequest::Query { statement: &query, parameters }).unwrap() {
-        ClientResponse::Rows(rows) => {
-            let shown = |(cell, at): (&Option<Vec<u8>>, usize)| {
-                let mut text = String::new();
-                match cell {
-                    Some(wire) => {
-                        literal_text(&type_of(&rows.metadata.columns[at].type_option), wire, &mut text).unwrap();
-                    }
-                    None => text.push_str("null"),
-                }
-                text
-            };
-            rows.rows.iter().map(|row| row.iter().zip(0..).map(shown).collect()).collect()
-        }
-        other => panic!("{other:?}"),
-    }
+    database.shown(&format!("SELECT {columns} FROM {table}"))
 }
 
 fn check(database: &Database, after: &str) {

@@ -319,6 +319,15 @@ fn a_step_that_names_what_no_key_can_be_is_not_proposed() {
 }
 
 #[test]
+fn a_leader_knows_what_is_adopted_from_the_step_that_has_it() {
+    let record = ([&RECORD_PREFIX[..], &[4]].concat(), b"a view".to_vec());
+    let with_rows = |rows| MergeStep::Take { from: FROM, attempt: 1, number: 1, instead_of: None, rows };
+    let changes = |step: MergeStep| Merging(Nothing).changes_indexes(&step.encode());
+    assert!(changes(with_rows(vec![record])));
+    assert!(!changes(take(1, 1, None, &[(1, "taken")])) && !changes(finish(1, 1)));
+}
+
+#[test]
 fn other_programs_are_left_to_the_evaluator_within() {
     let context = EvaluationContext::new(1, i64::MIN);
     let mut tablet = Taking::default();
