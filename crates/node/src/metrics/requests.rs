@@ -80,7 +80,7 @@ impl Source {
         let help = "Reads and writes of tablets for this node's clients, by where the tablet is led";
         out.counters("routed_requests", help, None, "led", &by_place)?;
         let frames = [("requests", read(&counters.frames_sent)), ("answers", read(&counters.answer_frames))];
-        out.counters("routed_frames", "Frames of requests and answers sent to other nodes", None, "kind", &frames)?;
+        out.counters("routed_frames", "Frames of requests and answers for other nodes", None, "kind", &frames)?;
         let sent = read(&counters.sent_bytes);
         out.counter("routed_sent", "Bytes of requests and answers sent to other nodes", Some(&Unit::Bytes), sent)?;
         let aggregates = read(&counters.aggregates);

@@ -12,11 +12,11 @@ pub(crate) struct RouteCounters {
     pub(crate) followed: AtomicU64,
     /// Requests sent to another node, each time.
     pub(crate) forwarded: AtomicU64,
-    /// Frames of requests sent.
+    /// Frames of requests given to the transport, counted before anything can come back.
     pub(crate) frames_sent: AtomicU64,
     /// Requests of other nodes that arrived.
     pub(crate) received: AtomicU64,
-    /// Frames of answers sent.
+    /// Frames of answers given to the transport, counted before they can arrive.
     pub(crate) answer_frames: AtomicU64,
     /// Requests that were sent again.
     pub(crate) retried: AtomicU64,

@@ -253,11 +253,11 @@ impl Router {
         };
         let frames: [&[u8]; 2] = [&outgoing.frame, &answers];
         let frames = if answers.is_empty() { &frames[..1] } else { &frames };
+        RouteCounters::add(&self.counters.frames_sent, 1);
+        RouteCounters::add(&self.counters.answer_frames, u64::from(!answers.is_empty()));
         match self.transport.send_many(peer.node, Lane::Requests, frames) {
             Ok(()) => {
                 RouteCounters::add(&self.counters.forwarded, outgoing.ids.end - outgoing.ids.start);
-                RouteCounters::add(&self.counters.frames_sent, 1);
-                RouteCounters::add(&self.counters.answer_frames, u64::from(!answers.is_empty()));
                 RouteCounters::add(&self.counters.sent_bytes, (outgoing.frame.len() + answers.len()) as u64);
                 peer.recycle(outgoing.frame);
             }

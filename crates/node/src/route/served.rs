@@ -174,9 +174,11 @@ impl Served {
     /// Sends and empties a frame of answers. If it cannot be sent, the asking node's requests end at their deadlines.
     pub(super) fn send(&self, frame: &mut Vec<u8>) {
         let Serving { transport, counters, .. } = &*self.serving;
-        if !frame.is_empty() && transport.send(self.node, Lane::Requests, frame).is_ok() {
+        if !frame.is_empty() {
             RouteCounters::add(&counters.answer_frames, 1);
-            RouteCounters::add(&counters.sent_bytes, frame.len() as u64);
+            if transport.send(self.node, Lane::Requests, frame).is_ok() {
+                RouteCounters::add(&counters.sent_bytes, frame.len() as u64);
+            }
         }
         frame.clear();
     }

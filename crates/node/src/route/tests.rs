@@ -110,6 +110,16 @@ struct Cluster {
     members: BTreeMap<u64, Member>,
 }
 
+impl Drop for Cluster {
+    /// Stops the stores before their folders are deleted. A store and its router hold each other, so the store is not
+    /// dropped with its member, and a store whose disk is gone ends the process.
+    fn drop(&mut self) {
+        for member in self.members.values() {
+            member.store.shutdown(Duration::ZERO);
+        }
+    }
+}
+
 fn node(number: u64) -> NodeDescription {
     NodeDescription {
         host_id: Uuid::from_u128(u128::from(number)),
