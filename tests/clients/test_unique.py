@@ -463,6 +463,15 @@ def prepared(server):
     return sum(float(line.rsplit(" ", 1)[1]) for line in lines if re.match(r"diorite_transactions_prepared[ {]", line))
 
 
+def compared(server, name):
+    """What a comparison of a unique index or a view with its table has found, which has to be right."""
+    report = json.loads(admin(server, "check-index", name, "--json"))
+    found = report["total"]
+    assert found["entries"] == sum(found.get(part, 0) for part in ["right", "stale", "surplus", "of_other_tablets", "unreadable"]), report
+    assert any(tablet.get("of_entries") for tablet in report["tablets"]) and not all(tablet.get("of_entries") for tablet in report["tablets"]), report
+    return found
+
+
 def check_in_the_end(servers, writers):
     assert writers.wrong == [], writers.wrong[:5]
     once("all transactions have ended", lambda: [prepared(server) for server in servers], lambda counts: not any(counts))
@@ -477,6 +486,9 @@ def check_in_the_end(servers, writers):
     values = ", ".join(map(str, writers.all_values()))
     by_index = settled(servers, f"SELECT k, v FROM {writers.table} WHERE v IN ({values})")
     assert {row.k: row.v for row in by_index} == {row: value for row, value in seen.items() if value is not None}
+    # Each value has an entry in the local index and one in the hidden table.
+    found = compared(servers[0], f"three.{writers.table}_v")
+    assert (found["values"], found["missing"], found["unreadable"]) == (2 * len(by_index), 0, 0), found
     # Exactly what a row has is refused to others.
     probe = 1_000_000
     tried = list(writers.all_values())[:100] + sorted(held)

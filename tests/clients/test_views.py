@@ -15,7 +15,7 @@ from cassandra.protocol import OverloadedErrorMessage
 
 from conftest import READY_WITHIN_S, cluster_of
 import test_unique as unique
-from test_unique import ENABLED, insert_all, once, prepared, session_at, settled, status
+from test_unique import ENABLED, compared, insert_all, once, prepared, session_at, settled, status
 
 
 def created(server, session, view, definition):
@@ -257,6 +257,8 @@ def check_in_the_end(servers, writers):
     time.sleep(3)
     expected, found = sorted_rows(servers, writers.table), sorted_rows(servers, writers.view)
     assert found == expected and len(found) > 20
+    counted = compared(servers[0], f"three.{writers.view}")
+    assert [counted[part] for part in ("values", "entries", "right")] == 3 * [len(found)], counted
 
 
 def sorted_rows(servers, table):
@@ -308,6 +310,9 @@ def test_a_view_is_created_while_rows_are_written(servers, cluster_session):
                 # Reads that were sent before it is dropped.
                 time.sleep(1)
                 cluster_session.execute("DROP MATERIALIZED VIEW late_v")
+        # What is being written does not look like a difference.
+        found = compared(servers[0], "three.late_v")
+        assert found["missing"] == found.get("surplus", 0) == found["stale"] == 0 < found["right"], found
     finally:
         writers.stop()
     print(dict(writers.done))

@@ -1,4 +1,5 @@
-//! `diorite admin check-index`: compares a secondary index with its table, tablet by tablet, and names what differs.
+//! `diorite admin check-index`: compares a secondary index or a view with its table, tablet by tablet, and names what
+//! differs.
 //!
 //! Always true: each part is asked for by itself, so nothing goes on once the command has ended; what was found of a
 //! tablet that is split or merged meanwhile is dropped, and its tokens are compared again. Left out: the comparison,
@@ -21,7 +22,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Arguments of `check-index`.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CheckIndexArguments {
-    /// The index.
+    /// The index, or the materialized view.
     #[arg(value_name = "KEYSPACE.INDEX")]
     pub index: String,
     /// Only this tablet.
@@ -34,6 +35,9 @@ pub struct CheckIndexArguments {
 struct ComparedTablet {
     tablet: TabletId,
     first_token: i64,
+    /// It is of the index's own table, or of the view.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    of_entries: bool,
     /// Why it was not compared to its end.
     failure: Option<String>,
     #[serde(flatten)]
@@ -51,6 +55,11 @@ pub(crate) struct Report {
     total: ComparedPart,
 }
 
+/// What readers would not find, or find wrongly.
+fn wrong(found: &ComparedPart) -> u64 {
+    found.missing + found.unreadable + found.surplus
+}
+
 /// Adds what was found in one part to what was found before.
 fn add(sum: &mut ComparedPart, part: ComparedPart) {
     sum.leader = part.leader.or(sum.leader);
@@ -60,6 +69,7 @@ fn add(sum: &mut ComparedPart, part: ComparedPart) {
     sum.entries += part.entries;
     sum.right += part.right;
     sum.stale += part.stale;
+    sum.surplus += part.surplus;
     sum.of_other_tablets += part.of_other_tablets;
     sum.unreadable += part.unreadable;
     sum.bytes += part.bytes;
@@ -74,16 +84,16 @@ fn add(sum: &mut ComparedPart, part: ComparedPart) {
 impl Report {
     /// Whether nothing is missing, and everything was compared.
     pub(crate) fn is_right(&self) -> bool {
-        self.failed == 0 && self.total.missing == 0 && self.total.unreadable == 0
+        self.failed == 0 && wrong(&self.total) == 0
     }
 
     fn take(&mut self, part: IndexPart) {
-        let IndexPart { tablet, first_token, is_begin, failure, found, .. } = part;
+        let IndexPart { tablet, first_token, is_begin, of_entries, failure, found, .. } = part;
         if is_begin {
             // A tablet that was split or merged meanwhile has not come to its end.
-            self.tablets.retain(|known| known.first_token < first_token);
+            self.tablets.retain(|known| (known.of_entries, known.first_token) < (of_entries, first_token));
             let found = ComparedPart::default();
-            self.tablets.push(ComparedTablet { tablet, first_token, failure: None, found });
+            self.tablets.push(ComparedTablet { tablet, first_token, of_entries, failure: None, found });
         }
         let Some(last) = self.tablets.last_mut() else { return };
         last.failure = failure;
@@ -147,6 +157,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "entries",
         "right",
         "stale",
+        "surplus",
         "of others",
         "unreadable",
         "state",
@@ -162,6 +173,7 @@ pub(crate) fn shown(report: &Report) -> String {
             number(found.entries),
             number(found.right),
             number(found.stale),
+            number(found.surplus),
             number(found.of_other_tablets),
             number(found.unreadable),
             state,
@@ -169,7 +181,7 @@ pub(crate) fn shown(report: &Report) -> String {
     };
     let state = |tablet: &ComparedTablet| match &tablet.failure {
         Some(reason) => format!("not compared: {reason}"),
-        None if tablet.found.missing + tablet.found.unreadable > 0 => "wrong".to_owned(),
+        None if wrong(&tablet.found) > 0 => "wrong".to_owned(),
         None => "right".to_owned(),
     };
     let tablets = report.tablets.iter().map(|one| row(one.tablet.0.to_string(), &one.found, state(one)));
@@ -195,6 +207,7 @@ fn difference(tablet: TabletId, one: &NamedDifference) -> String {
         IndexDifference::Missing => ("missing", format!("{row} has the value {value} without an entry")),
         IndexDifference::Unreadable => ("unreadable", format!("the entry 0x{row}")),
         IndexDifference::Stale => ("stale", format!("{row} does not have the value {value} of an entry")),
+        IndexDifference::Surplus => ("surplus", format!("the view's row {value} does not follow from {row}")),
     };
     format!("{kind} in tablet {}: {what}\n", tablet.0)
 }
@@ -219,7 +232,15 @@ mod tests {
             place: Some("rows:00".to_owned()),
             ..ComparedPart::default()
         };
-        IndexPart { tablet: TabletId(tablet), first_token, is_begin, failure: None, found, next: None }
+        IndexPart {
+            tablet: TabletId(tablet),
+            first_token,
+            is_begin,
+            of_entries: false,
+            failure: None,
+            found,
+            next: None,
+        }
     }
 
     fn report(parts: impl IntoIterator<Item = IndexPart>) -> Report {
@@ -239,9 +260,9 @@ mod tests {
         assert_eq!((wrong.total.missing, wrong.tablets[1].found.named.len()), (30, MOST_NAMED));
         let shown = shown(&wrong);
         let lines: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
-        assert_eq!(lines[1], ["7", "2", "10", "10", "0", "0", "0", "0", "0", "0", "right"], "{shown}");
-        assert_eq!(lines[2], ["8", "2", "20", "20", "30", "0", "0", "0", "0", "0", "wrong"], "{shown}");
-        assert_eq!(lines[3], ["all", "–", "30", "30", "30", "0", "0", "0", "0", "0", "wrong"], "{shown}");
+        assert_eq!(lines[1], ["7", "2", "10", "10", "0", "0", "0", "0", "0", "0", "0", "right"], "{shown}");
+        assert_eq!(lines[2], ["8", "2", "20", "20", "30", "0", "0", "0", "0", "0", "0", "wrong"], "{shown}");
+        assert_eq!(lines[3], ["all", "–", "30", "30", "30", "0", "0", "0", "0", "0", "0", "wrong"], "{shown}");
         let named = "missing in tablet 8: k = 3 has the value 0x80000005 without an entry";
         assert_eq!(shown.lines().skip(4).collect::<Vec<_>>(), [named; MOST_NAMED]);
     }
@@ -255,6 +276,26 @@ mod tests {
         // The tablet before has taken the rows of the one that was compared.
         let found = report([part(7, -100, true, 0), part(8, 5, true, 0), part(7, -100, true, 1)]);
         assert_eq!((found.tablets.len(), found.total.missing), (1, 1));
+    }
+
+    #[test]
+    fn tablets_of_entries_stand_beside_those_of_rows() {
+        let of_entries = |part: IndexPart, surplus| IndexPart {
+            of_entries: true,
+            found: ComparedPart { surplus, ..part.found },
+            ..part
+        };
+        let rows = || [part(7, i64::MIN, true, 0), part(8, 5, true, 0)];
+        let right = report(rows().into_iter().chain([of_entries(part(9, i64::MIN, true, 0), 0)]));
+        assert_eq!((right.tablets.len(), right.is_right()), (3, true));
+        // Its second tablet was merged into the first one meanwhile.
+        let merged = [
+            of_entries(part(9, i64::MIN, true, 0), 0),
+            of_entries(part(10, 3, true, 0), 1),
+            of_entries(part(9, i64::MIN, true, 0), 2),
+        ];
+        let wrong = report(rows().into_iter().chain(merged));
+        assert_eq!((wrong.tablets.len(), wrong.total.surplus, wrong.is_right()), (3, 2, false));
     }
 
     #[test]

@@ -367,8 +367,8 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub store_threads: usize,
 
-    /// Reads of one disk that run at a time, each on a thread of its own; 0 is sixteen for each serving thread, at
-    /// least 32 and at most 256.
+    /// Reads of one disk that run at a time, each on a thread of its own; 0 is twelve for each serving thread, at
+    /// least 24 and at most 256.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=1024))]
     pub disk_read_threads: u64,
 
@@ -488,7 +488,8 @@ impl StartOptions {
     /// How many threads read from each disk.
     pub(crate) fn disk_read_threads(&self) -> usize {
         match self.disk_read_threads {
-            0 => (16 * self.serving_threads()).clamp(32, 256),
+            // Of more threads, some are idle now and then, and each read has to wake one.
+            0 => (12 * self.serving_threads()).clamp(24, 256),
             threads => threads as usize,
         }
     }

@@ -6,6 +6,7 @@ use crate::catalog::{CatalogFollower, as_mutation};
 use crate::pause::pause;
 use crate::route::{CatalogSource, Router};
 use diorite_base::mutation::Mutation;
+use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::{KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command};
@@ -142,7 +143,9 @@ impl Kv for NodeKv {
     }
 
     async fn pause(&self, duration_ns: u64) {
-        pause(Duration::from_nanos(duration_ns)).await;
+        // Pauses are rare and last for milliseconds: a generator for each costs nothing.
+        let earlier_ns = SplitMix64::from_entropy().below(duration_ns / 2 + 1);
+        pause(Duration::from_nanos(duration_ns - earlier_ns)).await;
     }
 
     async fn hash<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, KvError> {

@@ -9,6 +9,7 @@
 
 mod answer;
 mod batch;
+mod checked;
 mod compared;
 mod explain;
 mod long;
@@ -24,6 +25,7 @@ mod transaction;
 mod unique;
 mod write;
 
+pub use self::checked::Checked;
 pub use self::compared::{Comparison, RowComparer};
 #[cfg(test)]
 pub(crate) use self::long::{LONG_BYTES, planning_work};

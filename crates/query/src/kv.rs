@@ -345,7 +345,8 @@ pub trait Kv: Send + Sync + 'static {
         drop(work);
     }
 
-    /// Waits before something is tried again.
+    /// Waits before something is tried again, for half of this time at least and the whole of it at most: those who have collided should not do so
+    /// again.
     fn pause(&self, _duration_ns: u64) -> impl Future<Output = ()> + Send {
         async {}
     }

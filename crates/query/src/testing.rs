@@ -16,6 +16,8 @@ mod blocks;
 #[cfg(test)]
 mod changes;
 #[cfg(test)]
+mod checked;
+#[cfg(test)]
 mod conformance;
 #[cfg(test)]
 mod differential;

@@ -20,7 +20,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::key::{self, DecodedKey, KeyError};
 use diorite_model::row::{Expiry, LiveContent, LiveRow};
 use diorite_model::schema::{ColumnId, TableEntry, View, ViewOf};
-use diorite_model::types::CqlType;
+use diorite_model::types::{CqlType, Frozen};
 use diorite_model::value::compare;
 use std::sync::Arc;
 
@@ -68,6 +68,8 @@ pub struct Derivation {
     copied: Vec<ColumnId>,
     follows_rows: bool,
     now_s: u32,
+    /// Elements of these columns are numbered, for comparisons.
+    numbered: Vec<ColumnId>,
 }
 
 impl Derivation {
@@ -91,7 +93,18 @@ impl Derivation {
         copied.sort_unstable();
         let (key, tests) = (key.collect(), tests.collect::<Option<_>>()?);
         let base = Arc::clone(base);
-        Some(Self { id: of.id, key, tests, copied, follows_rows: of.follows_rows, view, base, entry, now_s })
+        let (follows_rows, numbered) = (of.follows_rows, Vec::new());
+        Some(Self { id: of.id, key, tests, copied, follows_rows, view, base, entry, now_s, numbered })
+    }
+
+    /// The same for comparisons: elements of lists count by their order alone. A row and its view have been given
+    /// different places for them.
+    #[must_use]
+    pub fn for_comparisons(mut self) -> Self {
+        let is_list = |data_type: &CqlType| matches!(data_type, CqlType::List(_, Frozen::No));
+        let lists = self.entry.table.regulars().filter(|column| is_list(&column.data_type));
+        self.numbered = lists.map(|column| column.id).collect();
+        self
     }
 
     /// The row that the view has for a row of the table; `None`: it has none.
@@ -129,7 +142,7 @@ impl Derivation {
             values.push(found);
         }
         let Some((token, key)) = self.encoded(&values)? else { return Ok(None) };
-        let value = packed(row, &self.copied, expiry, self.now_s).map_err(corrupt)?;
+        let value = self.packed(row, expiry)?;
         Ok(Some(ViewRow { token, key, value }))
     }
 
@@ -144,7 +157,34 @@ impl Derivation {
     /// If it is malformed.
     pub fn stored(&self, row: &LiveRow<'_>) -> Result<Option<Vec<u8>>, CqlError> {
         let Some(marker) = row.marker() else { return Ok(None) };
-        packed(row, &self.copied, marker.expiry, self.now_s).map(Some).map_err(corrupt)
+        self.packed(row, marker.expiry).map(Some)
+    }
+
+    fn packed(&self, row: &LiveRow<'_>, expiry: Option<Expiry>) -> Result<Vec<u8>, CqlError> {
+        packed(row, (&self.copied, &self.numbered), expiry, self.now_s).map_err(corrupt)
+    }
+
+    /// The key of the row of which a row of the view is, by the latter's key.
+    ///
+    /// # Errors
+    /// If it is malformed.
+    pub fn base_key(&self, view_key: &[u8]) -> Result<Vec<u8>, CqlError> {
+        let mut decoded = DecodedKey::default();
+        self.view.layout().decode(view_key, &mut decoded).map_err(corrupt)?;
+        let partition = self.view.partition_columns();
+        let wire = |at: usize| {
+            let is_it = |source: &KeySource| matches!(source, KeySource::Key(of) if *of == at);
+            match self.key.iter().position(is_it) {
+                Some(at) if at < partition => decoded.partition(at),
+                Some(at) => decoded.clustering(at - partition).unwrap_or_default(),
+                None => &[],
+            }
+        };
+        let (layout, partition, mut key) = (self.base.layout(), self.base.partition_columns(), Vec::new());
+        layout.encode_partition((0..partition).map(wire), &mut key).map_err(key_error)?;
+        key::push_row(&mut key);
+        layout.push_clusterings((partition..self.base.key_columns()).map(wire), &mut key).map_err(key_error)?;
+        Ok(key)
     }
 
     /// The key of the view's row with these values; `None`: rows with an empty key do not exist.

@@ -54,6 +54,10 @@ pub struct PartHere {
     pub place: Option<String>,
 }
 
+fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 /// A part of a tablet that was compared with an index.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -72,6 +76,9 @@ pub struct ComparedPart {
     pub right: u64,
     /// Those whose rows do not have it (any more).
     pub stale: u64,
+    /// Of a view: rows that do not follow from rows of its table.
+    #[serde(skip_serializing_if = "is_none")]
+    pub surplus: u64,
     /// Those of rows that another tablet has, since a split.
     pub of_other_tablets: u64,
     /// Those that cannot be read.
@@ -96,6 +103,9 @@ pub struct IndexPart {
     pub first_token: i64,
     /// What was compared of it before, in other parts, does not count.
     pub is_begin: bool,
+    /// It is a tablet of the index's own table, or of the view: of a unique index or a view, these come after the tablets of the table.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub of_entries: bool,
     /// Why nothing was compared: the tablet has no leader, for example, or its index is not built yet.
     pub failure: Option<String>,
     /// What was found.
@@ -126,4 +136,6 @@ pub enum IndexDifference {
     Unreadable,
     /// The row that an entry names does not have the value (any more).
     Stale,
+    /// A view has a row that does not follow from the row that this one names.
+    Surplus,
 }

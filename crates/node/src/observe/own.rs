@@ -3,7 +3,7 @@
 use super::{Allocator, memory, queries};
 use crate::config::SlowQueryOption;
 use crate::logging::{Level, Logging, UnknownLevel};
-use crate::operate::Own;
+use crate::operate::{CheckedKeys, Own};
 use crate::shared::Shared;
 use diorite_admin::api::{Activity, Done, Failure, FailureKind, LogChange, LogFilter, LogStatus, NodeQuestion};
 use diorite_base::TableId;
@@ -12,8 +12,8 @@ use diorite_cql::protocol::CqlError;
 use diorite_query::budget::Budget;
 use diorite_query::engine::{Comparison, RowComparer};
 use diorite_rpc::tcp::TcpTransport;
-use futures::StreamExt;
 use futures::future::BoxFuture;
+use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 use std::sync::Arc;
 
@@ -32,6 +32,11 @@ pub(crate) struct Observed {
     pub(crate) configuration: Value,
     pub(crate) memory_limit_bytes: u64,
     pub(crate) allocator: Allocator,
+}
+
+/// The memory of the comparison of one row.
+fn compared_budget(shared: &Shared) -> Arc<Budget> {
+    Arc::new(Budget::new(Meter::new(&shared.account, MAX_COMPARED_BYTES), u64::MAX))
 }
 
 impl Observed {
@@ -57,8 +62,7 @@ impl Own for Observed {
             let one = |row: Vec<u8>| {
                 let shared = Arc::clone(&shared);
                 async move {
-                    let meter = Meter::new(&shared.account, MAX_COMPARED_BYTES);
-                    let budget = Arc::new(Budget::new(meter, u64::MAX));
+                    let budget = compared_budget(&shared);
                     RowComparer::of(&shared.engine).compare_row(table, index, &row, &budget).await
                 }
             };
@@ -70,6 +74,28 @@ impl Own for Observed {
                 }
             }
             Ok(Comparison::Alone)
+        })
+    }
+
+    fn check_rows(
+        &self,
+        table: TableId,
+        index: u64,
+        entries: bool,
+        keys: Vec<Vec<u8>>,
+    ) -> BoxFuture<'static, Result<CheckedKeys, CqlError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let one = |key: Vec<u8>| {
+                let shared = Arc::clone(&shared);
+                async move {
+                    let budget = compared_budget(&shared);
+                    let comparer = RowComparer::of(&shared.engine);
+                    let found = comparer.check((table, index), &key, entries, &budget).await;
+                    found.map(|found| (key, found))
+                }
+            };
+            futures::stream::iter(keys).map(one).buffered(COMPARED_AT_ONCE).try_collect().await
         })
     }
 

@@ -1,7 +1,7 @@
 //! Answers about the cluster, its nodes, its tables and its moves, from the catalog and the nodes' reports.
 
 use super::changes::check_set;
-use super::indexes::check::{Comparing, find_part};
+use super::indexes::check::{Comparing, Tables, find_part};
 use super::report::{self, Report, SetAside};
 use super::sight::Sight;
 use super::{ANSWER_TIMEOUT, ASK_AGAIN, ATTEMPTS_TO_CHANGE, Operations};
@@ -139,8 +139,7 @@ impl Operations {
             let catalog = self.catalog.current();
             let of = indexes::status::find(&catalog, &wanted.keyspace, &wanted.name)?;
             let dropped = || Failure::new(FailureKind::NotFound, "the table was dropped meanwhile");
-            let entry = catalog.table_by_id(of.table).ok_or_else(dropped)?;
-            let part = find_part(entry, wanted.part.clone())?;
+            let part = find_part(Tables::of(&catalog, of).ok_or_else(dropped)?, wanted.part.clone())?;
             let leader = self.router.other_leader(part.tablet, attempt / 2, refused_by);
             let here = PartHere { of, tablet: part.tablet, place: part.place.clone() };
             let failure = match self.ask_to_check(leader, here).await {
@@ -169,7 +168,9 @@ impl Operations {
 
     /// Compares a part of a tablet that is led here.
     pub(super) async fn check_index_here(&self, part: PartHere) -> Answer {
+        let own = self.own.get().ok_or_else(|| unavailable("the node is starting"))?;
         let comparing = Comparing {
+            own: &**own,
             node: self.node,
             store: &self.store,
             clock: &*self.clock,

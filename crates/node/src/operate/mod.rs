@@ -54,7 +54,7 @@ use diorite_replica::{Leadership, Store};
 use diorite_rpc::{Lane, Transport};
 use futures::future::BoxFuture;
 pub(crate) use indexes::record::IndexRecord;
-pub(crate) use own::Own;
+pub(crate) use own::{CheckedKeys, Own};
 use parking_lot::Mutex;
 pub(crate) use report::ReportOptions;
 use serde::Serialize;

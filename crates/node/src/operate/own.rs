@@ -3,9 +3,12 @@
 use diorite_admin::api::{Activity, Failure, NodeQuestion};
 use diorite_base::TableId;
 use diorite_cql::protocol::CqlError;
-use diorite_query::engine::Comparison;
+use diorite_query::engine::{Checked, Comparison};
 use futures::future::BoxFuture;
 use serde_json::Value;
+
+/// What rows and entries were found to be, each with its key.
+pub(crate) type CheckedKeys = Vec<(Vec<u8>, Checked)>;
 
 /// The source of information that only this node has about itself.
 pub(crate) trait Own: Send + Sync + 'static {
@@ -20,4 +23,13 @@ pub(crate) trait Own: Send + Sync + 'static {
         index: u64,
         rows: Vec<Vec<u8>>,
     ) -> BoxFuture<'static, Result<Comparison, CqlError>>;
+    /// Looks whether rows of a table have their entries in a unique index or view; or, if they are `entries`, whether
+    /// these have their rows.
+    fn check_rows(
+        &self,
+        table: TableId,
+        index: u64,
+        entries: bool,
+        keys: Vec<Vec<u8>>,
+    ) -> BoxFuture<'static, Result<CheckedKeys, CqlError>>;
 }

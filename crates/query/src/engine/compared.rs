@@ -28,9 +28,9 @@ use diorite_transact::coordinator::Outcome;
 use std::sync::Arc;
 
 /// How often a row is tried that others change at the same time.
-const TRIES: u32 = 24;
-const FIRST_PAUSE_NS: u64 = 1_000_000;
-const MAX_PAUSE_NS: u64 = 64_000_000;
+pub(super) const TRIES: u32 = 24;
+pub(super) const FIRST_PAUSE_NS: u64 = 1_000_000;
+pub(super) const MAX_PAUSE_NS: u64 = 64_000_000;
 
 /// What a comparison has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,17 +44,17 @@ pub enum Comparison {
 }
 
 /// A unique index with all that is needed to compare rows.
-struct Comparing<'c> {
+pub(super) struct Comparing<'c> {
     entry: &'c TableEntry,
-    table: Arc<TableContext>,
+    pub(super) table: Arc<TableContext>,
     index: &'c Index,
-    unique: &'c Unique,
-    index_entry: &'c TableEntry,
-    index_table: Arc<TableContext>,
+    pub(super) unique: &'c Unique,
+    pub(super) index_entry: &'c TableEntry,
+    pub(super) index_table: Arc<TableContext>,
 }
 
 impl<'c> Comparing<'c> {
-    fn new(catalog: &'c Catalog, table: TableId, index: u64) -> Result<Self, CqlError> {
+    pub(super) fn new(catalog: &'c Catalog, table: TableId, index: u64) -> Result<Self, CqlError> {
         let gone = || invalid("the table or its index was dropped");
         let entry = catalog.table_by_id(table).ok_or_else(gone)?;
         let (index, unique) = entry.table.unique_indexes().find(|(of, _)| of.id == index).ok_or_else(gone)?;
@@ -75,15 +75,15 @@ impl<'c> Comparing<'c> {
 }
 
 /// A materialized view with all that is needed to compare rows with it.
-struct OfView<'c> {
+pub(super) struct OfView<'c> {
     entry: &'c TableEntry,
-    table: Arc<TableContext>,
-    derivation: Derivation,
+    pub(super) table: Arc<TableContext>,
+    pub(super) derivation: Derivation,
 }
 
 impl<'c> OfView<'c> {
     /// `None` if the table has no view with this number.
-    fn new(catalog: &'c Catalog, table: TableId, view: u64, now_s: u32) -> Option<Self> {
+    pub(super) fn new(catalog: &'c Catalog, table: TableId, view: u64, now_s: u32) -> Option<Self> {
         let entry = catalog.table_by_id(table)?;
         let of = entry.table.views.iter().find(|of| of.id == view)?;
         let table = Arc::new(TableContext::new(Arc::clone(&entry.table), Source::Tablets));
@@ -128,7 +128,7 @@ fn shown_key(table: &TableContext, key: &[u8]) -> String {
 
 /// Compares rows, as a node of the cluster.
 pub struct RowComparer<K> {
-    kv: Arc<K>,
+    pub(super) kv: Arc<K>,
     node: NodeId,
 }
 

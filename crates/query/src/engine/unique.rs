@@ -12,7 +12,7 @@ use crate::exec::modify::views::{Seen, Watched};
 use crate::exec::modify::{Write, Writes};
 use crate::exec::outcome;
 use crate::exec::parts::Failure;
-use crate::exec::raw::RawRead;
+use crate::exec::raw::{RawRead, RawRow};
 use crate::exec::table_part::TablePart;
 use crate::kv::{Kv, KvError};
 use crate::program::ProgramReply;
@@ -21,6 +21,7 @@ use diorite_base::{TableId, TabletId};
 use diorite_cql::protocol::{CqlError, Response};
 use diorite_model::row::now_seconds;
 use diorite_transact::coordinator::Outcome;
+use futures::stream::{FuturesOrdered, StreamExt};
 use std::sync::Arc;
 
 /// How often a write is tried whose rows others change at the same time.
@@ -31,6 +32,16 @@ const MAX_PAUSE_NS: u64 = 64_000_000;
 
 /// Copies of a row that are made to find out what it is after a write.
 const COPIES: usize = 2;
+
+/// How many rows that views follow are read at a time.
+const READS: usize = 16;
+
+/// What a plan changes in a table that views follow, and the rows that are there before.
+struct WatchedRows {
+    table: Arc<TableContext>,
+    watched: Watched,
+    rows: Vec<(Vec<u8>, RawRow)>,
+}
 
 /// What has become of a try.
 enum Tried {
@@ -140,13 +151,12 @@ impl<K: Kv> Writing<'_, K> {
     /// since the writes were gathered.
     async fn views_maintained(&self, writes: &mut Writes) -> Result<bool, CqlError> {
         let (budget, mut seen, mut work) = (self.means.budget, Seen::default(), 0usize);
-        for (table, watched) in writes.watched()? {
+        let mut rest = writes.watched()?.into_iter();
+        let mut reads: FuturesOrdered<_> = rest.by_ref().take(READS).map(|(of, at)| self.rows_of(of, at)).collect();
+        while let Some(read) = reads.next().await {
             budget.check()?;
-            let read = self.raw(&table);
-            let rows: Vec<_> = match &watched {
-                Watched::Row(key) => read.row(key).await?.map(|row| (key.clone(), row)).into_iter().collect(),
-                Watched::Range(start, end) => read.rows(start, end).await?,
-            };
+            reads.extend(rest.next().map(|(of, at)| self.rows_of(of, at)));
+            let WatchedRows { table, watched, rows } = read?;
             // Each row is copied for the evaluation, once before and once after it, and packed again for each view.
             let bytes: usize = rows.iter().map(|(key, row)| key.len() + row.size_bytes()).sum();
             let copied = bytes.saturating_mul(COPIES + 2 * table.table().views.len());
@@ -156,6 +166,15 @@ impl<K: Kv> Writing<'_, K> {
         }
         let (catalog, now_us) = (self.engine.kv.catalog(), self.engine.kv.now_us());
         self.engine.finish(work, || writes.maintain_views(&catalog, &seen, now_us)).await
+    }
+
+    async fn rows_of(&self, table: Arc<TableContext>, watched: Watched) -> Result<WatchedRows, CqlError> {
+        let read = self.raw(&table);
+        let rows = match &watched {
+            Watched::Row(key) => read.row(key).await?.map(|row| (key.clone(), row)).into_iter().collect(),
+            Watched::Range(start, end) => read.rows(start, end).await?,
+        };
+        Ok(WatchedRows { table, watched, rows })
     }
 
     /// Whether the condition of a statement holds for which another row has the values. Those of several tablets are not

@@ -42,6 +42,11 @@ impl RawRow {
         self.value.len()
     }
 
+    /// Whether the same is stored as was another time.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.value == other.value && self.deleted_us == other.deleted_us
+    }
+
     /// Its live cells, when it was read.
     ///
     /// # Errors

@@ -40,6 +40,8 @@ pub enum Difference {
     Unreadable,
     /// The row that an entry names does not have the value.
     Stale,
+    /// A view has a row that does not follow from the row that this one names.
+    Surplus,
 }
 
 /// A difference.
@@ -68,6 +70,8 @@ pub struct CheckedPart {
     pub right: u64,
     /// Those whose rows do not have it.
     pub stale: u64,
+    /// Rows of a view that do not follow from rows of its table.
+    pub surplus: u64,
     /// Those of rows that another tablet has, since a split.
     pub of_others: u64,
     /// Those that cannot be read.
@@ -81,7 +85,8 @@ pub struct CheckedPart {
 }
 
 impl CheckedPart {
-    fn name(&mut self, most: usize, difference: Difference, row: &[u8], form: &[u8]) {
+    /// Names a difference, unless `most` of its kind are named.
+    pub fn name(&mut self, most: usize, difference: Difference, row: &[u8], form: &[u8]) {
         if self.named.iter().filter(|named| named.difference == difference).count() < most {
             self.named.push(Named { difference, row: row.to_vec(), form: form.to_vec() });
         }
@@ -96,6 +101,7 @@ impl CheckedPart {
         self.entries += before.entries;
         self.right += before.right;
         self.stale += before.stale;
+        self.surplus += before.surplus;
         self.of_others += before.of_others;
         self.unreadable += before.unreadable;
         self.bytes += before.bytes;
@@ -145,6 +151,8 @@ pub fn check_part(view: &dyn TabletView, comparison: Check<'_>, from: &Place) ->
     match from {
         Place::Row { key, after } => step.values(key, after.as_deref()),
         Place::Entry { key } => step.entries(key),
+        // What is in other tables is compared by reads.
+        Place::Outward { .. } | Place::Inward { .. } => Ok(CheckedPart::default()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Where a comparison of an index with its table has come to, as text that an operator's program gives back.
 //!
 //! ```text
-//! place := rows: hex | rows: hex : hex | entries: hex
+//! place := rows: hex | rows: hex : hex | entries: hex | outward: hex | inward: hex
 //! ```
 //!
 //! Always true: a text that is read is written alike. Left out: the tablet (whoever asks names it).
@@ -23,6 +23,16 @@ pub enum Place {
     },
     /// All values are compared, and the entries before this key.
     Entry {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// Of a unique index or a view: rows before this key have been compared with the index's own table, or the view.
+    Outward {
+        /// The key.
+        key: Vec<u8>,
+    },
+    /// In that table: entries before this key have been compared with their rows.
+    Inward {
         /// The key.
         key: Vec<u8>,
     },
@@ -71,6 +81,14 @@ impl fmt::Display for Place {
                 f.write_str("entries:")?;
                 write_hex(f, key)
             }
+            Self::Outward { key } => {
+                f.write_str("outward:")?;
+                write_hex(f, key)
+            }
+            Self::Inward { key } => {
+                f.write_str("inward:")?;
+                write_hex(f, key)
+            }
         }
     }
 }
@@ -84,6 +102,8 @@ impl FromStr for Place {
             ("rows", None) => Ok(Self::Row { key: read_hex(rest)?, after: None }),
             ("rows", Some((key, after))) => Ok(Self::Row { key: read_hex(key)?, after: Some(read_hex(after)?) }),
             ("entries", None) => Ok(Self::Entry { key: read_hex(rest)? }),
+            ("outward", None) => Ok(Self::Outward { key: read_hex(rest)? }),
+            ("inward", None) => Ok(Self::Inward { key: read_hex(rest)? }),
             _ => Err(NotAPlace),
         }
     }
@@ -100,6 +120,8 @@ mod tests {
             Place::Row { key: vec![0, 0x9a, 0xff], after: Some(vec![7]) },
             Place::Row { key: vec![1], after: Some(Vec::new()) },
             Place::Entry { key: vec![0, 1] },
+            Place::Outward { key: Vec::new() },
+            Place::Inward { key: vec![3] },
         ];
         for place in places {
             assert_eq!(place.to_string().parse(), Ok(place));

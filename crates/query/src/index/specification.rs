@@ -365,7 +365,7 @@ impl Specification {
     }
 
     /// What a tablet stores about an index, if it knows it.
-    pub(super) fn stored(index: u64, view: &dyn TabletView) -> Result<Option<Self>, EvaluationFailed> {
+    pub fn stored(index: u64, view: &dyn TabletView) -> Result<Option<Self>, EvaluationFailed> {
         let stored = view.get(&specification_key(index))?;
         stored.map(|value| Self::decode(&value).map_err(|_| unreadable(index))).transpose()
     }

@@ -1,7 +1,9 @@
 //! A table with unique indexes gives what the same statements give to a table without, up to those that would have made
 //! two rows alike: these are refused, and change nothing.
 
+use super::checked::checked;
 use super::{Database, block_on};
+use crate::engine::Checked;
 use crate::exec::modify::unique::{index_key, owner_of, stored_key, unique_values};
 use crate::exec::raw::RawRead;
 use crate::table::{Source, TableContext};
@@ -59,6 +61,12 @@ fn has_duplicates(rows: &[Vec<String>], columns: &[usize]) -> bool {
 /// Each row is named by the tables of the indexes.
 fn check_named(database: &Database) {
     let catalog = crate::kv::Kv::catalog(&*database.kv);
+    for (index, _) in catalog.table("ks", "u").unwrap().table.unique_indexes() {
+        let [rows, entries] = checked(database, "u", &index.name);
+        assert!(rows.iter().all(|found| *found == Checked::Right), "{}: {rows:?}", index.name);
+        let is_harmless = |found: &Checked| matches!(found, Checked::Right | Checked::Stale(_));
+        assert!(entries.iter().all(is_harmless), "{}: {entries:?}", index.name);
+    }
     let entry = catalog.table("ks", "u").unwrap();
     let context = |table: &Arc<_>| Arc::new(TableContext::new(Arc::clone(table), Source::Tablets));
     let table = context(&entry.table);

@@ -1,6 +1,8 @@
 //! What a materialized view has is what follows from the rows of its table, after each statement.
 
 use super::Database;
+use super::checked::checked;
+use crate::engine::Checked;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 
@@ -114,6 +116,10 @@ fn check(database: &Database, after: &str) {
         let expected: BTreeSet<Shown> = of_table.collect();
         let found: BTreeSet<Shown> = rows(database, columns, name).into_iter().collect();
         assert_eq!(found, expected, "view {name} after {after}");
+        let [of_rows, of_view] = checked(database, "t", name);
+        let is_right = |found: &Checked| *found == Checked::Right;
+        assert!(of_rows.iter().all(is_right), "{name} after {after}: {of_rows:?}");
+        assert!(of_view.iter().all(is_right), "{name} after {after}: {of_view:?}");
     }
 }
 

@@ -49,13 +49,14 @@ pub(super) fn last_expiry(row: &LiveRow<'_>, is_known: impl Fn(ColumnId) -> bool
 }
 
 /// A row of the live values of some columns (ascending), which exists by itself and expires then, with all its values.
-/// It replaces what was there before, even if it is merged with that; the deletion is made now.
+/// It replaces what was there before, even if it is merged with that; the deletion is made now. The elements of the
+/// columns `numbered` are numbered.
 ///
 /// # Errors
 /// If the row is malformed.
 pub fn packed(
     row: &LiveRow<'_>,
-    columns: &[ColumnId],
+    (columns, numbered): (&[ColumnId], &[ColumnId]),
     expiry: Option<Expiry>,
     now_s: u32,
 ) -> Result<Vec<u8>, Malformed> {
@@ -72,9 +73,12 @@ pub fn packed(
             LiveContent::Value(wire) => writer.cell(cell.column, UNSTAMPED, sooner(cell.expiry, expiry), wire),
             LiveContent::Complex(complex) => {
                 writer.begin_complex(cell.column, None);
-                for element in complex.elements() {
+                let is_numbered = numbered.contains(&cell.column);
+                for (number, element) in (0u32..).zip(complex.elements()) {
                     let element = element?;
-                    writer.element(element.path, UNSTAMPED, sooner(element.expiry, expiry), element.value);
+                    let number = number.to_be_bytes();
+                    let path = if is_numbered { &number[..] } else { element.path };
+                    writer.element(path, UNSTAMPED, sooner(element.expiry, expiry), element.value);
                 }
                 writer.end_complex();
             }

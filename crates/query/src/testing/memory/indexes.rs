@@ -99,6 +99,30 @@ impl MemoryKv {
         of_table.flat_map(|tablet| tablet.entries.keys().filter(is_row).cloned()).collect()
     }
 
+    /// Loses what is stored under a key, as no statement can.
+    #[cfg(test)]
+    pub(in crate::testing) fn lose(&self, key: &[u8]) {
+        for tablet in self.tablets.lock().values_mut() {
+            tablet.entries.remove(key);
+        }
+    }
+
+    /// What is stored under a key, in whichever tablet.
+    #[cfg(test)]
+    pub(in crate::testing) fn stored_anywhere(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.tablets.lock().values().find_map(|tablet| tablet.entries.get(key).cloned())
+    }
+
+    /// Replaces what is stored under a key, as no statement can.
+    #[cfg(test)]
+    pub(in crate::testing) fn put_anywhere(&self, key: &[u8], value: Vec<u8>) {
+        for tablet in self.tablets.lock().values_mut() {
+            if let Some(stored) = tablet.entries.get_mut(key) {
+                stored.clone_from(&value);
+            }
+        }
+    }
+
     /// Why rows are not compared any more.
     #[cfg(test)]
     pub(in crate::testing) fn failed_comparisons(&self) -> Vec<String> {
