@@ -16,16 +16,20 @@ const MANY_FLUSHES: u64 = 4;
 const FEW_FLUSHES: u64 = 1;
 /// A compaction begins at this many sorted runs.
 pub(crate) const RUNS: i32 = 6;
-/// The same while much is written.
-pub(crate) const RUNS_WHILE_LOADING: i32 = 16;
+/// The same while many new rows are written.
+pub(crate) const RUNS_WHILE_LOADING: i32 = 24;
+/// The same while many rows are overwritten: what the runs that wait have replaced takes space.
+const RUNS_WHILE_OVERWRITING: i32 = 16;
 /// The least number of runs that are merged.
 pub(crate) const WIDTH: i32 = 4;
-/// The same while much is written.
-const WIDTH_WHILE_LOADING: i32 = 8;
+/// The same while many new rows are written.
+const WIDTH_WHILE_LOADING: i32 = 12;
+/// The same while many rows are overwritten.
+const WIDTH_WHILE_OVERWRITING: i32 = 8;
 /// A run is merged with newer ones unless it exceeds their sum by more than this, percent.
 pub(crate) const SIZE_RATIO: i32 = 20;
-/// The same while many new rows are written: 15 new runs are not merged with one that was made of 16 a moment ago, which
-/// would double what is written for 16 runs.
+/// The same while many new rows are written: 23 new runs are not merged with one that was made of 24 a moment ago, which
+/// would double what is written for 24 runs.
 const SIZE_RATIO_WHILE_LOADING: i32 = 0;
 /// A growth that RocksDB never sees, percent.
 const NEVER_PERCENT: i32 = 1_000_000;
@@ -45,7 +49,11 @@ impl Eagerness {
 
     /// The options of RocksDB, by name; `space_percent` is the growth at which everything is compacted.
     pub(crate) fn options(self, space_percent: i32) -> [(&'static str, String); 2] {
-        let (runs, width) = if self.is_loading { (RUNS_WHILE_LOADING, WIDTH_WHILE_LOADING) } else { (RUNS, WIDTH) };
+        let (runs, width) = match (self.is_loading, self.frees_space) {
+            (false, _) => (RUNS, WIDTH),
+            (true, false) => (RUNS_WHILE_LOADING, WIDTH_WHILE_LOADING),
+            (true, true) => (RUNS_WHILE_OVERWRITING, WIDTH_WHILE_OVERWRITING),
+        };
         let (ratio, percent) = match self.frees_space {
             true => (SIZE_RATIO, space_percent),
             false if self.is_loading => (SIZE_RATIO_WHILE_LOADING, NEVER_PERCENT),

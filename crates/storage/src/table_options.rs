@@ -14,7 +14,7 @@ use rust_rocksdb::{
 pub(crate) const LEVELS: i32 = 7;
 
 /// At this many sorted runs writes slow down; at twice as many they stop.
-pub(crate) const SLOWDOWN_RUNS: i32 = 3 * RUNS_WHILE_LOADING;
+pub(crate) const SLOWDOWN_RUNS: i32 = 2 * RUNS_WHILE_LOADING;
 
 /// RocksDB's value for an algorithm's default level. For LZ4, positive levels select LZ4 HC: level 1 takes nine times
 /// the processor time.
