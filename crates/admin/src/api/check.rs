@@ -1,6 +1,6 @@
 //! A comparison of an index with its table, asked part by part: nodes keep nothing of it between two requests.
 //!
-//! Always true: a part is of one tablet, and what is compared at a time is of one moment. Left out: the sum of the parts
+//! Always true: a part is of one tablet; a difference is of one moment. Left out: the sum of the parts
 //! (whoever asks adds them).
 
 use super::IndexId;

@@ -34,9 +34,13 @@ pub(crate) struct Observed {
     pub(crate) allocator: Allocator,
 }
 
-/// The memory of the comparison of one row.
-fn compared_budget(shared: &Shared) -> Arc<Budget> {
-    Arc::new(Budget::new(Meter::new(&shared.account, MAX_COMPARED_BYTES), u64::MAX))
+/// So long the rows of a step are looked at: whoever has asked waits for the answer.
+const CHECKED_NS: u64 = 8_000_000_000;
+
+/// The memory of the comparison of one row, and when it ends.
+fn compared_budget(shared: &Shared, deadline_ns: u64) -> Arc<Budget> {
+    let meter = Meter::new(&shared.account, MAX_COMPARED_BYTES);
+    Arc::new(Budget::watching(meter, deadline_ns, Arc::clone(&shared.kv.clock)))
 }
 
 impl Observed {
@@ -62,7 +66,7 @@ impl Own for Observed {
             let one = |row: Vec<u8>| {
                 let shared = Arc::clone(&shared);
                 async move {
-                    let budget = compared_budget(&shared);
+                    let budget = compared_budget(&shared, u64::MAX);
                     RowComparer::of(&shared.engine).compare_row(table, index, &row, &budget).await
                 }
             };
@@ -85,11 +89,12 @@ impl Own for Observed {
         keys: Vec<Vec<u8>>,
     ) -> BoxFuture<'static, Result<CheckedKeys, CqlError>> {
         let shared = Arc::clone(&self.shared);
+        let deadline_ns = shared.kv.clock.monotonic_ns().saturating_add(CHECKED_NS);
         Box::pin(async move {
             let one = |key: Vec<u8>| {
                 let shared = Arc::clone(&shared);
                 async move {
-                    let budget = compared_budget(&shared);
+                    let budget = compared_budget(&shared, deadline_ns);
                     let comparer = RowComparer::of(&shared.engine);
                     let found = comparer.check((table, index), &key, entries, &budget).await;
                     found.map(|found| (key, found))

@@ -369,7 +369,8 @@ impl<K: Kv> Taking<'_, K> {
     async fn let_time_pass(&mut self, at_us: i64) {
         let ahead_us = at_us.saturating_sub(self.kv.now_us()).saturating_sub(MAX_AHEAD_US);
         if let Ok(ahead_us @ 1..) = u64::try_from(ahead_us) {
-            self.kv.pause(ahead_us.saturating_mul(1_000).min(MAX_PAUSE_NS)).await;
+            // A pause may be half as long as it is asked for.
+            self.kv.pause(ahead_us.saturating_mul(2_000).min(MAX_PAUSE_NS)).await;
         }
     }
 

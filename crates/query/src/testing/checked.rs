@@ -106,3 +106,31 @@ fn a_view_with_other_values_is_wrong_in_both_directions() {
     assert_eq!(rows, [Checked::Missing(entry)]);
     assert!(matches!(entries[..], [Checked::Surplus(_)]), "{entries:?}");
 }
+
+#[test]
+fn what_expires_soon_is_left_out() {
+    let database = database();
+    for (k, ttl_s) in [(4, 30), (5, 3_000)] {
+        database.run(&format!("INSERT INTO t (k, c, v) VALUES ({k}, 'd', {k}) USING TTL {ttl_s}")).unwrap();
+    }
+    for dependent in ["one", "by_v"] {
+        assert_eq!(checked(&database, "t", dependent)[0], vec![Checked::Right; 3]);
+        keys(&database, dependent).iter().for_each(|entry| database.kv.lose(entry));
+        let [rows, entries] = checked(&database, "t", dependent);
+        assert_eq!((rows.len(), entries.len()), (3, 0), "{dependent}");
+        assert!(rows.iter().all(|found| matches!(found, Checked::Missing(_))), "{rows:?}");
+    }
+}
+
+#[test]
+fn what_is_no_entry_is_unreadable() {
+    let database = database();
+    for dependent in ["one", "by_v"] {
+        assert_eq!(checked(&database, "t", dependent)[0], vec![Checked::Right; 2]);
+        let entry = keys(&database, dependent).into_iter().next().unwrap();
+        database.kv.put_anywhere(&entry, vec![0xFF; 3]);
+        let [rows, entries] = checked(&database, "t", dependent);
+        assert!(rows.contains(&Checked::Missing(entry)), "{rows:?}");
+        assert!(entries.contains(&Checked::Unreadable), "{entries:?}");
+    }
+}

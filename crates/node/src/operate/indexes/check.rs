@@ -49,7 +49,7 @@ const TURN: Duration = Duration::from_secs(5);
 /// Values that expire so soon are not looked for: a compaction may have removed them or their entries.
 const EXPIRES_SOON_S: u32 = 60;
 /// Rows of a unique index or a view that are compared in a step, each by reads of its own.
-const ROWS_READ_AT_A_TIME: usize = 256;
+const ROWS_READ_AT_A_TIME: usize = 128;
 /// A longer place is not given to the asker, whose requests are short.
 const LONGEST_PLACE: usize = 48 << 10;
 /// The most bytes of a value that are shown, and the most characters of a column of a key.
@@ -212,7 +212,14 @@ impl Comparing<'_> {
         let (begun_ns, mut sum) = (self.clock.monotonic_ns(), CheckedPart::default());
         loop {
             let began_ns = self.clock.monotonic_ns();
-            let step = self.step(&of, place).await?;
+            let step = match self.step(&of, place.clone()).await {
+                Ok(step) => step,
+                Err(failure) => match place.to_string() {
+                    // What was found before it counts; the next part fails by itself.
+                    at if sum.bytes > 0 && at.len() <= LONGEST_PLACE => return Ok(self.answer(&of, sum, Some(at), 0)),
+                    _ => return Err(failure),
+                },
+            };
             let now_ns = self.clock.monotonic_ns();
             let owed_ns = self.record.pacer.pay(step.bytes as u64, now_ns);
             let pause_ns = owed_ns.max(now_ns.saturating_sub(began_ns)).min(LONGEST_PAUSE_NS);
@@ -257,7 +264,8 @@ impl Comparing<'_> {
         let place = |key| if is_entry { Place::Inward { key } } else { Place::Outward { key } };
         let of_others = if is_entry { keys.of_others } else { 0 };
         let mut part = CheckedPart {
-            bytes: keys.bytes,
+            // A row is read again, and so is its entry.
+            bytes: 3 * keys.bytes,
             // The rows of a unique index are counted where its local index is compared.
             rows: if is_entry || of.is_local { 0 } else { found.len() as u64 },
             entries: of_others,
@@ -297,7 +305,9 @@ fn unavailable(message: impl Into<String>) -> Failure {
 
 fn failure(of: &Of, why: Unchecked) -> Failure {
     let message = match why {
-        Unchecked::BeingBuilt => format!("the index is not built in tablet {} yet", of.handle.id().0),
+        Unchecked::BeingBuilt => {
+            format!("the index is not built in tablet {} yet, or that has failed", of.handle.id().0)
+        }
         Unchecked::Failed(EvaluationFailed(error)) => error,
     };
     Failure::new(FailureKind::Refused, message)
@@ -312,7 +322,8 @@ fn keys_from(of: &Of, of_tablet: &TableEntry, from: Vec<u8>, is_entry: bool) -> 
         stored.filter(Specification::is_done).ok_or(Unchecked::BeingBuilt)?;
     }
     let tokens = Tokens::of(of_tablet, of.handle.id());
-    let from = if from.is_empty() { FIRST_ROW_KEY.to_vec() } else { from };
+    // What is before is the tablet's own.
+    let from = from.max(FIRST_ROW_KEY.to_vec());
     let range = ScanRange { start: &from, end: &AFTER_ALL_ROWS, reverse: false, expected_entries: ROWS_READ_AT_A_TIME };
     let mut keys = Keys::default();
     let visit = &mut |key: &[u8], value: &[u8]| {
@@ -346,6 +357,7 @@ fn count(part: &mut CheckedPart, is_entry: bool, key: &[u8], checked: &Checked) 
         Checked::Missing(entry) => (&mut part.missing, Difference::Missing, key, &entry[..]),
         Checked::Stale(row) => (&mut part.stale, Difference::Stale, &row[..], key),
         Checked::Surplus(row) => (&mut part.surplus, Difference::Surplus, &row[..], key),
+        Checked::Unreadable => (&mut part.unreadable, Difference::Unreadable, key, key),
     };
     *counter += 1;
     part.name(MOST_NAMED, difference, row, form);
