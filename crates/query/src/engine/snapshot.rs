@@ -8,12 +8,14 @@ use crate::exec::paging::{self, PagingState, Pins};
 use crate::exec::read::{PageRequest, Read, tablet_of};
 use crate::exec::snapshot::{Need, Snapshot};
 use crate::exec::source::Source;
+use crate::functions::Environment;
 use crate::kv::Kv;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
 use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{CqlError, Rows};
 use diorite_model::key::token_of;
+use diorite_model::row::now_seconds;
 use diorite_model::schema::TabletRange;
 
 /// How often a read begins again because what it met was prepared, or has changed, or its snapshot was lost.
@@ -44,6 +46,21 @@ fn with_snapshot_named<K: Kv>(mut rows: Rows, snapshot: &Snapshot<K>, tablets: &
     rows
 }
 
+/// Whether rows were judged as of a second before the snapshot's; then they are to be judged as of that. What was written
+/// because a value had expired may be in the snapshot, and would be seen beside that value.
+fn is_judged_before<K: Kv>(environment: &mut Environment<'_>, snapshot: &Snapshot<K>, restarts: usize) -> bool {
+    let is_given = environment.now_s != now_seconds(environment.now_us);
+    let Some(taken_us) = snapshot.taken_us().filter(|_| !is_given) else { return false };
+    let is_before = now_seconds(taken_us) > environment.now_s;
+    if is_before {
+        // Where a snapshot takes seconds, the next one will be later still.
+        let ahead_s = u32::try_from(restarts).unwrap_or(0);
+        environment.now_us = taken_us.saturating_add(i64::from(ahead_s) * 1_000_000);
+        environment.now_s = now_seconds(environment.now_us);
+    }
+    is_before
+}
+
 /// A `SELECT`.
 pub(super) struct Selecting<'a> {
     pub(super) plan: &'a SelectPlan,
@@ -57,6 +74,7 @@ impl Selecting<'_> {
     /// The rows of a page.
     pub(super) async fn rows<K: Kv>(self, engine: &QueryEngine<K>) -> Result<Rows, CqlError> {
         let Selecting { plan, bound, page, needs_disk, mut staleness_ms } = self;
+        let mut bound = *bound;
         let (mut replans, mut restarts) = (0, 0);
         let mut unpinned = None;
         let mut resumed = page.state.map(paging::pins_of).transpose()?.filter(|pins| !pins.is_empty());
@@ -75,16 +93,18 @@ impl Selecting<'_> {
             };
             let source = Source::tablets(&*engine.kv, needs_disk, staleness_ms, budget).in_snapshot(&snapshot);
             let before_bytes = budget.meter().used_bytes();
-            let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
+            let outcome = Read { plan, bound: &bound, source: &source, tablets: &entry.tablets }.execute(page).await;
             let is_unchanged = snapshot.is_unchanged();
             let has_more = matches!(&outcome, Ok(Rows { paging_state: Some(_), .. }));
             // The next page needs a snapshot in which it can go on.
             let wants_snapshot = has_more && page.state.is_none();
-            let begins_again = match is_unchanged {
-                None => snapshot.has_met_lock(),
-                Some(true) => snapshot.has_met_lock() || wants_snapshot,
-                Some(false) => snapshot.has_met_lock() || outcome.as_ref().err().is_none_or(depends_on_rows),
-            };
+            let is_before = is_judged_before(&mut bound.environment, &snapshot, restarts);
+            let begins_again = is_before
+                || match is_unchanged {
+                    None => snapshot.has_met_lock(),
+                    Some(true) => snapshot.has_met_lock() || wants_snapshot,
+                    Some(false) => snapshot.has_met_lock() || outcome.as_ref().err().is_none_or(depends_on_rows),
+                };
             if is_unchanged.is_some() {
                 engine.transaction_outcomes().note_read(!begins_again);
             }
@@ -94,7 +114,7 @@ impl Selecting<'_> {
                 }
                 restarts += 1;
                 staleness_ms = None;
-                if is_unchanged == Some(true) {
+                if is_unchanged == Some(true) && !is_before {
                     unpinned = outcome.ok();
                     continue;
                 }

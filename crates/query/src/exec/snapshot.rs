@@ -74,6 +74,8 @@ pub struct Snapshot<K: Kv> {
     pins: OnceLock<Pins>,
     /// In place of pins.
     versions: OnceLock<Versions>,
+    /// When that was so: all that is read was written before.
+    taken_us: OnceLock<i64>,
     /// The pins of the page before.
     resumed: Mutex<Option<Pins>>,
     /// The pins stay for the next page.
@@ -103,6 +105,7 @@ impl<K: Kv> Snapshot<K> {
             need,
             pins: OnceLock::new(),
             versions: OnceLock::new(),
+            taken_us: OnceLock::new(),
             resumed: Mutex::default(),
             is_kept: AtomicBool::new(false),
             has_met_lock: AtomicBool::new(false),
@@ -146,12 +149,19 @@ impl<K: Kv> Snapshot<K> {
         self.versions.get().map(|versions| versions.are_current(|tablet| self.kv.version(tablet)))
     }
 
+    /// When the snapshot was taken, or the read without one began: whatever is read was written before. `None`: one
+    /// row is read, or the snapshot of the page before.
+    pub fn taken_us(&self) -> Option<i64> {
+        self.taken_us.get().copied()
+    }
+
     /// Prepares a read without a snapshot of these tablets; returns whether that is possible.
     fn begin_without(&self, touched: &Touched) -> bool {
         if self.need != Need::Several || !touched.is_small {
             return false;
         }
         let versions = Versions::now(touched.targets.keys().copied(), |tablet| self.kv.version(tablet));
+        let _ = self.taken_us.set(self.kv.now_us());
         versions.is_some_and(|versions| self.versions.set(versions).is_ok())
     }
 
@@ -211,6 +221,7 @@ impl<K: Kv> Snapshot<K> {
         let pins = taking.run(budget).await?;
         // A page takes one snapshot.
         drop(self.pins.set(pins));
+        let _ = self.taken_us.set(self.kv.now_us());
         Ok(())
     }
 }

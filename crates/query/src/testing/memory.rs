@@ -57,6 +57,9 @@ pub struct Long {
     pub is_refused: AtomicBool,
 }
 
+/// What others do while a statement is carried out.
+pub type Meanwhile = Box<dyn FnOnce() + Send>;
+
 /// See the top of this module.
 pub struct MemoryKv {
     catalog: ArcSwap<Catalog>,
@@ -89,6 +92,8 @@ pub struct MemoryKv {
     failing_tablet: Mutex<Option<TabletId>>,
     /// A change of the catalog after so many accesses to tablets, just before the next.
     pub interruption: Mutex<Option<(usize, Command)>>,
+    /// After so many accesses, this happens before the next one.
+    meanwhile: Mutex<Option<(usize, Meanwhile)>>,
     /// The outcomes of the next writes; later writes are applied.
     pub fates: Mutex<VecDeque<Fate>>,
     /// How many writes were sent.
@@ -146,6 +151,7 @@ impl MemoryKv {
             failure: Mutex::default(),
             failing_tablet: Mutex::default(),
             interruption: Mutex::default(),
+            meanwhile: Mutex::default(),
             fates: Mutex::default(),
             writes: AtomicUsize::new(0),
             deadline_ns: AtomicU64::new(0),
@@ -188,6 +194,29 @@ impl MemoryKv {
         self.tablets.lock().values().map(|tablet| tablet.entries.len()).sum()
     }
 
+    /// After so many accesses this is done before the next one. Returns what was to be done and was not.
+    pub fn set_meanwhile(&self, meanwhile: Option<(usize, Meanwhile)>) -> Option<(usize, Meanwhile)> {
+        std::mem::replace(&mut self.meanwhile.lock(), meanwhile)
+    }
+
+    /// Does what is to be done meanwhile, if it is time for that.
+    fn let_happen(&self) {
+        let happens = {
+            let mut meanwhile = self.meanwhile.lock();
+            match &mut *meanwhile {
+                Some((0, _)) => meanwhile.take(),
+                Some((accesses, _)) => {
+                    *accesses -= 1;
+                    None
+                }
+                None => None,
+            }
+        };
+        if let Some((_, happens)) = happens {
+            happens();
+        }
+    }
+
     /// Whether the tablet is there.
     fn check(&self, id: TabletId) -> Result<(), KvError> {
         let due = {
@@ -204,6 +233,7 @@ impl MemoryKv {
         if let Some((_, command)) = due {
             self.command(&command);
         }
+        self.let_happen();
         if let Some(failure) = self.failure.lock().clone() {
             return Err(failure);
         }

@@ -196,3 +196,26 @@ fn a_value_that_no_key_can_have_is_refused_and_fails_a_new_view() {
     assert_eq!(failed.len(), 1, "{failed:?}");
     assert!(failed[0].starts_with("the row (1): "), "{failed:?}");
 }
+
+#[test]
+fn a_value_that_ends_during_a_read_is_not_shown_beside_the_one_that_has_replaced_it() {
+    let mut met = 0;
+    for accesses in 0..24 {
+        let database = Database::with_keyspace();
+        database.run(TABLE).unwrap();
+        create_views(&database);
+        database.run("INSERT INTO t (k, c, v, a) VALUES (1, 1, 1, 1) USING TTL 10").unwrap();
+        assert_eq!(rows(&database, "k, c, v", "by_v"), [["1", "1", "1"]]);
+        let other = database.another();
+        let happens = move || {
+            other.kv.pass(11);
+            other.run("INSERT INTO ks.t (k, c, v, a) VALUES (1, 1, 2, 2)").unwrap();
+        };
+        drop(database.kv.set_meanwhile(Some((accesses, Box::new(happens)))));
+        let shown = rows(&database, "k, c, v", "by_v");
+        met += usize::from(database.kv.set_meanwhile(None).is_none());
+        assert!(shown.len() <= 1, "after {accesses} accesses: {shown:?}");
+        assert_eq!(rows(&database, "k, c", "by_v").len(), 1);
+    }
+    assert!(met > 2, "{met}");
+}
