@@ -46,8 +46,9 @@ fn with_snapshot_named<K: Kv>(mut rows: Rows, snapshot: &Snapshot<K>, tablets: &
     rows
 }
 
-/// Whether rows were judged as of a second before the snapshot's; then they are to be judged as of that. What was written
-/// because a value had expired may be in the snapshot, and would be seen beside that value.
+/// Whether expiry was judged as of a second before the snapshot was taken. If so, the environment gets that second, for the
+/// read to begin again: the snapshot may have what was written because a value had expired, and would show it beside that
+/// value.
 fn is_judged_before<K: Kv>(environment: &mut Environment<'_>, snapshot: &Snapshot<K>, restarts: usize) -> bool {
     let is_given = environment.now_s != now_seconds(environment.now_us);
     let Some(taken_us) = snapshot.taken_us().filter(|_| !is_given) else { return false };
@@ -98,7 +99,8 @@ impl Selecting<'_> {
             let has_more = matches!(&outcome, Ok(Rows { paging_state: Some(_), .. }));
             // The next page needs a snapshot in which it can go on.
             let wants_snapshot = has_more && page.state.is_none();
-            let is_before = is_judged_before(&mut bound.environment, &snapshot, restarts);
+            let is_before = outcome.as_ref().err().is_none_or(depends_on_rows)
+                && is_judged_before(&mut bound.environment, &snapshot, restarts);
             let begins_again = is_before
                 || match is_unchanged {
                     None => snapshot.has_met_lock(),

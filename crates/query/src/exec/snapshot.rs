@@ -74,7 +74,7 @@ pub struct Snapshot<K: Kv> {
     pins: OnceLock<Pins>,
     /// In place of pins.
     versions: OnceLock<Versions>,
-    /// When that was so: all that is read was written before.
+    /// When the pins were taken, or the versions: nothing that is read was written later.
     taken_us: OnceLock<i64>,
     /// The pins of the page before.
     resumed: Mutex<Option<Pins>>,
@@ -149,10 +149,15 @@ impl<K: Kv> Snapshot<K> {
         self.versions.get().map(|versions| versions.are_current(|tablet| self.kv.version(tablet)))
     }
 
-    /// When the snapshot was taken, or the read without one began: whatever is read was written before. `None`: one
-    /// row is read, or the snapshot of the page before.
+    /// When the snapshot was taken, or a read without one began: nothing that is read was written later. `None`: a
+    /// single row is read, or the snapshot is that of the page before.
     pub fn taken_us(&self) -> Option<i64> {
         self.taken_us.get().copied()
+    }
+
+    fn note_taken(&self) {
+        // It is set once, as a page takes one snapshot.
+        let _ = self.taken_us.set(self.kv.now_us());
     }
 
     /// Prepares a read without a snapshot of these tablets; returns whether that is possible.
@@ -161,8 +166,9 @@ impl<K: Kv> Snapshot<K> {
             return false;
         }
         let versions = Versions::now(touched.targets.keys().copied(), |tablet| self.kv.version(tablet));
-        let _ = self.taken_us.set(self.kv.now_us());
-        versions.is_some_and(|versions| self.versions.set(versions).is_ok())
+        let Some(versions) = versions else { return false };
+        self.note_taken();
+        self.versions.set(versions).is_ok()
     }
 
     /// Goes on in the snapshot of the page before, if it has all that is read.
@@ -221,7 +227,7 @@ impl<K: Kv> Snapshot<K> {
         let pins = taking.run(budget).await?;
         // A page takes one snapshot.
         drop(self.pins.set(pins));
-        let _ = self.taken_us.set(self.kv.now_us());
+        self.note_taken();
         Ok(())
     }
 }

@@ -57,6 +57,18 @@ pub struct Long {
     pub is_refused: AtomicBool,
 }
 
+/// What is to happen after so many accesses, if this is the next one; otherwise one access less is left.
+fn due<T>(planned: &mut Option<(usize, T)>) -> Option<T> {
+    match planned {
+        Some((0, _)) => planned.take().map(|(_, what)| what),
+        Some((accesses, _)) => {
+            *accesses -= 1;
+            None
+        }
+        None => None,
+    }
+}
+
 /// What others do while a statement is carried out.
 pub type Meanwhile = Box<dyn FnOnce() + Send>;
 
@@ -199,41 +211,16 @@ impl MemoryKv {
         std::mem::replace(&mut self.meanwhile.lock(), meanwhile)
     }
 
-    /// Does what is to be done meanwhile, if it is time for that.
-    fn let_happen(&self) {
-        let happens = {
-            let mut meanwhile = self.meanwhile.lock();
-            match &mut *meanwhile {
-                Some((0, _)) => meanwhile.take(),
-                Some((accesses, _)) => {
-                    *accesses -= 1;
-                    None
-                }
-                None => None,
-            }
-        };
-        if let Some((_, happens)) = happens {
-            happens();
-        }
-    }
-
     /// Whether the tablet is there.
     fn check(&self, id: TabletId) -> Result<(), KvError> {
-        let due = {
-            let mut interruption = self.interruption.lock();
-            match &mut *interruption {
-                Some((0, _)) => interruption.take(),
-                Some((accesses, _)) => {
-                    *accesses -= 1;
-                    None
-                }
-                None => None,
-            }
-        };
-        if let Some((_, command)) = due {
+        let command = due(&mut self.interruption.lock());
+        if let Some(command) = command {
             self.command(&command);
         }
-        self.let_happen();
+        let happens = due(&mut self.meanwhile.lock());
+        if let Some(happens) = happens {
+            happens();
+        }
         if let Some(failure) = self.failure.lock().clone() {
             return Err(failure);
         }
