@@ -100,8 +100,8 @@ pub enum AdminCommand {
         #[arg(value_name = "KEYSPACE.INDEX")]
         index: Option<String>,
     },
-    /// Compare a secondary index with its table, in both directions, and name what is missing; ends with code 1 if something is
-    /// missing, or could not be compared.
+    /// Compare a secondary index or a materialized view with its table, in both directions, and name what differs; ends with code
+    /// 1 if something is missing or surplus, or could not be compared.
     CheckIndex(CheckIndexArguments),
     /// Show in which order to restart all nodes, and whether the next one may be restarted now.
     RestartPlan(RestartArguments),
