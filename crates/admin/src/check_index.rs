@@ -35,7 +35,7 @@ pub struct CheckIndexArguments {
 struct ComparedTablet {
     tablet: TabletId,
     first_token: i64,
-    /// It is of the index's own table, or of the view.
+    /// It is of the index table, or of the view.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     of_entries: bool,
     /// Why it was not compared to its end.

@@ -103,7 +103,7 @@ pub struct IndexPart {
     pub first_token: i64,
     /// What was compared of it before, in other parts, does not count.
     pub is_begin: bool,
-    /// It is a tablet of the index's own table, or of the view: of a unique index or a view, these come after the tablets of the table.
+    /// It is a tablet of the index table, or of the view: of a unique index or a view, these come after the tablets of the table.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub of_entries: bool,
     /// Why nothing was compared: the tablet has no leader, for example, or its index is not built yet.

@@ -23,7 +23,7 @@ use std::sync::Arc;
 /// Values that expire so soon are not looked for.
 const EXPIRES_SOON_S: u32 = 60;
 
-/// What a row, or an entry, was found to be. Entries are the rows of the index's table, or of the view.
+/// What a row, or an entry, was found to be. Entries are the rows of the index table, or of the view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Checked {
     /// The row has no entry, and is to have none; or the entry is not there any more; or it changed each time that it was

@@ -26,7 +26,7 @@ pub enum Place {
         /// The key.
         key: Vec<u8>,
     },
-    /// Of a unique index or a view: rows before this key have been compared with the index's own table, or the view.
+    /// Of a unique index or a view: rows before this key have been compared with the index table, or the view.
     Outward {
         /// The key.
         key: Vec<u8>,

@@ -2,7 +2,7 @@
 //! begins.
 //!
 //! A unique index has a local index and a table of its own. The leaders of the table's tablets compare the local index,
-//! and then look for their rows in the index's own table ([`Place::Outward`]); after that the leaders of that one's
+//! and then look for their rows in the index table ([`Place::Outward`]); after that the leaders of that one's
 //! tablets look for the rows of their entries ([`Place::Inward`]). A view has the last two parts.
 //!
 //! Always true: a part takes seconds, is limited by the rate of index builds, and runs on threads that delay no requests;
@@ -62,7 +62,7 @@ pub(in crate::operate) struct Part {
     pub(in crate::operate) tablet: TabletId,
     first_token: i64,
     pub(in crate::operate) place: Option<String>,
-    /// It is a tablet of the index's own table, or of the view.
+    /// It is a tablet of the index table, or of the view.
     of_entries: bool,
     /// The tablet after it.
     following: Option<ComparedUpTo>,
