@@ -9,6 +9,13 @@ use diorite_control::routing::Timeouts;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 
+/// Requests wait shortly for a tablet that is not there, and as long as usual for answers: a machine may be busy.
+fn impatient_for_missing() -> RouteOptions {
+    let options = RouteOptions::default();
+    RouteOptions { timeouts: Timeouts { missing: Duration::from_millis(100), ..options.timeouts }, ..options }
+}
+
+/// Answers are not waited for.
 fn impatient() -> RouteOptions {
     RouteOptions {
         timeouts: Timeouts {
@@ -111,7 +118,7 @@ async fn a_write_ends_with_its_request_at_the_node_that_leads() {
 /// On one thread, so that both requests are present when they are sent.
 #[tokio::test]
 async fn a_write_that_left_with_answers_that_did_not_is_not_sent_again() {
-    let (cluster, tablet) = two(impatient()).await;
+    let (cluster, tablet) = two(RouteOptions::default()).await;
     let own = cluster.tablet(|replicas| replicas == [NodeId(2)]);
     cluster.wait_for_leader(own).await;
     cluster.put(2, own, b"k", b"v").await.unwrap();
@@ -204,7 +211,7 @@ async fn too_many_requests_are_refused_at_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_tablet_that_is_dropped_ends_requests_once_the_askers_catalog_says_so() {
-    let (cluster, tablet) = two(impatient()).await;
+    let (cluster, tablet) = two(impatient_for_missing()).await;
     let drop = Command::DropTable { keyspace: KEYSPACE.to_owned(), name: "t".to_owned(), if_exists: false };
     let after = Arc::new(cluster.catalog.apply(&drop).0);
     cluster.members[&1].catalog.0.store(Arc::clone(&after));
@@ -255,7 +262,7 @@ async fn answers_to_a_former_run_of_the_process_are_not_taken_for_new_ones() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() {
-    let (cluster, tablet) = two(impatient()).await;
+    let (cluster, tablet) = two(RouteOptions::default()).await;
     let command = Command::RemoveNode { node: NodeId(9), only_without_vote: false }.proven_at(Level::FIRST).unwrap();
     // The tablet's leader is another node, then this one: each refuses programs that the tablet's replicas do not
     // evaluate.
@@ -276,7 +283,7 @@ async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_frame_whatever_its_bytes_does_harm() {
-    let (cluster, tablet) = two(impatient()).await;
+    let (cluster, tablet) = two(RouteOptions::default()).await;
     let mut valid = Vec::new();
     wire::put_frame(&mut valid, wire::FrameKind::Requests, 5);
     wire::put_fetch(&mut valid, 1, tablet, &one(b"key"), None);
