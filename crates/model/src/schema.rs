@@ -3,6 +3,10 @@
 //! Always true: columns are ordered partition key, clustering, static, regular (within the last two by name), column ids are
 //! unique in a table and never reused, so that data of a dropped column stays invisible to a later one of the same name.
 
+mod covering;
+
+pub use covering::{Clustered, Covering, CoveringState};
+
 use crate::json::place::PathStep;
 use crate::types::CqlType;
 use diorite_base::{TableId, TabletId};
@@ -146,6 +150,9 @@ pub struct Index {
     /// Of a unique index, what is unique.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
+    /// Of a covering index, what its hidden view is made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covering: Option<Box<Covering>>,
 }
 
 /// A materialized view, as the table that it is of knows it: writes to rows of the table maintain the view.
@@ -162,6 +169,9 @@ pub struct ViewOf {
     /// The view has a row for each row that exists: whatever is written to a row may decide that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follows_rows: bool,
+    /// Of the hidden view of a covering index, the number of the index. Statements cannot name the view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u64>,
 }
 
 /// What makes a table a materialized view: its rows follow from those of another table. A column of it has the id of
@@ -204,7 +214,8 @@ pub struct Table {
     /// Its secondary indexes, in the order in which they were made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<Index>,
-    /// Of the table of a unique index, the table that the index is of. Statements cannot name it.
+    /// Of the table of a unique index, and of the hidden view of a covering one, the table that the index is of.
+    /// Statements cannot name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index_of: Option<TableId>,
     /// Its materialized views, in the order in which they were made.

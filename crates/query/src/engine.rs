@@ -11,6 +11,7 @@ mod answer;
 mod batch;
 mod checked;
 mod compared;
+mod covering;
 mod explain;
 mod long;
 mod outcomes;

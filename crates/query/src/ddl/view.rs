@@ -94,10 +94,17 @@ fn check_base(context: &Context<'_>, base: &Table) -> Result<(), CqlError> {
     if context.catalog.level() < Level::RECORDED {
         return Err(invalid("materialized views need all nodes to run this release: see 'diorite admin upgrade'"));
     }
-    if base.views.len() >= MAX_VIEWS {
-        return Err(invalid(format!("table {name} has {MAX_VIEWS} materialized views, which is the maximum")));
+    check_count(base)
+}
+
+/// Whether a table can have one more view, with a name or hidden.
+pub(super) fn check_count(base: &Table) -> Result<(), CqlError> {
+    if base.views.len() < MAX_VIEWS {
+        return Ok(());
     }
-    Ok(())
+    let name = &base.name;
+    let of = if base.named_views().count() < base.views.len() { " and covering indexes" } else { "" };
+    Err(invalid(format!("table {name} has {MAX_VIEWS} materialized views{of}, which is the maximum")))
 }
 
 /// The definition in a statement, and the number of tablets if it names one.

@@ -13,10 +13,22 @@ pub(super) fn check_table(table: &Table, message: &'static str) -> Result<(), Cq
 
 /// Refuses to drop a table that has views.
 pub(super) fn check_no_views(table: &Table) -> Result<(), CqlError> {
-    if table.views.is_empty() {
+    let names: Vec<&str> = table.named_views().map(|view| view.name.as_str()).collect();
+    if names.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = table.views.iter().map(|view| view.name.as_str()).collect();
     let names = names.join(", ");
     Err(invalid(format!("Cannot drop a table when materialized views still depend on it ({names})")))
+}
+
+/// Refuses to drop a column of a table that has views or covering indexes.
+pub(super) fn check_no_dependents(table: &Table, column: &str) -> Result<(), CqlError> {
+    let name = &table.name;
+    if table.named_views().next().is_some() {
+        return Err(invalid(format!("Cannot drop column {column} on base table {name} with materialized views")));
+    }
+    match table.views.first() {
+        Some(view) => Err(invalid(format!("Cannot drop column {column} on table {name} with the {}", view.title()))),
+        None => Ok(()),
+    }
 }

@@ -43,12 +43,12 @@ fn is_point_select(plan: &SelectPlan) -> bool {
         && plan.restrictions.filters.is_empty()
         && plan.ordering.is_empty()
         && plan.grouping.is_none()
-        && plan.offset.is_none()
+        && plan.limits.offset.is_none()
         && !plan.is_distinct
         && !selects_statics
         && plan.restrictions.fixed_clustering == plan.table.clustering_columns()
-        && matches!(plan.limit, None | Some(Term::Constant(_)))
-        && matches!(plan.per_partition_limit, None | Some(Term::Constant(_)))
+        && matches!(plan.limits.total, None | Some(Term::Constant(_)))
+        && matches!(plan.limits.per_partition, None | Some(Term::Constant(_)))
 }
 
 fn is_point_modify(plan: &ModifyPlan) -> bool {

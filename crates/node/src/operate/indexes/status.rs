@@ -143,7 +143,11 @@ fn target_of(table: &Table, id: u64) -> String {
     match table.indexes.iter().find(|index| index.id == id) {
         Some(index) if index.unique.is_some() => format!("unique {}", target(table, index)),
         Some(index) => target(table, index),
-        None => "materialized view".to_owned(),
+        None => match table.hidden_views().find(|(view, _)| view.id == id) {
+            Some((_, Some((index, _)))) => format!("hidden view of {}", index.name),
+            Some((_, None)) => "hidden view, retired".to_owned(),
+            None => "materialized view".to_owned(),
+        },
     }
 }
 
