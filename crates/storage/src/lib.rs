@@ -33,6 +33,7 @@ mod log_queue;
 mod looks;
 mod measured;
 mod memory;
+mod memtable;
 mod merging;
 mod options;
 mod precedence;

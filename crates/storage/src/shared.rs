@@ -7,6 +7,7 @@ use crate::error::StorageError;
 use crate::expiry::{Expiry, ExpiryFilterFactory};
 use crate::listener::{Listener, TabletEvents};
 use crate::measured;
+use crate::memtable;
 use crate::options::StorageOptions;
 use crate::purging::purged;
 use crate::rate_limiter::RateLimiter;
@@ -192,8 +193,8 @@ fn base_options(options: &StorageOptions, write_buffers: &WriteBufferManager) ->
     base.set_arena_block_size(64 << 10);
     base.set_max_background_jobs(options.flush_threads + options.compaction_threads);
     base.set_max_subcompactions(1);
-    // One thread writes a tablet (its worker), so the memtable needs no concurrent insertion.
-    base.set_allow_concurrent_memtable_write(false);
+    // One thread writes a tablet (its worker).
+    memtable::set(&mut base);
     base.set_enable_write_thread_adaptive_yield(false);
     base.set_avoid_unnecessary_blocking_io(true);
     base.set_skip_stats_update_on_db_open(true);
