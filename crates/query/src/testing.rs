@@ -216,6 +216,8 @@ impl Database {
                 }
             }
             self.kv.take_step(tablet, &compared);
+            // What comes after it may be a step without rows.
+            self.kv.keep_indexes();
         }
         self.finish_covering();
     }

@@ -7,6 +7,7 @@
 
 mod access;
 mod cidr_groups;
+mod covering;
 mod evaluator;
 mod golden;
 mod join_tokens;
@@ -228,6 +229,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             Command::Set { setting }
         }
         "create-view" | "drop-view" | "rename" => views::command(catalog, verb, words),
+        "cover" | "uncover" | "finish-covering" => covering::command(catalog, verb, words),
         other => about_access(other, words),
     }
 }

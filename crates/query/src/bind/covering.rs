@@ -15,13 +15,18 @@ use crate::plan::predicate::RowPredicate;
 use crate::plan::restrictions::{Filter, PartitionRestriction, Restrictions, mark_filter_reads};
 use crate::plan::select::{CoveringPlan, SelectPlan};
 use crate::plan::selection::{SelectionPlan, Selector, uses_metadata};
-use crate::plan::values::TupleTerm;
+use crate::plan::term::Term;
+use crate::plan::values::{TupleTerm, Values};
 use crate::table::{Source, TableContext};
+use diorite_base::limits::MAX_KEY_BYTES;
 use diorite_cql::language::ast::{self, ComparisonOperator, Expression, Selection};
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::{ColumnId, ColumnKind, Covering, Index, Table, ViewOf};
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// What a column of a partition key takes beside its value.
+const PART_BYTES: usize = 3;
 
 /// Columns that are compared with values, so that rows without a value are left out.
 #[derive(Default)]
@@ -180,8 +185,7 @@ impl Candidate<'_> {
         let mut of_view = Binder::new(binder.catalog, binder.keyspace, binder.names, binder.budget);
         of_view.table = Some(Arc::new(TableContext::new(Arc::clone(self.view), Source::Tablets)));
         let mut plan = bind_select(&mut of_view, &select).ok()?;
-        let is_named = matches!(plan.restrictions.partition, PartitionRestriction::Keys(_));
-        if !is_named || plan.selection.selectors.len() != selection.selectors.len() {
+        if !may_be_there(&plan.restrictions) || plan.selection.selectors.len() != selection.selectors.len() {
             return None;
         }
         binder.budget = of_view.budget;
@@ -190,4 +194,29 @@ impl Candidate<'_> {
         plan.pushdown = None;
         Some(plan)
     }
+}
+
+/// Whether the partitions that constants name may be there: no key is null, empty or too long. Of values that are bound
+/// that is not known yet.
+fn may_be_there(restrictions: &Restrictions) -> bool {
+    let PartitionRestriction::Keys(keys) = &restrictions.partition else { return false };
+    let mut bytes = 0;
+    for values in keys {
+        let terms = match values {
+            Values::One(term) => std::slice::from_ref(term),
+            Values::Many(terms) => terms.as_slice(),
+            Values::List(_) => &[],
+        };
+        let mut longest = 0;
+        for term in terms {
+            match term {
+                Term::Constant(None) => return false,
+                Term::Constant(Some(wire)) if wire.is_empty() && keys.len() == 1 => return false,
+                Term::Constant(Some(wire)) => longest = longest.max(wire.len()),
+                _ => {}
+            }
+        }
+        bytes += longest + PART_BYTES;
+    }
+    bytes <= MAX_KEY_BYTES
 }
