@@ -6,12 +6,14 @@
 
 use super::compared::RowComparer;
 use crate::ddl::covering::{Known, Looked, finish};
+use crate::error::invalid;
 use crate::exec::keys::{clustering_ranges, key_count, partition_keys};
 use crate::exec::paging::PagingState;
 use crate::kv::Kv;
 use crate::plan::restrictions::PartitionRestriction;
-use crate::plan::select::{CoveringPlan, SelectPlan};
+use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
+use crate::table::Source;
 use diorite_base::TableId;
 use diorite_cluster::catalog::{Catalog, CoveringOutcome};
 use diorite_cql::protocol::CqlError;
@@ -20,29 +22,29 @@ use diorite_cql::protocol::error::ErrorCode;
 /// Of a read with more keys it is not looked beforehand whether the view can have them.
 const MAX_KEYS: usize = 512;
 
-/// How a read is carried out.
-pub(super) enum Way<'p> {
-    /// By its own plan.
-    Table,
-    /// By that of a covering index.
-    Covering(&'p SelectPlan),
-}
-
-/// Which plan carries out a read with these values, from this paging state on.
+/// The plan of a covering index that carries out a read with these values, from this paging state on; `None`: its own.
 ///
 /// # Errors
-/// If the state is none.
-pub(super) fn way<'p>(
-    covering: &'p CoveringPlan,
-    bound: &Bound<'_>,
+/// If the state is none, or of an index that was dropped.
+pub(super) fn covering_plan<'p>(
+    plan: &'p SelectPlan,
+    (catalog, bound): (&Catalog, &Bound<'_>),
     state: Option<&[u8]>,
-) -> Result<Way<'p>, CqlError> {
-    let plan = &covering.plan;
-    let is_taken = match state.map(PagingState::decode).transpose()? {
-        Some(state) => state.table == plan.table.table().id.0,
-        None => covering.is_ready && can_have(plan, bound),
+) -> Result<Option<&'p SelectPlan>, CqlError> {
+    let covering = plan.covering.as_deref();
+    let Some(state) = state.map(PagingState::decode).transpose()? else {
+        let taken = covering.filter(|covering| covering.is_ready && can_have(&covering.plan, bound));
+        return Ok(taken.map(|covering| &covering.plan));
     };
-    Ok(if is_taken { Way::Covering(plan) } else { Way::Table })
+    let of_view = covering.filter(|covering| covering.plan.table.table().id.0 == state.table);
+    if of_view.is_none()
+        && plan.table.source() == Source::Tablets
+        && catalog.table_by_id(TableId(state.table)).is_none()
+    {
+        // Drivers close connections on which the server finds a fault of the protocol.
+        return Err(invalid("the page before was read by an index that was dropped: read again from the first page"));
+    }
+    Ok(of_view.map(|covering| &covering.plan))
 }
 
 /// Whether the view can have rows with the values that are asked for: a key can be too long, or empty, and a value can be

@@ -3,7 +3,7 @@
 //! Always true: a statement is planned again when its table has changed; a statement whose tablets are gone (`TRUNCATE` came in
 //! between) is executed again on the current ones. Left out: batches of the protocol ([`super::batch`]).
 
-use super::covering::{self, Way};
+use super::covering::{covering_plan, is_lost};
 use super::explain::explain;
 use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
@@ -401,14 +401,10 @@ impl<K: Kv> QueryEngine<K> {
         parameters: &QueryParameters<'_>,
         needs_disk: bool,
     ) -> Result<Rows, CqlError> {
-        let way = match &plan.covering {
-            Some(covering) => covering::way(covering, bound, parameters.paging_state)?,
-            None => Way::Table,
-        };
-        if let Way::Covering(of_view) = way {
+        if let Some(of_view) = covering_plan(plan, (&self.kv.catalog(), bound), parameters.paging_state)? {
             let outcome = self.select_by(of_view, bound, parameters, needs_disk).await;
-            let is_lost = |error: &CqlError| covering::is_lost(&self.kv.catalog(), of_view, error);
-            if parameters.paging_state.is_some() || !outcome.as_ref().is_err_and(is_lost) {
+            let was_lost = |error: &CqlError| is_lost(&self.kv.catalog(), of_view, error);
+            if parameters.paging_state.is_some() || !outcome.as_ref().is_err_and(was_lost) {
                 return outcome;
             }
         }

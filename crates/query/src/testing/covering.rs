@@ -347,11 +347,12 @@ fn a_page_goes_on_where_the_one_before_was_read() {
     }
     database.run("DROP INDEX by_v").unwrap();
     let refused = page(&database, &format!("{READ} ALLOW FILTERING"), Some(&state)).unwrap_err();
-    assert_eq!((refused.code(), &*refused.message), (ErrorCode::ProtocolError, "Invalid value for the paging state"));
+    assert_eq!(refused.code(), ErrorCode::Invalid);
+    assert!(refused.message.contains("an index that was dropped"), "{}", refused.message);
     database.run(CREATE).unwrap();
     assert!(is_index_only(&database, READ));
     let refused = page(&database, READ, Some(&state)).unwrap_err();
-    assert_eq!(refused.code(), ErrorCode::ProtocolError, "the view of another index");
+    assert_eq!(refused.code(), ErrorCode::Invalid, "the view of another index");
     let state = of_table.metadata.paging_state.clone().unwrap();
     assert!(page(&database, READ, Some(&state)).is_ok());
 }
