@@ -75,7 +75,10 @@ impl<K: Kv> RowComparer<K> {
             Some((_, covering)) if covering.is_ready() => return Ok(()),
             Some(_) => match Known::default().look(&*self.kv, table, view).await {
                 Some(Looked::Whole) => CoveringOutcome::Ready,
-                Some(Looked::Failed(why)) => CoveringOutcome::Failed(why),
+                Some(Looked::Failed(why)) => {
+                    tracing::warn!(table = %entry.table.name, view, why, "an index cannot cover its columns, and stays a local one");
+                    CoveringOutcome::Failed(why)
+                }
                 Some(Looked::Going) | None => return Ok(()),
             },
             None if may_remove => CoveringOutcome::Removed,

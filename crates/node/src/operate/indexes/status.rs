@@ -14,7 +14,7 @@ use diorite_admin::api::{
 use diorite_base::mutation::EvaluationFailed;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_model::schema::{Table, TableEntry};
+use diorite_model::schema::{CoveringState, Table, TableEntry};
 use diorite_query::ddl::index::target;
 use diorite_query::index::{Compared, INDEXED, Specification, specifications};
 use diorite_replica::{Leadership, Store, TabletHandle};
@@ -151,6 +151,15 @@ fn target_of(table: &Table, id: u64) -> String {
     }
 }
 
+/// Why an index that was to be covering is a local one.
+fn uncovered(table: &Table, id: u64) -> Option<String> {
+    let index = table.indexes.iter().find(|index| index.id == id)?;
+    match &index.covering.as_ref()?.state {
+        CoveringState::Failed(why) => Some(format!("it does not cover its columns: {why}")),
+        CoveringState::Building | CoveringState::Ready => None,
+    }
+}
+
 /// The sum of what the nodes say of one index.
 fn status(entry: &TableEntry, (index, index_name): (u64, &str), all: &[&Led]) -> IndexStatus {
     let Table { keyspace, name, .. } = &*entry.table;
@@ -185,7 +194,7 @@ fn status(entry: &TableEntry, (index, index_name): (u64, &str), all: &[&Led]) ->
         rate_rows: if is_ready { 0 } else { all.iter().map(|led| led.rate_rows).sum() },
         rate_bytes: if is_ready { 0 } else { all.iter().map(|led| led.rate_bytes).sum() },
         eta_seconds: eta.filter(|_| !is_ready && known == tablets && failure.is_none()),
-        failure,
+        failure: failure.or_else(|| uncovered(&entry.table, index)),
     }
 }
 
