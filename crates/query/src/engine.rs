@@ -16,6 +16,7 @@ mod explain;
 mod long;
 mod outcomes;
 mod point;
+mod point_view;
 mod refused;
 mod request;
 mod row;
