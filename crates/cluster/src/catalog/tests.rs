@@ -119,19 +119,8 @@ fn index_of(name: &str, id: u64) -> Index {
     let options = [("note".to_owned(), "text".to_owned())].into();
     let class = Some("sai".to_owned());
     let (name, filtered, path, predicate) = (name.to_owned(), vec![0], Vec::new(), Vec::new());
-    Index {
-        id,
-        name,
-        column: 1,
-        target: IndexTarget::Value,
-        path,
-        filtered,
-        class,
-        options,
-        predicate,
-        unique: None,
-        covering: None,
-    }
+    let (target, unique, covering) = (IndexTarget::Value, None, None);
+    Index { id, name, column: 1, target, path, filtered, class, options, predicate, unique, covering }
 }
 
 /// An index of the second column with a predicate on both.
