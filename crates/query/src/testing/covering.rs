@@ -541,11 +541,11 @@ fn a_prepared_read_of_few_rows_is_answered_without_waiting() {
     };
     // The first request finds another version of the catalog, or permissions that were not checked.
     now(&by_number, 1);
-    assert_eq!((now(&by_number, 1), now(&by_number, 5)), (Some(12), Some(0)));
-    for k in 100..200 {
-        database.run(&format!("INSERT INTO t (k, v, a) VALUES ({k}, 5, 'x')")).unwrap();
-    }
-    assert_eq!(now(&by_number, 5), None, "many rows take the general path");
+    database.run("INSERT INTO t (k, v, a) VALUES (100, 5, 'x')").unwrap();
+    database.run("INSERT INTO t (k, v, a) VALUES (101, 5, 'y')").unwrap();
+    assert_eq!((now(&by_number, 5), now(&by_number, 6)), (Some(2), Some(0)));
+    // Tablets in memory give three entries at a time.
+    assert_eq!(now(&by_number, 1), None, "many rows take the general path");
     database.run("DROP INDEX by_v").unwrap();
     database.run("CREATE INDEX ON t (v)").unwrap();
     assert_eq!(now(&by_number, 1), None, "the index does not have all columns");
