@@ -5,8 +5,6 @@
 
 mod covering;
 
-pub use covering::{Clustered, Covering, CoveringState};
-
 use crate::json::place::PathStep;
 use crate::types::CqlType;
 use diorite_base::{TableId, TabletId};
@@ -119,6 +117,52 @@ pub struct Unique {
     pub columns: Vec<ColumnId>,
     /// The index table: for each combination of values, which row has it. Zero until the catalog has made it.
     pub table: TableId,
+}
+
+/// A clustering column of a hidden view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clustered {
+    /// The column.
+    pub column: ColumnId,
+    /// Its order.
+    pub order: Order,
+}
+
+/// What may be done with a hidden view. It changes once at most, so that a node with an older catalog only reads more
+/// than it would have to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoveringState {
+    /// It may lack rows: it is written, and not read.
+    #[default]
+    Building,
+    /// It has what follows from all rows.
+    Ready,
+    /// It could not be made, and was removed: why.
+    Failed(String),
+}
+
+impl CoveringState {
+    fn is_building(&self) -> bool {
+        *self == CoveringState::Building
+    }
+}
+
+/// What makes an index covering.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covering {
+    /// The partition key of the view.
+    pub partition: Vec<ColumnId>,
+    /// The clustering columns that follow; after these the columns of the table's key come that are not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clustering: Vec<Clustered>,
+    /// The further columns.
+    pub included: Vec<ColumnId>,
+    /// The number of the view within the table. Zero until the catalog has made it.
+    pub view: u64,
+    /// What may be done with the view.
+    #[serde(default, skip_serializing_if = "CoveringState::is_building")]
+    pub state: CoveringState,
 }
 
 /// A local secondary index: each tablet holds the entries of its own rows.

@@ -21,7 +21,7 @@ fn covering_of(index: &mut Index) -> Option<&mut Covering> {
     index.covering.as_deref_mut()
 }
 
-/// Gives a changed definition the hidden views that its indexes ask for, and lets go of those that nobody may read. Which
+/// Gives a changed definition the hidden views that its indexes ask for, and removes those that nobody may read. Which
 /// view an index has, and in which state, is not the command's to say.
 pub(super) fn follow(catalog: &mut Catalog, entry: &TableEntry, changed: &mut Table) -> Result<(), Rejected> {
     for index in &mut changed.indexes {

@@ -4,60 +4,13 @@
 //! table. A view is hidden if it is of an index; it is retired once its table has no such index any more. Left out:
 //! which indexes are covering (the `query` crate), and who makes and removes the view (the catalog).
 
-use super::{Column, ColumnId, ColumnKind, Index, Order, Table, View, ViewOf, clone_pair};
+use super::{Column, ColumnId, ColumnKind, Covering, CoveringState, Index, Order, Table, View, ViewOf, clone_pair};
 use diorite_base::TableId;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use uuid::Uuid;
 
 /// The end of the names of hidden views; no statement can give such a name.
 const HIDDEN: &str = ".covering";
-
-/// A clustering column of a hidden view.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Clustered {
-    /// The column.
-    pub column: ColumnId,
-    /// Its order.
-    pub order: Order,
-}
-
-/// What may be done with a hidden view. It changes once at most, so that a node with an older catalog only reads more
-/// than it would have to.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum CoveringState {
-    /// It may lack rows: it is written, and not read.
-    #[default]
-    Building,
-    /// It has what follows from all rows.
-    Ready,
-    /// It could not be made, and was removed: why.
-    Failed(String),
-}
-
-impl CoveringState {
-    fn is_building(&self) -> bool {
-        *self == CoveringState::Building
-    }
-}
-
-/// What makes an index covering.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Covering {
-    /// The partition key of the view.
-    pub partition: Vec<ColumnId>,
-    /// The clustering columns that follow; after these the columns of the table's key come that are not there.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clustering: Vec<Clustered>,
-    /// The further columns.
-    pub included: Vec<ColumnId>,
-    /// The number of the view within the table. Zero until the catalog has made it.
-    pub view: u64,
-    /// What may be done with the view.
-    #[serde(default, skip_serializing_if = "CoveringState::is_building")]
-    pub state: CoveringState,
-}
 
 impl Covering {
     /// Whether its view has what follows from all rows.

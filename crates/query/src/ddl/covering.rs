@@ -6,11 +6,10 @@
 //! ([`crate::exec::modify::views`]), and which reads use it ([`crate::bind`]).
 
 use super::context::Context;
-use super::index::target;
 use super::indexable::column_of;
 use super::text::identifier;
 use super::type_names::mentions_user_type;
-use super::view::check_count;
+use super::viewed::check_count;
 use crate::error::{catalog_error, unreadable_outcome};
 use crate::index::Specification;
 use crate::kv::{Fetch, FetchRows, Kv};
@@ -62,48 +61,51 @@ pub(super) fn define(context: &Context<'_>, entry: &TableEntry, create: &CreateI
     if create.include.is_empty() || !has_transactions(table) || context.catalog.level() < Level::RECORDED {
         return Ok(Made::Local(None));
     }
-    let covering = match covering(table, create)? {
-        Ok(covering) => covering,
-        Err(why) => return Ok(Made::Local(Some(why))),
-    };
-    check_count(table)?;
-    context.check_room(&table.keyspace, u32::try_from(entry.tablets.len()).unwrap_or(u32::MAX))?;
-    Ok(Made::Covering(Box::new(covering)))
+    let made = covering(table, create)?;
+    if let Made::Covering(_) = made {
+        check_count(table)?;
+        context.check_room(&table.keyspace, u32::try_from(entry.tablets.len()).unwrap_or(u32::MAX))?;
+    }
+    Ok(made)
+}
+
+fn local(why: impl Into<String>) -> Result<Made, CqlError> {
+    Ok(Made::Local(Some(why.into())))
 }
 
 /// The columns of the view, or why there can be none.
-fn covering(table: &Table, create: &CreateIndex) -> Result<Result<Covering, String>, CqlError> {
+fn covering(table: &Table, create: &CreateIndex) -> Result<Made, CqlError> {
     if !create.where_clause.is_empty() {
-        return Ok(Err("it has a predicate".to_owned()));
+        return local("it has a predicate".to_owned());
     }
     let mut key: Vec<&Column> = Vec::new();
     for named in create.partition.iter().chain(&create.clustering) {
-        let IndexColumn::Column(name) = named else { return Ok(Err("it is of a part of a column".to_owned())) };
+        let IndexColumn::Column(name) = named else { return local("it is of a part of a column".to_owned()) };
         let column = column_of(table, name)?;
         if let Some(why) = unfit_for_key(column) {
-            return Ok(Err(why));
+            return local(why);
         }
         if key.iter().any(|known| known.id == column.id) {
-            return Ok(Err(format!("column {name} is named twice")));
+            return local(format!("column {name} is named twice"));
         }
         key.push(column);
     }
     let (partition, clustering) = key.split_at(create.partition.len());
     let is_whole = table.partition_key().all(|column| partition.iter().any(|of| of.id == column.id));
     if is_whole {
-        return Ok(Err("rows are found by the partition key without it".to_owned()));
+        return local("rows are found by the partition key without it".to_owned());
     }
     // Those of the table's clustering columns have the form that keys have already.
     let of_table = table.partition_key().find_map(unfit_for_key);
     let of_table = of_table.or_else(|| table.clustering().find_map(unfit_for_clustering));
     if let Some(why) = of_table {
-        return Ok(Err(why));
+        return local(why);
     }
     let mut included = BTreeSet::new();
     for name in &create.include {
         let column = column_of(table, name)?;
         match column.kind {
-            ColumnKind::Static => return Ok(Err(format!("column {name} is static"))),
+            ColumnKind::Static => return local(format!("column {name} is static")),
             ColumnKind::Regular => drop(included.insert(column.id)),
             ColumnKind::PartitionKey | ColumnKind::Clustering(_) => {}
         }
@@ -113,13 +115,13 @@ fn covering(table: &Table, create: &CreateIndex) -> Result<Result<Covering, Stri
         let is_descending = given.is_some_and(|(_, direction)| *direction == Direction::Descending);
         Clustered { column: column.id, order: if is_descending { Order::Desc } else { Order::Asc } }
     };
-    Ok(Ok(Covering {
+    Ok(Made::Covering(Box::new(Covering {
         partition: partition.iter().map(|column| column.id).collect(),
         clustering: clustering.iter().map(order).collect(),
         included: included.into_iter().collect(),
         view: 0,
         state: CoveringState::Building,
-    }))
+    })))
 }
 
 /// Why a column cannot be named in the key of the view.
@@ -138,14 +140,14 @@ fn unfit_for_clustering(column: &Column) -> Option<String> {
     has_user_type.then(|| format!("clustering column {} has a user-defined type", column.name))
 }
 
-/// What an index is made of, with the parentheses around its partition key, as CQL text.
-pub(super) fn key_text(table: &Table, index: &Index) -> String {
-    let Some(covering) = &index.covering else { return target(table, index) };
+/// What a covering index is made of, with the parentheses around its partition key, as CQL text.
+pub(super) fn key_text(table: &Table, index: &Index) -> Option<String> {
+    let covering = index.covering.as_ref()?;
     let name = |id: u32| table.column_by_id(id).map(|column| identifier(&column.name)).unwrap_or_default();
     let partition = covering.partition.iter().map(|id| name(*id)).collect::<Vec<_>>().join(", ");
     let first = if covering.partition.len() > 1 { format!("({partition})") } else { partition };
     let others = covering.clustering.iter().map(|of| name(of.column));
-    std::iter::once(first).chain(others).collect::<Vec<_>>().join(", ")
+    Some(std::iter::once(first).chain(others).collect::<Vec<_>>().join(", "))
 }
 
 /// The names of the included columns. Those of the table's key are in the view in any case, and one of them stands for a

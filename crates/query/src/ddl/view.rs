@@ -14,6 +14,7 @@ use super::predicate;
 use super::table::{check_key_type, clustering_orders};
 use super::text::identifier;
 use super::type_names::mentions_user_type;
+use super::viewed::check_count;
 use crate::error::{invalid, not_supported};
 use crate::table::{TRANSACTIONS, has_transactions};
 use diorite_base::TableId;
@@ -29,9 +30,6 @@ use diorite_cql::protocol::{CqlError, SchemaTarget};
 use diorite_model::schema::{Column, ColumnId, ColumnKind, IndexCondition, Table, TableEntry, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The most views of a table: a write of a row may be a transaction over as many tablets, and as many again.
-const MAX_VIEWS: usize = 16;
 
 /// The words for a predicate.
 const PREDICATE: &str = "the predicate of a materialized view";
@@ -95,16 +93,6 @@ fn check_base(context: &Context<'_>, base: &Table) -> Result<(), CqlError> {
         return Err(invalid("materialized views need all nodes to run this release: see 'diorite admin upgrade'"));
     }
     check_count(base)
-}
-
-/// Whether a table can have one more view, with a name or hidden.
-pub(super) fn check_count(base: &Table) -> Result<(), CqlError> {
-    if base.views.len() < MAX_VIEWS {
-        return Ok(());
-    }
-    let name = &base.name;
-    let of = if base.named_views().count() < base.views.len() { " and covering indexes" } else { "" };
-    Err(invalid(format!("table {name} has {MAX_VIEWS} materialized views{of}, which is the maximum")))
 }
 
 /// The definition in a statement, and the number of tablets if it names one.

@@ -6,6 +6,9 @@ use crate::error::invalid;
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::Table;
 
+/// The most views of a table: a write of a row may be a transaction over as many tablets, and as many again.
+const MAX_VIEWS: usize = 16;
+
 /// Refuses a statement about tables that names a view.
 pub(super) fn check_table(table: &Table, message: &'static str) -> Result<(), CqlError> {
     if table.view.is_some() { Err(invalid(message)) } else { Ok(()) }
@@ -31,4 +34,14 @@ pub(super) fn check_no_dependents(table: &Table, column: &str) -> Result<(), Cql
         Some(view) => Err(invalid(format!("Cannot drop column {column} on table {name} with the {}", view.title()))),
         None => Ok(()),
     }
+}
+
+/// Whether a table can have one more view, with a name or hidden.
+pub(super) fn check_count(base: &Table) -> Result<(), CqlError> {
+    if base.views.len() < MAX_VIEWS {
+        return Ok(());
+    }
+    let name = &base.name;
+    let of = if base.named_views().count() < base.views.len() { " and covering indexes" } else { "" };
+    Err(invalid(format!("table {name} has {MAX_VIEWS} materialized views{of}, which is the maximum")))
 }

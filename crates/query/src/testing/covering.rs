@@ -543,6 +543,8 @@ fn a_prepared_read_of_few_rows_is_answered_without_waiting() {
     now(&by_number, 1);
     database.run("INSERT INTO t (k, v, a) VALUES (100, 5, 'x')").unwrap();
     database.run("INSERT INTO t (k, v, a) VALUES (101, 5, 'y')").unwrap();
+    // What was prepared by the writes has ended.
+    assert_eq!(database.rows("SELECT k FROM t WHERE v = 5").len(), 2);
     assert_eq!((now(&by_number, 5), now(&by_number, 6)), (Some(2), Some(0)));
     // Tablets in memory give three entries at a time.
     assert_eq!(now(&by_number, 1), None, "many rows take the general path");

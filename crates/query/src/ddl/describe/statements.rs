@@ -1,6 +1,7 @@
 //! CREATE statements from definitions, laid out as Cassandra lays them out.
 
 use crate::ddl::covering;
+use crate::ddl::index::target;
 use crate::ddl::options::shown;
 use crate::ddl::predicate;
 use crate::ddl::text::{identifier, map, string, type_name};
@@ -134,7 +135,7 @@ pub(super) fn create_index(table: &Table, index: &Index) -> String {
     format!(
         "CREATE {unique}{custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options}{predicate};",
         identifier(&index.name),
-        covering::key_text(table, index)
+        covering::key_text(table, index).unwrap_or_else(|| target(table, index))
     )
 }
 
