@@ -3,6 +3,8 @@
 //! Always true: columns are ordered partition key, clustering, static, regular (within the last two by name), column ids are
 //! unique in a table and never reused, so that data of a dropped column stays invisible to a later one of the same name.
 
+mod covering;
+
 use crate::json::place::PathStep;
 use crate::types::CqlType;
 use diorite_base::{TableId, TabletId};
@@ -117,6 +119,52 @@ pub struct Unique {
     pub table: TableId,
 }
 
+/// A clustering column of a hidden view.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Clustered {
+    /// The column.
+    pub column: ColumnId,
+    /// Its order.
+    pub order: Order,
+}
+
+/// What may be done with a hidden view. It changes once at most, so that a node with an older catalog only reads more
+/// than it would have to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoveringState {
+    /// It may lack rows: it is written, and not read.
+    #[default]
+    Building,
+    /// It has what follows from all rows.
+    Ready,
+    /// It could not be made, and was removed: why.
+    Failed(String),
+}
+
+impl CoveringState {
+    fn is_building(&self) -> bool {
+        *self == CoveringState::Building
+    }
+}
+
+/// What makes an index covering.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covering {
+    /// The partition key of the view.
+    pub partition: Vec<ColumnId>,
+    /// The clustering columns that follow; after these the columns of the table's key come that are not there.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clustering: Vec<Clustered>,
+    /// The further columns.
+    pub included: Vec<ColumnId>,
+    /// The number of the view within the table. Zero until the catalog has made it.
+    pub view: u64,
+    /// What may be done with the view.
+    #[serde(default, skip_serializing_if = "CoveringState::is_building")]
+    pub state: CoveringState,
+}
+
 /// A local secondary index: each tablet holds the entries of its own rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Index {
@@ -146,6 +194,9 @@ pub struct Index {
     /// Of a unique index, what is unique.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unique: Option<Unique>,
+    /// Of a covering index, what its hidden view is made of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub covering: Option<Box<Covering>>,
 }
 
 /// A materialized view, as the table that it is of knows it: writes to rows of the table maintain the view.
@@ -162,6 +213,9 @@ pub struct ViewOf {
     /// The view has a row for each row that exists: whatever is written to a row may decide that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follows_rows: bool,
+    /// Of the hidden view of a covering index, the number of the index. Statements cannot name the view.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u64>,
 }
 
 /// What makes a table a materialized view: its rows follow from those of another table. A column of it has the id of
@@ -204,7 +258,8 @@ pub struct Table {
     /// Its secondary indexes, in the order in which they were made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<Index>,
-    /// Of the table of a unique index, the table that the index is of. Statements cannot name it.
+    /// Of the table of a unique index, and of the hidden view of a covering one, the table that the index is of.
+    /// Statements cannot name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub index_of: Option<TableId>,
     /// Its materialized views, in the order in which they were made.

@@ -186,6 +186,11 @@ impl CatalogFollower {
         self.schema_versions.lock().of(self.peers.served_version(node))
     }
 
+    /// Whether this node and all others that are up serve `version`, or a later one.
+    pub(crate) fn is_served_everywhere(&self, version: u64) -> bool {
+        self.served_version() >= version && self.peers.look(|peers| peers.behind(version).is_empty())
+    }
+
     /// Proposes a command. Returns the encoded outcome once this node serves the change, and all other nodes that are
     /// up serve it too or a timeout has passed.
     pub(crate) async fn change(&self, command: &Command) -> Result<Vec<u8>, KvError> {

@@ -6,7 +6,7 @@
 //! Left out: surviving a restart (drivers prepare again).
 
 use crate::activity::StatementActivity;
-use crate::plan::Planned;
+use crate::plan::{Plan, Planned};
 use crate::statement_id::StatementId;
 use arc_swap::ArcSwap;
 use diorite_cluster::catalog::Catalog;
@@ -24,6 +24,8 @@ pub struct Resolved {
     pub catalog_version: u64,
     /// The table with its tablets.
     pub entry: Arc<TableEntry>,
+    /// The hidden view from which a read is answered, with its tablets.
+    pub view: Option<Arc<TableEntry>>,
 }
 
 impl Resolved {
@@ -32,8 +34,13 @@ impl Resolved {
         planned.point.as_ref()?;
         let [table] = planned.tables.as_slice() else { return None };
         let entry = catalog.table_by_id(table.table().id)?;
-        (entry.table.version == table.table().version)
-            .then(|| Self { catalog_version: catalog.version(), entry: Arc::clone(entry) })
+        let covering = if let Plan::Select(select) = &planned.plan { select.covering.as_deref() } else { None };
+        let view = covering.and_then(|covering| catalog.table_by_id(covering.plan.table.table().id)).cloned();
+        (entry.table.version == table.table().version).then(|| Self {
+            catalog_version: catalog.version(),
+            entry: Arc::clone(entry),
+            view,
+        })
     }
 }
 

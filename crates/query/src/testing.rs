@@ -20,6 +20,8 @@ mod checked;
 #[cfg(test)]
 mod conformance;
 #[cfg(test)]
+mod covering;
+#[cfg(test)]
 mod differential;
 #[cfg(test)]
 mod ended;
@@ -214,6 +216,19 @@ impl Database {
                 }
             }
             self.kv.take_step(tablet, &compared);
+            // What comes after it may be a step without rows.
+            self.kv.keep_indexes();
+        }
+        self.finish_covering();
+    }
+
+    /// Finishes covering indexes, as nodes do.
+    fn finish_covering(&self) {
+        let catalog = crate::kv::Kv::catalog(&*self.kv);
+        for entry in catalog.tables() {
+            for (view, _) in entry.table.hidden_views() {
+                block_on(RowComparer::of(&self.engine).finish_covering(entry.table.id, view.id, true)).unwrap();
+            }
         }
     }
 

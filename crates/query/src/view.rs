@@ -193,8 +193,8 @@ impl Derivation {
         let (layout, mut key) = (self.view.layout(), Vec::new());
         let of_view = |error: KeyError| {
             let mut error = key_error(error);
-            let name = &self.entry.table.name;
-            error.message = format!("{} (in the key of the materialized view {name})", error.message).into();
+            let title = self.entry.table.view_title();
+            error.message = format!("{} (in the key of the {title})", error.message).into();
             error
         };
         let token = match layout.encode_partition(partition.iter().map(Vec::as_slice), &mut key) {
@@ -204,8 +204,8 @@ impl Derivation {
         key::push_row(&mut key);
         layout.push_clusterings(clustering.iter().map(Vec::as_slice), &mut key).map_err(of_view)?;
         if key.len() > MAX_KEY_BYTES {
-            let (name, bytes) = (&self.entry.table.name, key.len());
-            let what = format!("the key of the materialized view {name} takes {bytes} bytes, at most {MAX_KEY_BYTES}");
+            let (title, bytes) = (self.entry.table.view_title(), key.len());
+            let what = format!("the key of the {title} takes {bytes} bytes, at most {MAX_KEY_BYTES}");
             return Err(invalid(what));
         }
         Ok(Some((token, key)))

@@ -9,7 +9,7 @@ use super::loadable::check_loadable;
 use super::outcome::{Outcome, Rejection};
 use super::snapshot::Catalog;
 use super::step::{Done, Rejected, Step};
-use super::{cidr_groups, joining, level, login, merge, operations, roles, schema, split, views};
+use super::{cidr_groups, covering, joining, level, login, merge, operations, roles, schema, split, views};
 use diorite_base::Level;
 
 impl Catalog {
@@ -94,6 +94,7 @@ impl Catalog {
                 views::create_view(self, view, &new, *if_not_exists)
             }
             Command::DropView { keyspace, name, if_exists } => views::drop_view(self, keyspace, name, *if_exists),
+            Command::FinishCovering { table, view, outcome } => covering::finish(self, *table, *view, outcome),
             Command::CreateType { user_type, if_not_exists } => schema::create_type(self, user_type, *if_not_exists),
             Command::AlterType { expected, changed } => schema::alter_type(self, expected, changed, rules),
             Command::DropType { keyspace, name, if_exists } => schema::drop_type(self, keyspace, name, *if_exists),

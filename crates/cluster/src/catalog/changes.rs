@@ -233,8 +233,10 @@ impl Catalog {
     fn events_since(&self, older: &Catalog, changes: &mut Vec<Change>) {
         use SchemaChangeKind::{Created, Dropped, Updated};
         let kept = |keyspace: &str| self.keyspaces.contains_key(keyspace);
+        // Clients do not know the tables of indexes.
+        let is_known = |entry: &TableEntry| entry.table.index_of.is_none();
         for (_, entry) in older.tables.iter().filter(|(id, _)| !self.tables.contains_key(id)) {
-            if kept(&entry.table.keyspace) {
+            if is_known(entry) && kept(&entry.table.keyspace) {
                 changes.push(event(Dropped, &entry.table.keyspace, SchemaTarget::Table(entry.table.name.clone())));
             }
         }
@@ -256,7 +258,7 @@ impl Catalog {
         for (id, entry) in differing(&older.tables, &self.tables) {
             let before = older.tables.get(id);
             // New tablets of the same definition (TRUNCATE) do not change the table.
-            if before.is_none_or(|before| before.table != entry.table) {
+            if is_known(entry) && before.is_none_or(|before| before.table != entry.table) {
                 let target = SchemaTarget::Table(entry.table.name.clone());
                 changes.push(event(kind(before.is_some()), &entry.table.keyspace, target));
             }

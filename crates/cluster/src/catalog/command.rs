@@ -10,7 +10,7 @@ use super::reach::Network;
 use super::role::RoleCommand;
 use super::tablet::CancelledMerge;
 use diorite_base::limits::{self, Exceeded};
-use diorite_base::{Level, NodeId, TabletId};
+use diorite_base::{Level, NodeId, TableId, TabletId};
 use diorite_model::schema::{ColumnId, Keyspace, Table};
 use diorite_model::types::UserType;
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,18 @@ const TOKENS_FORMAT: u32 = 3;
 const LOGINS_FORMAT: u32 = 2;
 /// The format of commands that every version knows.
 const FIRST_FORMAT: u32 = 1;
+
+/// What becomes of the hidden view of a covering index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoveringOutcome {
+    /// It has what follows from all rows: it may be read.
+    Ready,
+    /// It cannot be made: why. The index stays without it.
+    Failed(String),
+    /// Its index was dropped, and no node knows the index any more.
+    Removed,
+}
 
 /// A tablet whose group has committed the wanted voters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -375,6 +387,15 @@ pub enum Command {
         name: String,
         /// Its absence is no error.
         if_exists: bool,
+    },
+    /// What becomes of the hidden view of a covering index.
+    FinishCovering {
+        /// The table of the index.
+        table: TableId,
+        /// The number of the view within the table.
+        view: u64,
+        /// What becomes of it.
+        outcome: CoveringOutcome,
     },
     /// `CREATE TYPE`
     CreateType {

@@ -46,7 +46,7 @@ impl Command {
             {
                 Level::RECORDED
             }
-            Command::CreateView { .. } | Command::DropView { .. } => Level::RECORDED,
+            Command::CreateView { .. } | Command::DropView { .. } | Command::FinishCovering { .. } => Level::RECORDED,
             _ => Level::FIRST,
         }
     }

@@ -1,8 +1,8 @@
 //! Transitions of the schema: keyspaces, tables, user types.
 //!
 //! Always true: a change of a user type reaches all tables and types that use it; permissions on a dropped object are
-//! removed with it; so are the tables of unique indexes, which belong to their table's definition and have no name. Left
-//! out: materialized views ([`super::views`]).
+//! removed with it; so are the tables of unique and covering indexes, which belong to their table's definition and have
+//! no name. Left out: materialized views ([`super::views`]), and those of covering indexes ([`super::covering`]).
 
 use super::bounds::{Rules, check_table, check_type};
 use super::outcome::Rejection;
@@ -14,7 +14,7 @@ use super::tables::{
     already_exists, check_free_table, check_types, empty, index_tables, make_table, missing, no_such_table,
     remove_index_tables, remove_table, replace_table, visit_user_types,
 };
-use super::views;
+use super::{covering, views};
 use diorite_base::TableId;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
 use diorite_model::schema::{Index, Keyspace, Table, TableEntry};
@@ -110,6 +110,7 @@ pub(super) fn alter_table(catalog: &mut Catalog, changed: &Table) -> Step {
     views::follow(catalog, &changed)?;
     drop_index_tables(catalog, &entry.table, &changed);
     add_index_tables(catalog, &entry, &mut changed);
+    covering::follow(catalog, &entry, &mut changed)?;
     replace_table(catalog, &entry, changed);
     Ok(Done::Changed)
 }
@@ -222,7 +223,8 @@ pub(super) fn alter_type(catalog: &mut Catalog, expected: &UserType, changed: &U
             Arc::make_mut(&mut catalog.types).insert((keyspace.clone(), next.name.clone()), next);
         }
     }
-    let entries: Vec<_> = catalog.tables_in(keyspace).cloned().collect();
+    // Also those without a name.
+    let entries: Vec<_> = catalog.tables().filter(|entry| entry.table.keyspace == *keyspace).cloned().collect();
     for entry in entries {
         let mut table = Table::clone(&entry.table);
         for column in &mut table.columns {

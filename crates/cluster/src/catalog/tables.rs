@@ -68,6 +68,7 @@ pub(super) fn remove_table(catalog: &mut Catalog, entry: &TableEntry) {
     catalog.toggle_digest(&**table);
     Arc::make_mut(&mut catalog.tables).remove(&table.id);
     remove_index_tables(catalog, index_tables(table));
+    remove_index_tables(catalog, hidden_tables(table));
     if table.index_of.is_some() {
         return;
     }
@@ -91,6 +92,11 @@ pub(super) fn remove_index_tables(catalog: &mut Catalog, tables: Vec<TableId>) {
 /// The tables of a table's unique indexes.
 pub(super) fn index_tables(table: &Table) -> Vec<TableId> {
     table.unique_indexes().map(|(_, unique)| unique.table).collect()
+}
+
+/// The tables of the hidden views of its covering indexes.
+fn hidden_tables(table: &Table) -> Vec<TableId> {
+    table.hidden_views().map(|(view, _)| view.table).collect()
 }
 
 /// Gives a table other tablets, which are empty.

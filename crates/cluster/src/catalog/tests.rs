@@ -7,6 +7,7 @@
 
 mod access;
 mod cidr_groups;
+mod covering;
 mod evaluator;
 mod golden;
 mod join_tokens;
@@ -118,7 +119,8 @@ fn index_of(name: &str, id: u64) -> Index {
     let options = [("note".to_owned(), "text".to_owned())].into();
     let class = Some("sai".to_owned());
     let (name, filtered, path, predicate) = (name.to_owned(), vec![0], Vec::new(), Vec::new());
-    Index { id, name, column: 1, target: IndexTarget::Value, path, filtered, class, options, predicate, unique: None }
+    let (target, unique, covering) = (IndexTarget::Value, None, None);
+    Index { id, name, column: 1, target, path, filtered, class, options, predicate, unique, covering }
 }
 
 /// An index of the second column with a predicate on both.
@@ -216,6 +218,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             Command::Set { setting }
         }
         "create-view" | "drop-view" | "rename" => views::command(catalog, verb, words),
+        "cover" | "uncover" | "finish-covering" => covering::command(catalog, verb, words),
         other => about_access(other, words),
     }
 }

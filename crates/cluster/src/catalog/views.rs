@@ -72,6 +72,7 @@ pub(super) fn create_view(catalog: &mut Catalog, definition: &Table, new: &NewVi
         table,
         columns: new.columns.to_vec(),
         follows_rows: new.follows_rows,
+        index: None,
     });
     replace_table(catalog, &base, changed);
     Ok(Done::Changed)
@@ -101,10 +102,10 @@ pub(super) fn check_no_views(table: &Table) -> Result<(), Rejected> {
         let message = "Cannot use DROP TABLE on a materialized view. Please use DROP MATERIALIZED VIEW instead.";
         return Err(invalid(message));
     }
-    if table.views.is_empty() {
+    let names: Vec<&str> = table.named_views().map(|view| view.name.as_str()).collect();
+    if names.is_empty() {
         return Ok(());
     }
-    let names: Vec<&str> = table.views.iter().map(|view| view.name.as_str()).collect();
     let names = names.join(", ");
     let message = format!("Cannot drop a table when materialized views still depend on it ({names})");
     Err(Rejected(Rejection::Invalid, message))
@@ -141,15 +142,16 @@ pub(super) fn check_change(before: &Table, changed: &Table) -> Result<(), Reject
 pub(super) fn follow(catalog: &mut Catalog, changed: &Table) -> Result<(), Rejected> {
     let is_lost = |of: &&ViewOf| of.columns.iter().any(|column| changed.column_by_id(*column).is_none());
     if let Some(of) = changed.views.iter().find(is_lost) {
-        let message = format!("the materialized view {} needs a column that would be dropped", of.name);
+        let message = format!("the {} needs a column that would be dropped", of.title());
         return Err(Rejected(Rejection::InUse, message));
     }
     let mut followed = Vec::new();
     for entry in changed.views.iter().filter_map(|view| catalog.tables.get(&view.table).cloned()) {
         let mut view = Table::clone(&entry.table);
+        let title = view.view_title();
         for column in &mut view.columns {
             let Some(of) = changed.column_by_id(column.id).filter(|of| of.data_type == column.data_type) else {
-                let message = format!("the materialized view {} needs column {}", view.name, column.name);
+                let message = format!("the {title} needs column {}", column.name);
                 return Err(Rejected(Rejection::InUse, message));
             };
             column.name.clone_from(&of.name);

@@ -81,6 +81,11 @@ impl Own for Observed {
         })
     }
 
+    fn finish_covering(&self, table: TableId, view: u64, may_remove: bool) -> BoxFuture<'static, Result<(), CqlError>> {
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move { RowComparer::of(&shared.engine).finish_covering(table, view, may_remove).await })
+    }
+
     fn check_rows(
         &self,
         table: TableId,

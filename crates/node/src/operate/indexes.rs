@@ -7,6 +7,7 @@
 //! looks at the tablet).
 
 pub(super) mod check;
+mod covering;
 mod dropping;
 mod pacer;
 mod place;
@@ -179,7 +180,7 @@ pub(super) struct Indexing<'n> {
 impl Indexing<'_> {
     /// Runs as long as the node.
     pub(super) async fn run(&self) {
-        futures::join!(self.keep_building(), self.keep_dropping());
+        futures::join!(self.keep_building(), self.keep_dropping(), self.keep_finishing_covering());
     }
 
     async fn keep_building(&self) {

@@ -23,6 +23,9 @@ pub(crate) trait Own: Send + Sync + 'static {
         index: u64,
         rows: Vec<Vec<u8>>,
     ) -> BoxFuture<'static, Result<Comparison, CqlError>>;
+    /// Proposes what becomes of the hidden view of a covering index, if that is known by now; `may_remove`: no node uses a
+    /// retired one any more.
+    fn finish_covering(&self, table: TableId, view: u64, may_remove: bool) -> BoxFuture<'static, Result<(), CqlError>>;
     /// Looks whether rows of a table have their entries in a unique index or view; or, if they are `entries`, whether
     /// these have their rows.
     fn check_rows(

@@ -5,10 +5,10 @@
 //! choosing a plan ([`super::index`], [`super::restrictions`]).
 
 use super::binder::Binder;
+use super::covering::bind_read;
 use super::index::{Use, unspoken, usable};
 use super::modify::{bind_delete, bind_insert, bind_update};
 use super::relation::needs_predicate;
-use super::select::bind_select;
 use super::timeout::bind_timeout;
 use crate::ddl::index::place_text;
 use crate::error::not_supported;
@@ -37,7 +37,7 @@ pub(super) fn result_columns() -> ResultMetadata {
 pub(super) fn bind_explain(binder: &mut Binder<'_>, inner: &Statement) -> Result<ExplainPlan, CqlError> {
     let (of, relations, condition) = match inner {
         Statement::Select(select) => {
-            let (plan, _) = bind_select(binder, select)?;
+            let plan = bind_read(binder, select)?;
             (Explained::Select(Box::new(plan)), select.where_clause.as_slice(), None)
         }
         Statement::Insert(insert) => {
@@ -63,7 +63,13 @@ pub(super) fn bind_explain(binder: &mut Binder<'_>, inner: &Statement) -> Result
         if let Some(filter) = &select.filter {
             told.filters.extend(conjuncts_text(filter, binder.names));
         }
-        told.indexes = index_lines(binder.context(), told.of.restrictions(), select);
+        told.indexes = match told.of.covering() {
+            Some(covering) => {
+                let name = quote_identifier(&covering.index);
+                vec![format!("Index: {name}, which has all columns that the statement uses")]
+            }
+            None => index_lines(binder.context(), told.of.restrictions(), select),
+        };
     }
     let texts = told.keys.iter().chain(&told.filters).chain(&told.condition).chain(&told.indexes);
     let bytes: usize = texts.map(|text| text.len() + size_of::<String>()).sum();
@@ -73,7 +79,11 @@ pub(super) fn bind_explain(binder: &mut Binder<'_>, inner: &Statement) -> Result
 
 /// Divides the relations of a `WHERE` into keys, in the order of their columns with that of the index last, and filters.
 fn tell_relations(binder: &Binder<'_>, relations: &[Relation], told: &mut ExplainPlan) -> Result<(), CqlError> {
-    let (table, restrictions) = (binder.context(), told.of.restrictions());
+    // What a covering index takes as keys would be filters of the table.
+    let (table, restrictions) = match told.of.covering() {
+        Some(covering) => (&*covering.plan.table, &covering.plan.restrictions),
+        None => (binder.context(), told.of.restrictions()),
+    };
     let (mut keys, mut filters) = (Vec::new(), Vec::new());
     let mut is_served = false;
     for relation in relations {

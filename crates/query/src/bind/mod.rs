@@ -13,6 +13,7 @@ mod arithmetic;
 mod binder;
 mod call;
 mod condition;
+mod covering;
 mod explain;
 mod fields;
 mod implied;

@@ -11,22 +11,17 @@ use super::selection::bind_selection;
 use super::selector::SelectorBinder;
 use crate::error::{invalid, not_supported};
 use crate::plan::restrictions::{Filter, Restrictions, filters_regular, filters_static};
-use crate::plan::select::{Pushdown, SelectPlan, check_limit};
+use crate::plan::select::{Pushdown, RowLimits, SelectPlan, check_limit};
 use crate::plan::selection::{SelectionPlan, Selector};
 use crate::plan::term::Term;
 use crate::table::Source;
 use diorite_cql::language::ast::{self, Direction, Expression, Ordering, OrderingKind, Parsed, Statement};
-use diorite_cql::protocol::{CqlError, ResultMetadata};
+use diorite_cql::protocol::CqlError;
 use diorite_model::schema::{ColumnKind, Order};
 use diorite_model::types::CqlType;
-use std::sync::Arc;
 
-/// Plans a `SELECT`.
-pub(super) fn bind_select(
-    binder: &mut Binder<'_>,
-    select: &ast::Select,
-) -> Result<(SelectPlan, Arc<ResultMetadata>), CqlError> {
-    binder.use_table(&select.from)?;
+/// Plans a `SELECT` of the table that the binder has.
+pub(super) fn bind_select(binder: &mut Binder<'_>, select: &ast::Select) -> Result<SelectPlan, CqlError> {
     if select.order_by.iter().any(|ordering| matches!(ordering.kind, OrderingKind::NearestNeighbours(_))) {
         return Err(not_supported("ORDER BY … ANN OF"));
     }
@@ -60,7 +55,6 @@ pub(super) fn bind_select(
         && (selection.reads.iter().enumerate().any(|(at, read)| *read && context.is_static(at))
             || restrictions.filters.iter().any(|filter| filters_static(filter, &context))
             || (!restrictions.restricts_clustering && !restrictions.restricts_regular));
-    let metadata = Arc::clone(&selection.metadata);
     let is_aggregated = selection.is_aggregate() || grouping.is_some();
     let pushdown = match is_aggregated && context.source() == Source::Tablets {
         true => pushdown(binder, select)?,
@@ -70,21 +64,19 @@ pub(super) fn bind_select(
     if select.order_by.is_empty() {
         restrictions.index = index_plan(&context, &restrictions, select.allow_filtering);
     }
-    let plan = SelectPlan {
+    Ok(SelectPlan {
         table: context,
         selection,
         restrictions,
         is_reversed,
         ordering,
-        limit,
-        per_partition_limit,
+        limits: RowLimits { total: limit, per_partition: per_partition_limit, offset },
         is_distinct: select.distinct,
         reads_statics,
         grouping,
-        offset,
         pushdown,
-    };
-    Ok((plan, metadata))
+        covering: None,
+    })
 }
 
 /// The statement for the leaders of tablets. Where it does not read back, the rows are fetched and aggregated here.

@@ -4,10 +4,10 @@
 //! [`Budget`]. Left out: statements that define the schema or roles, which are carried out as they were parsed.
 
 use super::binder::Binder;
+use super::covering::bind_read;
 use super::explain::{bind_explain, result_columns};
 use super::modify::{bind_delete, bind_insert, bind_update};
 use super::receiver::Receiver;
-use super::select::bind_select;
 use super::timeout::bind_timeout;
 use crate::ddl::describe;
 use crate::error::invalid;
@@ -41,9 +41,9 @@ pub fn plan_within(
     let mut partition_key_indexes = Vec::new();
     let plan = match &parsed.statement {
         Statement::Select(select) => {
-            let (plan, metadata) = bind_select(&mut binder, select)?;
+            let plan = bind_read(&mut binder, select)?;
             partition_key_indexes = key_markers(&plan.restrictions);
-            result = Some(metadata);
+            result = Some(Arc::clone(&plan.selection.metadata));
             Plan::Select(Box::new(plan))
         }
         Statement::Insert(insert) => Plan::Modify(Box::new(bind_insert(&mut binder, insert)?)),

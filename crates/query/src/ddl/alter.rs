@@ -147,12 +147,7 @@ fn remove(table: &mut Table, names: &[String], if_exists: bool) -> Result<(), Cq
             }
             Some(at) => {
                 check_free(table, &table.columns[at], "drop")?;
-                if !table.views.is_empty() {
-                    let table = &table.name;
-                    return Err(invalid(format!(
-                        "Cannot drop column {name} on base table {table} with materialized views"
-                    )));
-                }
+                viewed::check_no_dependents(table, name)?;
             }
         }
     }

@@ -135,9 +135,9 @@ pub fn table_schema(catalog: &Catalog, keyspace: &str, name: &str) -> Option<Str
     Some(statements.join("\n\n"))
 }
 
-/// The materialized views of a table.
+/// The materialized views of a table, without those of indexes.
 fn views_of<'c>(catalog: &'c Catalog, table: &'c Table) -> impl Iterator<Item = &'c Table> {
-    table.views.iter().filter_map(|view| Some(&*catalog.table_by_id(view.table)?.table))
+    table.named_views().filter_map(|view| Some(&*catalog.table_by_id(view.table)?.table))
 }
 
 /// The table of a materialized view.

@@ -3,14 +3,14 @@
 //! Always true: an index is a part of its table's definition, and what changes the table's definition in the meantime
 //! makes the statement be planned again; the number of an index is the version of the table that has it first. Left
 //! out: indexes of whole documents and of vectors (refused by name); predicates ([`super::predicate`]), places in
-//! documents ([`super::place`]), and what makes an index unique ([`super::unique`]).
+//! documents ([`super::place`]), and what makes an index unique ([`super::unique`]) or covering ([`super::covering`]).
 
 use super::context::{Context, Plan};
 use super::indexable::{check_type, column_of};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::text::identifier;
 use super::type_names::mentions_user_type;
-use super::{place, predicate, unique, viewed};
+use super::{covering, place, predicate, unique, viewed};
 use crate::error::{invalid, not_supported};
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{CreateIndex, IndexColumn, Literal, Property, PropertyValue, QualifiedName};
@@ -107,8 +107,17 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
         let what = format!("table {name} has {MAX_OF_PLACES} indexes of places in documents, which is the maximum");
         return Err(invalid(what));
     }
+    let mut warnings = Vec::new();
+    match covering::define(context, entry, create)? {
+        covering::Made::Covering(covering) => index.covering = Some(covering),
+        covering::Made::Local(why) => warnings.extend(why.map(|why| covering::local_warning(&index.name, &why))),
+    }
     table.indexes.push(index);
-    Ok(alter(table))
+    let mut plan = alter(table);
+    if let Plan::Propose { warnings: of_plan, .. } = &mut plan {
+        *of_plan = warnings;
+    }
+    Ok(plan)
 }
 
 fn alter(table: Table) -> Plan {
@@ -200,6 +209,7 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
         options,
         predicate,
         unique: None,
+        covering: None,
     })
 }
 

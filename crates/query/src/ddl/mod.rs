@@ -9,7 +9,9 @@
 //! What is left out: functions, triggers, roles (refused by name), and `DESCRIBE` ([`describe`]), which changes nothing.
 
 mod alter;
+mod awaited;
 mod context;
+pub(crate) mod covering;
 pub mod describe;
 pub mod index;
 mod indexable;

@@ -2,17 +2,15 @@
 //!
 //! Always true: [`plan`] is a pure function; a statement that another change has overtaken is planned again.
 
+use super::awaited::{self, Ended};
 use super::context::{Context, Defaults, Plan};
-use super::unique::{Built, Made};
-use super::{alter, describe, index, keyspace, table, unique, user_type, view};
+use super::{alter, describe, index, keyspace, table, user_type, view};
 use crate::budget::Budget;
 use crate::error::{catalog_error, invalid, not_begun, not_supported, unreadable_outcome};
 use crate::kv::Kv;
-use diorite_cluster::catalog::{Command, Outcome, Rejection};
-use diorite_cql::language::ast::{Drop, DroppedObject, QualifiedName, Statement};
+use diorite_cluster::catalog::{Outcome, Rejection};
+use diorite_cql::language::ast::{DroppedObject, Statement};
 use diorite_cql::protocol::{CqlError, Response};
-use diorite_model::schema::Table;
-use std::sync::Arc;
 
 /// How often a statement is planned again because the catalog changed under it.
 const MAX_ATTEMPTS: usize = 16;
@@ -62,20 +60,16 @@ pub async fn execute<K: Kv>(
         let outcome = Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {
-                if let Some(Awaited { table, made, id, name }) = awaited(kv, statement, &command) {
-                    let dropped = Statement::Drop(drop_of(&table.keyspace, &name, made));
-                    return match unique::compared(kv, &table, (made, id, &name), budget).await? {
-                        Built::Whole => Ok((change.map_or(Response::Void, Response::SchemaChange), warnings)),
-                        Built::Going(warning) => {
-                            Ok((change.map_or(Response::Void, Response::SchemaChange), vec![warning]))
-                        }
-                        Built::Failed(error) => {
-                            Box::pin(execute(kv, defaults, keyspace, &dropped, budget)).await?;
-                            Err(error)
-                        }
-                    };
-                }
-                return Ok((change.map_or(Response::Void, Response::SchemaChange), warnings));
+                return match awaited::ended(kv, statement, &command, budget).await? {
+                    Ended::Well(further) => {
+                        let warnings = warnings.into_iter().chain(further).collect();
+                        Ok((change.map_or(Response::Void, Response::SchemaChange), warnings))
+                    }
+                    Ended::Failed(dropped, error) => {
+                        Box::pin(execute(kv, defaults, keyspace, &Statement::Drop(*dropped), budget)).await?;
+                        Err(error)
+                    }
+                };
             }
             Outcome::Unchanged { .. } => return Ok((Response::Void, Vec::new())),
             // Another statement was applied first: plan again against the newer catalog.
@@ -84,41 +78,6 @@ pub async fn execute<K: Kv>(
         }
     }
     unreachable!("the loop is left by an answer")
-}
-
-/// What a statement has made of rows that are there already.
-struct Awaited {
-    table: Arc<Table>,
-    made: Made,
-    id: u64,
-    name: String,
-}
-
-/// What an applied statement has made of rows that may be there already; `None` if it is nothing that is waited for.
-fn awaited<K: Kv>(kv: &K, statement: &Statement, command: &Command) -> Option<Awaited> {
-    match (statement, command) {
-        (Statement::CreateIndex(create), Command::AlterTable { table }) if create.unique => {
-            let index = table.indexes.last()?;
-            let (table, name) = (Arc::new(table.clone()), index.name.clone());
-            Some(Awaited { table, made: Made::Unique, id: index.id, name })
-        }
-        (Statement::CreateMaterializedView(_), Command::CreateView { view, .. }) => {
-            let catalog = kv.catalog();
-            let table = &catalog.table_by_id(view.view.as_ref()?.base)?.table;
-            let of = table.views.iter().find(|of| of.name == view.name)?;
-            Some(Awaited { table: Arc::clone(table), made: Made::View, id: of.id, name: of.name.clone() })
-        }
-        _ => None,
-    }
-}
-
-fn drop_of(keyspace: &str, name: &str, made: Made) -> Drop {
-    let name = QualifiedName { keyspace: Some(keyspace.to_owned()), name: name.to_owned() };
-    let object = match made {
-        Made::Unique => DroppedObject::Index(name),
-        Made::View => DroppedObject::MaterializedView(name),
-    };
-    Drop { if_exists: true, object }
 }
 
 /// The error for a rejection by the catalog, if planning again gives no better one.

@@ -168,7 +168,7 @@ fn golden_scripts() {
     diorite_golden::check_folder(&folder, 5, |path, script| {
         let database = match path.file_name().and_then(|name| name.to_str()) {
             Some("replication.cql") => Database::over(founded(2, &["east", "west", "west"])),
-            Some("views.cql") => views::raised(),
+            Some("views.cql" | "covering.cql") => views::raised(),
             _ => Database::new(),
         };
         run_script(database, script)

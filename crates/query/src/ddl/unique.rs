@@ -5,24 +5,23 @@
 //! index's table up to date ([`crate::exec::modify::unique`]).
 
 use super::context::Context;
+use super::covering::{Known, Looked};
 use super::indexable::{check_type, column_of};
 use crate::budget::Budget;
 use crate::error::{invalid, not_supported};
-use crate::index::Specification;
-use crate::kv::{Fetch, FetchRows, Kv};
+use crate::kv::Kv;
 use crate::table::has_transactions;
+use diorite_base::TableId;
 use diorite_base::level::Level;
-use diorite_base::{TableId, TabletId};
 use diorite_cql::language::ast::{CreateIndex, IndexColumn};
 use diorite_cql::protocol::CqlError;
-use diorite_model::index::specification_key;
 use diorite_model::schema::{ColumnKind, Table, TableEntry, Unique};
 use diorite_model::types::CqlType;
 use std::collections::BTreeSet;
 
 /// How often, and at which intervals, it is looked whether rows have been compared.
-const LOOKS: usize = 100;
-const LOOK_NS: u64 = 50_000_000;
+pub(super) const LOOKS: usize = 100;
+pub(super) const LOOK_NS: u64 = 50_000_000;
 /// The most columns of a unique index.
 const MAX_COLUMNS: usize = 16;
 /// Each makes a transaction of a write.
@@ -81,15 +80,18 @@ pub(super) enum Made {
     Unique,
     /// A materialized view.
     View,
+    /// The hidden view of a covering index.
+    Covering,
 }
 
 impl Made {
-    fn failed(self, name: &str, why: &str) -> CqlError {
+    /// The error of a statement that has made it.
+    pub(super) fn failed(self, name: &str, why: &str) -> CqlError {
         invalid(match self {
             Self::Unique => {
                 format!("Execution Error. Duplicate value disallowed by unique index {name}: {why}")
             }
-            Self::View => format!("the materialized view {name} cannot be made: {why}"),
+            Self::View | Self::Covering => format!("the materialized view {name} cannot be made: {why}"),
         })
     }
 
@@ -98,6 +100,7 @@ impl Made {
         let what = match self {
             Self::Unique => format!("compared for the unique index {name}"),
             Self::View => format!("added to the materialized view {name}"),
+            Self::Covering => format!("added to the covering index {name}"),
         };
         format!("the rows of table {keyspace}.{of} are still being {what}: see 'diorite admin indexes'")
     }
@@ -111,7 +114,7 @@ pub(super) enum Built {
     /// They are being compared: a warning.
     Going(String),
     /// Two have the same values, or something else is in the way.
-    Failed(CqlError),
+    Failed(String),
 }
 
 /// Waits for some seconds until the rows that were there before a unique index or a view of a table, with that number
@@ -122,34 +125,14 @@ pub(super) async fn compared<K: Kv>(
     (made, id, name): (Made, u64, &str),
     budget: &Budget,
 ) -> Result<Built, CqlError> {
-    let (mut done, mut known) = (BTreeSet::new(), Vec::new());
+    let mut known = Known::default();
     for _ in 0..LOOKS {
-        let catalog = kv.catalog();
-        let Some(entry) = catalog.table_by_id(table.id) else { return Ok(Built::Whole) };
-        if known != entry.tablets {
-            // One that has taken over another's rows compares them as well.
-            done.clear();
-            known.clone_from(&entry.tablets);
+        budget.check()?;
+        match known.look(kv, table.id, id).await {
+            None | Some(Looked::Whole) => return Ok(Built::Whole),
+            Some(Looked::Failed(why)) => return Ok(Built::Failed(why)),
+            Some(Looked::Going) => kv.pause(LOOK_NS).await,
         }
-        let left: Vec<TabletId> =
-            entry.tablets.iter().map(|range| range.tablet).filter(|tablet| !done.contains(tablet)).collect();
-        if left.is_empty() {
-            return Ok(Built::Whole);
-        }
-        for tablet in left {
-            budget.check()?;
-            let fetch = Fetch { rows: FetchRows::One(specification_key(id)), ..Fetch::default() };
-            // A tablet that does not answer now is asked again.
-            let stored = kv.fetch(tablet, fetch).await.ok().and_then(|fetched| fetched.row);
-            let Some(stored) = stored.and_then(|stored| Specification::decode(&stored).ok()) else { continue };
-            if let Some(why) = stored.failure() {
-                return Ok(Built::Failed(made.failed(name, why)));
-            }
-            if stored.is_done() {
-                done.insert(tablet);
-            }
-        }
-        kv.pause(LOOK_NS).await;
     }
     Ok(Built::Going(made.going(table, name)))
 }
@@ -163,7 +146,7 @@ pub(super) fn check_transactions(changed: &Table) -> Result<(), CqlError> {
         return Err(invalid(format!("the unique index {} needs the transactions of the table", index.name)));
     }
     match changed.views.first() {
-        Some(view) => Err(invalid(format!("the materialized view {} needs the transactions of the table", view.name))),
+        Some(view) => Err(invalid(format!("the {} needs the transactions of the table", view.title()))),
         None => Ok(()),
     }
 }

@@ -14,6 +14,7 @@ use super::predicate;
 use super::table::{check_key_type, clustering_orders};
 use super::text::identifier;
 use super::type_names::mentions_user_type;
+use super::viewed::check_count;
 use crate::error::{invalid, not_supported};
 use crate::table::{TRANSACTIONS, has_transactions};
 use diorite_base::TableId;
@@ -29,9 +30,6 @@ use diorite_cql::protocol::{CqlError, SchemaTarget};
 use diorite_model::schema::{Column, ColumnId, ColumnKind, IndexCondition, Table, TableEntry, View};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// The most views of a table: a write of a row may be a transaction over as many tablets, and as many again.
-const MAX_VIEWS: usize = 16;
 
 /// The words for a predicate.
 const PREDICATE: &str = "the predicate of a materialized view";
@@ -94,10 +92,7 @@ fn check_base(context: &Context<'_>, base: &Table) -> Result<(), CqlError> {
     if context.catalog.level() < Level::RECORDED {
         return Err(invalid("materialized views need all nodes to run this release: see 'diorite admin upgrade'"));
     }
-    if base.views.len() >= MAX_VIEWS {
-        return Err(invalid(format!("table {name} has {MAX_VIEWS} materialized views, which is the maximum")));
-    }
-    Ok(())
+    check_count(base)
 }
 
 /// The definition in a statement, and the number of tablets if it names one.

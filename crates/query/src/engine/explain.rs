@@ -32,7 +32,8 @@ pub(super) fn explain<K: Kv>(
         Explained::Select(_) => {}
         Explained::Modify(_) => check_write_consistency(consistency)?,
     }
-    let table = plan.of.table();
+    // The table whose tablets are asked.
+    let table = plan.of.covering().map_or(plan.of.table(), |covering| &covering.plan.table);
     let entry = match table.source() {
         Source::Virtual => None,
         Source::Tablets => Some(engine.entry(table)?),

@@ -115,9 +115,9 @@ pub fn held_bytes_of(token: u64) -> usize {
 pub(super) struct Declined;
 
 #[derive(Default)]
-struct Scratch {
-    key: Vec<u8>,
-    value: Vec<u8>,
+pub(super) struct Scratch {
+    pub(super) key: Vec<u8>,
+    pub(super) value: Vec<u8>,
     /// The last request was declined because its row is not in memory.
     needs_disk: bool,
 }
@@ -135,7 +135,7 @@ pub(super) fn is_approved(session: &Session, planned: &Planned, resolved: &Resol
 
 /// Whether a row of more than [`MAX_ROW_BYTES`] takes too long for the connection's thread.
 #[cold]
-fn is_large(value: &[u8]) -> bool {
+pub(super) fn is_large(value: &[u8]) -> bool {
     value.len() > MAX_PLAIN_ROW_BYTES || !is_plain(value)
 }
 
@@ -159,7 +159,7 @@ fn put_content(
     Ok(())
 }
 
-/// Appends the row's key to `out`; returns its token and the length of its partition part. Puts the wire values of the key columns into
+/// Appends the row's key, or its beginning, to `out`; returns its token and the length of its partition part. Puts the wire values of the key columns into
 /// `columns`.
 #[inline]
 pub(super) fn encode_key<'a>(
@@ -187,7 +187,7 @@ pub(super) fn encode_key<'a>(
     let token = table.layout().encode_partition(partition.iter().copied(), out).map_err(|_| Declined)?;
     let partition_len = out.len();
     key::push_row(out);
-    let clustering = &columns[table.partition_columns()..table.key_columns()];
+    let clustering = &columns[table.partition_columns()..plan.keys.len()];
     table.layout().push_clusterings(clustering.iter().copied(), out).map_err(|_| Declined)?;
     Ok((token, partition_len))
 }
@@ -202,15 +202,15 @@ pub(super) struct StoredRow<'r> {
 }
 
 /// A point statement that is being executed.
-struct Point<'a, K> {
-    engine: &'a QueryEngine<K>,
+pub(super) struct Point<'a, K> {
+    pub(super) engine: &'a QueryEngine<K>,
     session: &'a Session,
-    statement: &'a PreparedStatement,
+    pub(super) statement: &'a PreparedStatement,
     current: &'a CurrentPlan,
-    resolved: &'a Resolved,
-    request: &'a Execute<'a>,
-    values: &'a [Value<'a>],
-    reply: ReplyTo<'a>,
+    pub(super) resolved: &'a Resolved,
+    pub(super) request: &'a Execute<'a>,
+    pub(super) values: &'a [Value<'a>],
+    pub(super) reply: ReplyTo<'a>,
 }
 
 impl<K: Kv> QueryEngine<K> {
@@ -320,9 +320,10 @@ impl<K: Kv> Point<'_, K> {
         let point = self.current.planned.point.as_ref().ok_or(Declined)?;
         match &self.current.planned.plan {
             // Which levels are for writes only, the general path says.
-            Plan::Select(plan) if self.request.parameters.consistency != Consistency::Any => {
-                self.read(plan, point, scratch, out)
-            }
+            Plan::Select(plan) if self.request.parameters.consistency != Consistency::Any => match point.is_of_view {
+                true => self.read_view(plan, point, scratch, out),
+                false => self.read(plan, point, scratch, out),
+            },
             Plan::Modify(plan) if !self.request.parameters.consistency.is_serial() => {
                 self.submit(plan, point, scratch, out)
             }

@@ -82,6 +82,9 @@ impl<K: Kv> RowRead<'_, K> {
         let current = statement.current.load_full();
         let (point, resolved) = (current.planned.point.as_ref()?, current.resolved.as_ref()?);
         let Plan::Select(plan) = &current.planned.plan else { return None };
+        if point.is_of_view {
+            return None;
+        }
         let parameters = &execute.parameters;
         let count = parameters.values.len();
         let fits = count == current.planned.marker_count && count <= MAX_VALUES;

@@ -3,6 +3,7 @@
 //! Always true: a statement is planned again when its table has changed; a statement whose tablets are gone (`TRUNCATE` came in
 //! between) is executed again on the current ones. Left out: batches of the protocol ([`super::batch`]).
 
+use super::covering::{covering_plan, is_lost};
 use super::explain::explain;
 use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
@@ -394,6 +395,24 @@ impl<K: Kv> QueryEngine<K> {
     }
 
     async fn select(
+        &self,
+        plan: &SelectPlan,
+        bound: &Bound<'_>,
+        parameters: &QueryParameters<'_>,
+        needs_disk: bool,
+    ) -> Result<Rows, CqlError> {
+        if let Some(of_view) = covering_plan(plan, (&self.kv.catalog(), bound), parameters.paging_state)? {
+            let outcome = self.select_by(of_view, bound, parameters, needs_disk).await;
+            let was_lost = |error: &CqlError| is_lost(&self.kv.catalog(), of_view, error);
+            if parameters.paging_state.is_some() || !outcome.as_ref().is_err_and(was_lost) {
+                return outcome;
+            }
+        }
+        self.select_by(plan, bound, parameters, needs_disk).await
+    }
+
+    /// Reads by a plan.
+    async fn select_by(
         &self,
         plan: &SelectPlan,
         bound: &Bound<'_>,

@@ -62,12 +62,23 @@ fn lines(plan: &ExplainPlan, around: Around<'_>, bound: &Bound<'_>) -> Result<Ve
     let (head, scan, mut details) = match &plan.of {
         Explained::Select(select) => {
             let is_aggregated = select.selection.is_aggregate() || select.grouping.is_some();
-            let head = match select.limit {
+            let head = match select.limits.total {
                 _ if is_aggregated => Some("Aggregate".to_owned()),
                 Some(_) => Some("Limit".to_owned()),
                 None => None,
             };
-            (head, Some(scan_of(&select.restrictions, table, &name)), select_details(plan, select, around, bound)?)
+            match plan.of.covering() {
+                Some(covering) => {
+                    let keyspace = quote_identifier(&table.table().keyspace);
+                    let index = quote_identifier(&covering.index);
+                    let scan = format!("Index Only Scan using {keyspace}.{index} on {name}");
+                    (head, Some(scan), select_details(plan, &covering.plan, around, bound)?)
+                }
+                None => {
+                    let details = select_details(plan, select, around, bound)?;
+                    (head, Some(scan_of(&select.restrictions, table, &name)), details)
+                }
+            }
         }
         Explained::Modify(modify) => {
             let (head, scan) = match modify.kind {
@@ -161,9 +172,15 @@ fn modify_details(
         return Ok(lines);
     }
     if modify.concerns_dependents() {
-        let views = modify.table.table().views.iter().map(|view| view.name.as_str());
-        let names = views.collect::<Vec<_>>().join(", ");
-        lines.push(format!("Transaction: with the materialized views ({names}), if what they have changes"));
+        let table = modify.table.table();
+        let views = table.named_views().map(|view| view.name.clone()).collect::<Vec<_>>().join(", ");
+        if !views.is_empty() {
+            lines.push(format!("Transaction: with the materialized views ({views}), if what they have changes"));
+        }
+        let hidden = table.hidden_views().map(|(view, _)| view.title()).collect::<Vec<_>>().join(", ");
+        if !hidden.is_empty() {
+            lines.push(format!("Transaction: with the {hidden}, if what it has changes"));
+        }
         lines.push("Reads: the rows, before".to_owned());
         return Ok(lines);
     }

@@ -45,7 +45,7 @@ pub(super) async fn finish<K: Kv>(
     let mut rows = Rows::new(Arc::clone(&read.plan.selection.metadata));
     if !read.plan.ordering.is_empty() {
         let limit = read.limits(page, None)?;
-        let wanted = if read.plan.limit.is_some() { sorted_limit(read)? } else { limit.rows };
+        let wanted = if read.plan.limits.total.is_some() { sorted_limit(read)? } else { limit.rows };
         let sortable = std::mem::take(&mut collector.sortable);
         let left_out = usize::try_from(collector.offset_left()).unwrap_or(usize::MAX);
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
@@ -91,7 +91,7 @@ fn sorted<K: Kv>(
 }
 
 fn sorted_limit<K: Kv>(read: &Read<'_, K>) -> Result<u64, CqlError> {
-    match &read.plan.limit {
+    match &read.plan.limits.total {
         Some(term) => check_limit(term.evaluate(read.bound)?.bytes().as_deref(), "[limit]").map(u64::from),
         None => Ok(u64::MAX),
     }

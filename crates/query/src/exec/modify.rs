@@ -291,10 +291,10 @@ fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Ti
         && (defaults.is_explicit || !plan.concerns_unique() && !plan.table.has_views());
     let explicit_us = given.or(defaults.timestamp_us.filter(|_| is_free));
     if explicit_us.is_some() && plan.table.has_views() {
-        return Err(invalid(format!(
-            "USING TIMESTAMP is not supported for tables with materialized views (table {})",
-            plan.table.full_name()
-        )));
+        let is_named = plan.table.table().named_views().next().is_some();
+        let of = if is_named { "materialized views" } else { "covering indexes" };
+        let name = plan.table.full_name();
+        return Err(invalid(format!("USING TIMESTAMP is not supported for tables with {of} (table {name})")));
     }
     Ok(Timing {
         explicit_us,

@@ -106,8 +106,8 @@ impl<K: Kv> Read<'_, K> {
                 value => check_limit(value.bytes().as_deref(), name).map(u64::from),
             },
         };
-        let rows = limit(&self.plan.limit, "[limit]")?;
-        let rows_per_partition = limit(&self.plan.per_partition_limit, "[per_partition_limit]")?;
+        let rows = limit(&self.plan.limits.total, "[limit]")?;
+        let rows_per_partition = limit(&self.plan.limits.per_partition, "[per_partition_limit]")?;
         let is_sorted = !self.plan.ordering.is_empty();
         let page_rows = page.page_size.map_or(u64::MAX, u64::from);
         if is_sorted && page_rows < rows {
@@ -125,9 +125,8 @@ impl<K: Kv> Read<'_, K> {
             rows_per_partition,
             offset: match state {
                 Some(state) => state.offset,
-                None => {
-                    limit(&self.plan.offset, "[offset]").map(|offset| if offset == u64::MAX { 0 } else { offset })?
-                }
+                None => limit(&self.plan.limits.offset, "[offset]")
+                    .map(|offset| if offset == u64::MAX { 0 } else { offset })?,
             },
             page_rows: if is_sorted { u64::MAX } else { page_rows },
             page_bytes: if page.page_size.is_some() { page.max_bytes } else { usize::MAX },

@@ -6,7 +6,7 @@
 
 use super::modify::ModifyPlan;
 use super::restrictions::Restrictions;
-use super::select::SelectPlan;
+use super::select::{CoveringPlan, SelectPlan};
 use crate::table::TableContext;
 
 /// The statement that is explained, planned as if it were to be carried out.
@@ -24,6 +24,14 @@ impl Explained {
         match self {
             Explained::Select(select) => &select.restrictions,
             Explained::Modify(modify) => &modify.restrictions,
+        }
+    }
+
+    /// The read of a covering index by which it is carried out.
+    pub fn covering(&self) -> Option<&CoveringPlan> {
+        match self {
+            Explained::Select(select) => select.covering.as_deref().filter(|covering| covering.is_ready),
+            Explained::Modify(_) => None,
         }
     }
 

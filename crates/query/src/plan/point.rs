@@ -1,11 +1,11 @@
 //! Point statements: reads and writes of single rows that can be carried out without waiting.
 //!
 //! Always true: a point plan has one term for each key column, each a marker or a constant, so that the key is encoded without evaluating
-//! anything else. Left out: carrying it out ([`crate::engine`]).
+//! anything else. A read of a covering index counts if it gives all rows whose keys begin so. Left out: carrying it out ([`crate::engine`]).
 
 use super::modify::{AnswerAs, ModifyPlan, Scope};
 use super::restrictions::{ClusteringRestriction, PartitionRestriction, Restrictions};
-use super::select::SelectPlan;
+use super::select::{RowLimits, SelectPlan};
 use super::statement::Plan;
 use super::term::Term;
 use super::values::Values;
@@ -20,8 +20,10 @@ pub const MAX_KEY_COLUMNS: usize = 16;
 /// How a point statement finds its row.
 #[derive(Debug)]
 pub struct PointPlan {
-    /// One term per key column: partition key, then clustering.
+    /// One term per key column: partition key, then clustering; of a view, those with which the keys of its rows begin.
     pub keys: Vec<Term>,
+    /// All rows of the hidden view of a covering index are read whose keys begin so.
+    pub is_of_view: bool,
 }
 
 /// How a plan is carried out without waiting; `None` if it may have to wait.
@@ -30,6 +32,9 @@ pub fn point_plan(plan: &Plan, marker_count: usize) -> Option<PointPlan> {
         return None;
     }
     match plan {
+        Plan::Select(select) if select.covering.as_ref().is_some_and(|covering| covering.is_ready) => {
+            view_terms(&select.covering.as_ref()?.plan)
+        }
         Plan::Select(select) if is_point_select(select) => key_terms(&select.table, &select.restrictions),
         Plan::Modify(modify) if is_point_modify(modify) => key_terms(&modify.table, &modify.restrictions),
         _ => None,
@@ -43,12 +48,12 @@ fn is_point_select(plan: &SelectPlan) -> bool {
         && plan.restrictions.filters.is_empty()
         && plan.ordering.is_empty()
         && plan.grouping.is_none()
-        && plan.offset.is_none()
+        && plan.limits.offset.is_none()
         && !plan.is_distinct
         && !selects_statics
         && plan.restrictions.fixed_clustering == plan.table.clustering_columns()
-        && matches!(plan.limit, None | Some(Term::Constant(_)))
-        && matches!(plan.per_partition_limit, None | Some(Term::Constant(_)))
+        && matches!(plan.limits.total, None | Some(Term::Constant(_)))
+        && matches!(plan.limits.per_partition, None | Some(Term::Constant(_)))
 }
 
 fn is_point_modify(plan: &ModifyPlan) -> bool {
@@ -59,7 +64,26 @@ fn is_point_modify(plan: &ModifyPlan) -> bool {
         && !plan.operations.iter().any(|operation| plan.table.is_static(operation.column))
 }
 
+/// The beginning of the keys of rows of a view that are all shown.
+fn view_terms(plan: &SelectPlan) -> Option<PointPlan> {
+    let RowLimits { total, per_partition, offset } = &plan.limits;
+    let shows_all = [total, per_partition, offset].into_iter().all(Option::is_none)
+        && plan.restrictions.filters.is_empty()
+        && plan.selection.plain_columns.is_some();
+    if !shows_all || plan.table.key_columns() > MAX_KEY_COLUMNS {
+        return None;
+    }
+    begun(&plan.table, &plan.restrictions).map(|keys| PointPlan { keys, is_of_view: true })
+}
+
 fn key_terms(table: &TableContext, restrictions: &Restrictions) -> Option<PointPlan> {
+    let keys = begun(table, restrictions)?;
+    let fits = keys.len() == table.key_columns() && keys.len() <= MAX_KEY_COLUMNS;
+    fits.then_some(PointPlan { keys, is_of_view: false })
+}
+
+/// The terms of the first key columns, each of which has one value.
+fn begun(table: &TableContext, restrictions: &Restrictions) -> Option<Vec<Term>> {
     let PartitionRestriction::Keys(partition) = &restrictions.partition else { return None };
     let mut keys = Vec::with_capacity(table.key_columns());
     for values in partition {
@@ -72,6 +96,5 @@ fn key_terms(table: &TableContext, restrictions: &Restrictions) -> Option<PointP
     }
     let is_scalar = |at: usize| table.column(at).data_type.native_name().is_some();
     let is_direct = |term: &Term| matches!(term, Term::Marker { .. } | Term::Constant(Some(_)));
-    let fits = keys.len() == table.key_columns() && keys.len() <= MAX_KEY_COLUMNS;
-    (fits && (0..keys.len()).all(is_scalar) && keys.iter().all(is_direct)).then_some(PointPlan { keys })
+    ((0..keys.len()).all(is_scalar) && keys.iter().all(is_direct)).then_some(keys)
 }

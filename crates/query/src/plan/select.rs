@@ -27,20 +27,40 @@ pub struct SelectPlan {
     pub is_reversed: bool,
     /// Several partitions are put in one order: the positions of the columns, and whether each is descending.
     pub ordering: Vec<(usize, bool)>,
-    /// The most rows.
-    pub limit: Option<Term>,
-    /// The most rows of each partition.
-    pub per_partition_limit: Option<Term>,
+    /// How many rows.
+    pub limits: RowLimits,
     /// One row per partition.
     pub is_distinct: bool,
     /// Static columns are needed.
     pub reads_statics: bool,
     /// `GROUP BY`: neighbouring rows of a partition for which these give the same become one. Empty but present: one row per partition.
     pub grouping: Option<Vec<Selector>>,
-    /// YCQL's `OFFSET`: how many rows are left out first.
-    pub offset: Option<Term>,
     /// The statement for the leaders of tablets, if they are to aggregate the rows.
     pub pushdown: Option<Pushdown>,
+    /// The same read of a covering index, for a statement that uses only what the index has.
+    pub covering: Option<Box<CoveringPlan>>,
+}
+
+/// How many rows a read returns.
+#[derive(Debug, Clone)]
+pub struct RowLimits {
+    /// The most rows.
+    pub total: Option<Term>,
+    /// The most rows of each partition.
+    pub per_partition: Option<Term>,
+    /// YCQL's `OFFSET`: how many rows are left out first.
+    pub offset: Option<Term>,
+}
+
+/// A read of the hidden view of a covering index in place of one of the table: it gives the same, once the index is ready.
+#[derive(Debug)]
+pub struct CoveringPlan {
+    /// The name of the index.
+    pub index: String,
+    /// The view has what follows from all rows. Otherwise only those reads go on in it that have begun in it.
+    pub is_ready: bool,
+    /// The plan for the view, with the result columns of the table.
+    pub plan: SelectPlan,
 }
 
 /// A statement as text that other nodes can bind again, at the same version of its table: proven to read back as the same statement.

@@ -394,7 +394,7 @@ impl Kv for MemoryKv {
 
     fn fetch_now(&self, tablet: TabletId, request: &Fetch) -> Result<Now<Fetched>, KvError> {
         let is_elsewhere = self.is_cold.load(Ordering::Relaxed) || self.leader.lock().is_some();
-        if is_elsewhere || !matches!(request.rows, FetchRows::Index(_)) {
+        if is_elsewhere || !matches!(request.rows, FetchRows::Index(_) | FetchRows::Range(_)) {
             return Ok(Now::WouldBlock);
         }
         self.check(tablet)?;

@@ -36,6 +36,8 @@ pub enum TableKind {
     UniqueIndexed,
     /// `transactions = {'enabled': true}`, and a materialized view with `n` in its key.
     Viewed,
+    /// `transactions = {'enabled': true}`, and an index on the column `n` that has all columns.
+    Covering,
     /// `transactions = {'enabled': true}`, and four more columns like `n`, each of them with an index.
     FiveIndexes,
 }
@@ -49,7 +51,7 @@ impl TableKind {
     fn indexed(self) -> &'static [&'static str] {
         match self {
             Self::Plain | Self::Transactional | Self::Viewed => &[],
-            Self::Indexed | Self::TransactionalIndexed | Self::UniqueIndexed => &["n"],
+            Self::Indexed | Self::TransactionalIndexed | Self::UniqueIndexed | Self::Covering => &["n"],
             Self::FiveIndexes => &["n", "n2", "n3", "n4", "n5"],
         }
     }
@@ -195,7 +197,8 @@ fn schema(name: &str, kind: TableKind, tablets: u32) -> Vec<String> {
     let columns = format!("k varchar, n bigint, {more}v blob, primary key (k)");
     let table = format!("CREATE TABLE {name} ({columns}) WITH tablets = {tablets}{transactions};");
     let unique = if kind == TableKind::UniqueIndexed { "UNIQUE " } else { "" };
-    let index = |column: &&str| format!("CREATE {unique}INDEX {name}_by_{column} ON {name} ({column});");
+    let include = if kind == TableKind::Covering { " INCLUDE (v)" } else { "" };
+    let index = |column: &&str| format!("CREATE {unique}INDEX {name}_by_{column} ON {name} ({column}){include};");
     let view = (kind == TableKind::Viewed).then(|| {
         format!(
             "CREATE MATERIALIZED VIEW {name}_by_n AS SELECT * FROM {name} WHERE n IS NOT NULL AND k IS NOT NULL \
@@ -344,6 +347,9 @@ mod tests {
         let viewed = schema("t", TableKind::Viewed, 4);
         assert_eq!(viewed[0], schema("t", TableKind::Transactional, 4)[0]);
         assert!(viewed[1].starts_with("CREATE MATERIALIZED VIEW t_by_n AS SELECT * FROM t WHERE"), "{viewed:?}");
+        let covering = schema("t", TableKind::Covering, 4);
+        assert_eq!(covering[0], schema("t", TableKind::Transactional, 4)[0]);
+        assert_eq!(covering[1], "CREATE INDEX t_by_n ON t (n) INCLUDE (v);");
         let insert = statement(Operation::Insert, "t", TableKind::FiveIndexes);
         assert_eq!(insert, "INSERT INTO t (k, n, v, n2, n3, n4, n5) VALUES (?, ?, ?, ?, ?, ?, ?);");
     }

@@ -136,8 +136,8 @@ kinds!(COMMANDS, command_kind(Command):
     Bootstrap, RequireLogin, RegisterNode, CreateJoinToken, RevokeJoinToken, Join, UpdateNode, ForgetDropped, Place,
     FinishMoves, BeginSplit, CommitSplit, CancelSplit, ServeSplit, BeginMerge, ServeMerge, CancelMerge,
     EndCancelledMerge, SetNodeState, AssignZone, SetLeading, RemoveNode, RaiseLevel, Set, CreateKeyspace, AlterKeyspace,
-    DropKeyspace, CreateTable, AlterTable, DropTable, TruncateTable, CreateView, DropView, CreateType, AlterType,
-    DropType, Roles, SetCidrGroup, DropCidrGroup);
+    DropKeyspace, CreateTable, AlterTable, DropTable, TruncateTable, CreateView, DropView, FinishCovering, CreateType,
+    AlterType, DropType, Roles, SetCidrGroup, DropCidrGroup);
 kinds!(SETTINGS, setting_kind(Setting):
     CopyRate, Balancing, ReplaceAfter, PreferredLeaderZones, SplitSize, SplitLoad, MergeSize);
 kinds!(ROLE_COMMANDS, role_kind(RoleCommand): Create, Alter, Drop, AddMember, RemoveMember, Grant, Revoke);

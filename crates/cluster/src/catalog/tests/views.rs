@@ -77,6 +77,7 @@ fn a_table_knows_its_views_and_a_view_its_table() {
         table: view.id,
         columns: vec![1],
         follows_rows,
+        index: None,
     };
     assert_eq!((base.version, &base.views), (3, &vec![of(2, &v, false), of(3, &w, true)]));
     assert_eq!(v.view, Some(Box::new(View { base: base.id, selects_all: true, predicate: Vec::new() })));

@@ -14,7 +14,7 @@ use diorite_admin::api::{
 use diorite_base::mutation::EvaluationFailed;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_model::schema::{Table, TableEntry};
+use diorite_model::schema::{CoveringState, Table, TableEntry};
 use diorite_query::ddl::index::target;
 use diorite_query::index::{Compared, INDEXED, Specification, specifications};
 use diorite_replica::{Leadership, Store, TabletHandle};
@@ -143,7 +143,20 @@ fn target_of(table: &Table, id: u64) -> String {
     match table.indexes.iter().find(|index| index.id == id) {
         Some(index) if index.unique.is_some() => format!("unique {}", target(table, index)),
         Some(index) => target(table, index),
-        None => "materialized view".to_owned(),
+        None => match table.hidden_views().find(|(view, _)| view.id == id) {
+            Some((_, Some((index, _)))) => format!("hidden view of {}", index.name),
+            Some((_, None)) => "hidden view, retired".to_owned(),
+            None => "materialized view".to_owned(),
+        },
+    }
+}
+
+/// Why an index that was to be covering is a local one.
+fn uncovered(table: &Table, id: u64) -> Option<String> {
+    let index = table.indexes.iter().find(|index| index.id == id)?;
+    match &index.covering.as_ref()?.state {
+        CoveringState::Failed(why) => Some(format!("it does not cover its columns: {why}")),
+        CoveringState::Building | CoveringState::Ready => None,
     }
 }
 
@@ -181,7 +194,7 @@ fn status(entry: &TableEntry, (index, index_name): (u64, &str), all: &[&Led]) ->
         rate_rows: if is_ready { 0 } else { all.iter().map(|led| led.rate_rows).sum() },
         rate_bytes: if is_ready { 0 } else { all.iter().map(|led| led.rate_bytes).sum() },
         eta_seconds: eta.filter(|_| !is_ready && known == tablets && failure.is_none()),
-        failure,
+        failure: failure.or_else(|| uncovered(&entry.table, index)),
     }
 }
 

@@ -51,6 +51,7 @@ fn catalog() -> Catalog {
             path: Vec::new(),
             predicate: Vec::new(),
             unique: None,
+            covering: None,
             filtered: Vec::new(),
             class: None,
             options: BTreeMap::new(),

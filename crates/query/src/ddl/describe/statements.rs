@@ -1,5 +1,6 @@
 //! CREATE statements from definitions, laid out as Cassandra lays them out.
 
+use crate::ddl::covering;
 use crate::ddl::index::target;
 use crate::ddl::options::shown;
 use crate::ddl::predicate;
@@ -118,11 +119,15 @@ pub(super) fn create_index(table: &Table, index: &Index) -> String {
     let custom = if index.class.is_some() { "CUSTOM " } else { "" };
     let unique = if index.unique.is_some() { "UNIQUE " } else { "" };
     let (keyspace, name) = (identifier(&table.keyspace), identifier(&table.name));
-    let include = index.options.get("include").map(|columns| format!(" INCLUDE ({columns})")).unwrap_or_default();
+    let include = covering::include_text(table, index).map(|columns| format!(" INCLUDE ({columns})"));
+    let include = include.unwrap_or_default();
     let class = index.class.as_ref().map(|class| format!(" USING {}", string(class))).unwrap_or_default();
     let mut options = index.options.clone();
     options.remove("include");
-    let options = if options.is_empty() { String::new() } else { format!(" WITH OPTIONS = {}", map(&options)) };
+    let order = covering::order_text(table, index).map(|order| format!("CLUSTERING ORDER BY ({order})"));
+    let options = (!options.is_empty()).then(|| format!("OPTIONS = {}", map(&options)));
+    let options: Vec<String> = order.into_iter().chain(options).collect();
+    let options = if options.is_empty() { String::new() } else { format!(" WITH {}", options.join(" AND ")) };
     let predicate = match index.predicate.as_slice() {
         [] => String::new(),
         conditions => format!(" WHERE {}", predicate::text(table, conditions)),
@@ -130,7 +135,7 @@ pub(super) fn create_index(table: &Table, index: &Index) -> String {
     format!(
         "CREATE {unique}{custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options}{predicate};",
         identifier(&index.name),
-        target(table, index)
+        covering::key_text(table, index).unwrap_or_else(|| target(table, index))
     )
 }
 

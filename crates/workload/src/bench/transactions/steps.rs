@@ -58,7 +58,7 @@ const fn with(base: &'static str, cpu_at_most: Option<f64>, p50_at_most: Option<
 }
 
 /// The steps that write, each its own table.
-const WRITES: [Definition; 10] = [
+const WRITES: [Definition; 11] = [
     Definition::new("insert", "one row, a plain table", (TableKind::Plain, Operation::Insert), None),
     Definition::new(
         "insert-transactional",
@@ -91,6 +91,12 @@ const WRITES: [Definition; 10] = [
         with("insert", None, None),
     ),
     Definition::new(
+        "insert-covering-indexed",
+        "one row, a table with transactions and a covering index",
+        (TableKind::Covering, Operation::Insert),
+        with("insert", Some(4.0), None),
+    ),
+    Definition::new(
         "insert-five-indexes",
         "one row with four more columns, a table with transactions and five indexes",
         (TableKind::FiveIndexes, Operation::Insert),
@@ -117,7 +123,7 @@ const WRITES: [Definition; 10] = [
 ];
 
 /// The steps that read, of one table of each kind.
-const READS: [Definition; 5] = [
+const READS: [Definition; 6] = [
     Definition::new("read", "one row by key, a plain table", (TableKind::Plain, Operation::Read), None),
     Definition::new(
         "read-transactional",
@@ -143,12 +149,19 @@ const READS: [Definition; 5] = [
         (TableKind::TransactionalIndexed, Operation::ReadByIndex),
         with("read", Some(1.3), None),
     ),
+    Definition::new(
+        "read-by-covering-index",
+        "one row by an indexed value, from the index alone",
+        (TableKind::Covering, Operation::ReadByIndex),
+        with("read", Some(1.3), None),
+    ),
 ];
 
 /// The tables that the reading steps share, and what loads them.
-const LOADS: [(&str, TableKind, Operation); 2] = [
+const LOADS: [(&str, TableKind, Operation); 3] = [
     ("load", TableKind::Plain, Operation::UnloggedBatch),
     ("load-transactional", TableKind::TransactionalIndexed, Operation::Block),
+    ("load-covering", TableKind::Covering, Operation::Block),
 ];
 
 /// One step, ready to run.
@@ -196,7 +209,9 @@ impl Step {
     /// The published rates that are nearest to it.
     pub fn reference(&self) -> Reference {
         match self.name {
-            "insert-indexed" | "insert-indexed-transactional" | "insert-unique-indexed" => published::indexed_write(),
+            "insert-indexed" | "insert-indexed-transactional" | "insert-unique-indexed" | "insert-covering-indexed" => {
+                published::indexed_write()
+            }
             "block" => published::transaction(),
             _ => Reference::default(),
         }

@@ -1,0 +1,238 @@
+//! Which indexes are covering, and what has become of the rows that were there before one.
+//!
+//! Always true: only tables with transactions have covering indexes; the key of the hidden view consists of columns
+//! whose values have one form each, so that a row is found in it by the values by which the local index finds it. Other
+//! indexes with `INCLUDE` are local ones. Left out: keeping the view up to date, which is that of any materialized view
+//! ([`crate::exec::modify::views`]), and which reads use it ([`crate::bind`]).
+
+use super::context::Context;
+use super::indexable::column_of;
+use super::text::identifier;
+use super::type_names::mentions_user_type;
+use super::viewed::check_count;
+use crate::error::{catalog_error, unreadable_outcome};
+use crate::index::Specification;
+use crate::kv::{Fetch, FetchRows, Kv};
+use crate::table::has_transactions;
+use diorite_base::level::Level;
+use diorite_base::{TableId, TabletId};
+use diorite_cluster::catalog::{Command, CoveringOutcome, Outcome};
+use diorite_cql::language::ast::{CreateIndex, Direction, IndexColumn};
+use diorite_cql::protocol::CqlError;
+use diorite_model::index::specification_key;
+use diorite_model::schema::{Clustered, Column, ColumnKind, Covering, CoveringState, Index, Order, Table, TableEntry};
+use diorite_model::types::CqlType;
+use std::collections::BTreeSet;
+
+/// What a statement with `INCLUDE` makes of its index.
+pub(super) enum Made {
+    /// It is covering.
+    Covering(Box<Covering>),
+    /// It is a local index and no more; for the client, why, where it might have been covering.
+    Local(Option<String>),
+}
+
+/// Whether equal values of a type are equal byte by byte, in keys as well.
+fn is_exact(data_type: &CqlType) -> bool {
+    matches!(
+        data_type,
+        CqlType::Ascii
+            | CqlType::Text
+            | CqlType::Blob
+            | CqlType::Inet
+            | CqlType::Bigint
+            | CqlType::Int
+            | CqlType::Smallint
+            | CqlType::Tinyint
+            | CqlType::Timestamp
+            | CqlType::Date
+            | CqlType::Time
+            | CqlType::Uuid
+            | CqlType::Timeuuid
+    )
+}
+
+/// What the statement of an index asks for, which [`super::index`] has accepted.
+///
+/// # Errors
+/// If a column does not exist, or if the table has as many views as it can have.
+pub(super) fn define(context: &Context<'_>, entry: &TableEntry, create: &CreateIndex) -> Result<Made, CqlError> {
+    let table = &entry.table;
+    if create.include.is_empty() || !has_transactions(table) || context.catalog.level() < Level::RECORDED {
+        return Ok(Made::Local(None));
+    }
+    let made = covering(table, create)?;
+    if let Made::Covering(_) = made {
+        check_count(table)?;
+        context.check_room(&table.keyspace, u32::try_from(entry.tablets.len()).unwrap_or(u32::MAX))?;
+    }
+    Ok(made)
+}
+
+fn local(why: impl Into<String>) -> Result<Made, CqlError> {
+    Ok(Made::Local(Some(why.into())))
+}
+
+/// The columns of the view, or why there can be none.
+fn covering(table: &Table, create: &CreateIndex) -> Result<Made, CqlError> {
+    if !create.where_clause.is_empty() {
+        return local("it has a predicate".to_owned());
+    }
+    let mut key: Vec<&Column> = Vec::new();
+    for named in create.partition.iter().chain(&create.clustering) {
+        let IndexColumn::Column(name) = named else { return local("it is of a part of a column".to_owned()) };
+        let column = column_of(table, name)?;
+        if let Some(why) = unfit_for_key(column) {
+            return local(why);
+        }
+        if key.iter().any(|known| known.id == column.id) {
+            return local(format!("column {name} is named twice"));
+        }
+        key.push(column);
+    }
+    let (partition, clustering) = key.split_at(create.partition.len());
+    let is_whole = table.partition_key().all(|column| partition.iter().any(|of| of.id == column.id));
+    if is_whole {
+        return local("rows are found by the partition key without it".to_owned());
+    }
+    // Those of the table's clustering columns have the form that keys have already.
+    let of_table = table.partition_key().find_map(unfit_for_key);
+    let of_table = of_table.or_else(|| table.clustering().find_map(unfit_for_clustering));
+    if let Some(why) = of_table {
+        return local(why);
+    }
+    let mut included = BTreeSet::new();
+    for name in &create.include {
+        let column = column_of(table, name)?;
+        match column.kind {
+            ColumnKind::Static => return local(format!("column {name} is static")),
+            ColumnKind::Regular => drop(included.insert(column.id)),
+            ColumnKind::PartitionKey | ColumnKind::Clustering(_) => {}
+        }
+    }
+    let order = |column: &&Column| {
+        let given = create.options.clustering_order.iter().find(|(name, _)| *name == column.name);
+        let is_descending = given.is_some_and(|(_, direction)| *direction == Direction::Descending);
+        Clustered { column: column.id, order: if is_descending { Order::Desc } else { Order::Asc } }
+    };
+    Ok(Made::Covering(Box::new(Covering {
+        partition: partition.iter().map(|column| column.id).collect(),
+        clustering: clustering.iter().map(order).collect(),
+        included: included.into_iter().collect(),
+        view: 0,
+        state: CoveringState::Building,
+    })))
+}
+
+/// Why a column cannot be named in the key of the view.
+fn unfit_for_key(column: &Column) -> Option<String> {
+    let name = &column.name;
+    if column.kind == ColumnKind::Static {
+        return Some(format!("column {name} is static"));
+    }
+    let is_exact = is_exact(&column.data_type);
+    (!is_exact).then(|| format!("values of column {name} ({}) may be equal in several forms", column.data_type))
+}
+
+/// Why a clustering column of the table cannot be in the key of the view.
+fn unfit_for_clustering(column: &Column) -> Option<String> {
+    let has_user_type = mentions_user_type(&column.data_type);
+    has_user_type.then(|| format!("clustering column {} has a user-defined type", column.name))
+}
+
+/// What a covering index is made of, with the parentheses around its partition key, as CQL text.
+pub(super) fn key_text(table: &Table, index: &Index) -> Option<String> {
+    let covering = index.covering.as_ref()?;
+    let name = |id: u32| table.column_by_id(id).map(|column| identifier(&column.name)).unwrap_or_default();
+    let partition = covering.partition.iter().map(|id| name(*id)).collect::<Vec<_>>().join(", ");
+    let first = if covering.partition.len() > 1 { format!("({partition})") } else { partition };
+    let others = covering.clustering.iter().map(|of| name(of.column));
+    Some(std::iter::once(first).chain(others).collect::<Vec<_>>().join(", "))
+}
+
+/// The names of the included columns. Those of the table's key are in the view in any case, and one of them stands for a
+/// list of nothing else.
+pub(super) fn include_text(table: &Table, index: &Index) -> Option<String> {
+    let Some(covering) = &index.covering else { return index.options.get("include").cloned() };
+    let all = covering.included.iter().filter_map(|id| table.column_by_id(*id));
+    let names: Vec<String> = all.map(|column| identifier(&column.name)).collect();
+    if names.is_empty() { table.partition_key().next().map(|of| identifier(&of.name)) } else { Some(names.join(", ")) }
+}
+
+/// The order of the view's rows, if it is not the usual one.
+pub(super) fn order_text(table: &Table, index: &Index) -> Option<String> {
+    let covering = index.covering.as_ref()?;
+    covering.clustering.iter().find(|of| of.order == Order::Desc)?;
+    let orders = covering.clustering.iter().filter_map(|of| {
+        let order = if of.order == Order::Desc { "DESC" } else { "ASC" };
+        Some(format!("{} {order}", identifier(&table.column_by_id(of.column)?.name)))
+    });
+    Some(orders.collect::<Vec<_>>().join(", "))
+}
+
+/// What has become of the rows that were there before a dependent of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Looked {
+    /// All tablets that the table has now have compared all rows.
+    Whole,
+    /// Not all of them have.
+    Going,
+    /// It has failed in one: why.
+    Failed(String),
+}
+
+/// The tablets of a table that are known to have compared their rows.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    done: BTreeSet<TabletId>,
+    tablets: Vec<diorite_model::schema::TabletRange>,
+}
+
+impl Known {
+    /// Asks the other tablets once. One that has taken over another's rows compares them as well: then all are asked
+    /// again. `None`: the table was dropped.
+    pub(crate) async fn look<K: Kv>(&mut self, kv: &K, table: TableId, id: u64) -> Option<Looked> {
+        let catalog = kv.catalog();
+        let entry = catalog.table_by_id(table)?;
+        if self.tablets != entry.tablets {
+            self.done.clear();
+            self.tablets.clone_from(&entry.tablets);
+        }
+        let left: Vec<TabletId> =
+            entry.tablets.iter().map(|range| range.tablet).filter(|tablet| !self.done.contains(tablet)).collect();
+        for tablet in left {
+            let fetch = Fetch { rows: FetchRows::One(specification_key(id)), ..Fetch::default() };
+            // A tablet that does not answer now is asked again.
+            let stored = kv.fetch(tablet, fetch).await.ok().and_then(|fetched| fetched.row);
+            let Some(stored) = stored.and_then(|stored| Specification::decode(&stored).ok()) else { continue };
+            if let Some(why) = stored.failure() {
+                return Some(Looked::Failed(why.to_owned()));
+            }
+            if stored.is_done() {
+                self.done.insert(tablet);
+            }
+        }
+        let is_whole = entry.tablets.iter().all(|range| self.done.contains(&range.tablet));
+        Some(if is_whole { Looked::Whole } else { Looked::Going })
+    }
+}
+
+/// Proposes what becomes of the hidden view of a covering index.
+///
+/// # Errors
+/// If it is not known whether that was carried out.
+pub(crate) async fn finish<K: Kv>(
+    kv: &K,
+    (table, view): (TableId, u64),
+    outcome: CoveringOutcome,
+) -> Result<(), CqlError> {
+    let reply = kv.change_catalog(&Command::FinishCovering { table, view, outcome }).await;
+    let reply = reply.map_err(|error| catalog_error(kv, &error))?;
+    Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
+    Ok(())
+}
+
+/// The warning about an index that is local only.
+pub(super) fn local_warning(index: &str, why: &str) -> String {
+    format!("the index {index} does not cover its columns: {why}; reads by it ask all tablets")
+}
