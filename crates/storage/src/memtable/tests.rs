@@ -30,13 +30,17 @@ enum Step {
     There(Vec<u8>, usize),
 }
 
-/// Keys that are alike in their first bytes, that are shorter than eight bytes, that begin with zeros.
+/// Keys that are alike in their first bytes, that are shorter than eight bytes, that begin with eight zeros as records do,
+/// or with a token that is nearly as small.
 fn key() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![Just(0_u8), Just(1), Just(0x7F), Just(0x80), Just(0xFF)];
     prop_oneof![
         proptest::collection::vec(byte.clone(), 0..4),
-        proptest::collection::vec(byte, 7..10),
+        proptest::collection::vec(byte.clone(), 7..10),
         (0_u16..200).prop_map(|number| [&b"of one partition"[..], &number.to_be_bytes()].concat()),
+        (byte.clone(), proptest::collection::vec(byte, 0..8))
+            .prop_map(|(first, rest)| { [&[0; 7][..], &[first & 1], &rest].concat() }),
+        (40_u32..64, 0_u64..3).prop_map(|(bits, more)| ((1_u64 << bits) - 1 + more).to_be_bytes().to_vec()),
         (0_u64..400).prop_map(|number| number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec()),
     ]
 }
@@ -144,12 +148,14 @@ fn a_snapshot_sees_older_versions() {
     assert_eq!(snapshot.iterator(IteratorMode::Start).count(), 1);
 }
 
-/// The key that is written as that number: some with tokens of their own, some of one partition, in rising order.
+/// The key that is written as that number: some with tokens of their own, some of one partition in rising order, some of
+/// a few partitions, some as records have them.
 fn key_of(number: usize) -> Vec<u8> {
     let number = number as u64;
-    match number % 3 {
+    match number % 4 {
         0 => number.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes().to_vec(),
         1 => [&b"of one partition"[..], &number.to_be_bytes()].concat(),
+        2 => [&[0; 8][..], &[1, 7], &number.to_le_bytes()].concat(),
         _ => [&(number % 64).wrapping_mul(0x0123_4567_89AB_CDEF).to_be_bytes()[..], &number.to_be_bytes()].concat(),
     }
 }

@@ -3,8 +3,8 @@
 // One thread inserts; any number of threads read meanwhile, and wait for nothing. Entries and nodes stay where they are
 // until all of it is dropped.
 //
-// A search compares the first eight bytes of keys, which nodes hold beside the pointers, so it reads few cache lines; keys
-// of different partitions differ there, as they begin with a token. RocksDB's skip list reads an entry in each step.
+// A search compares prefixes of keys, which nodes hold beside the pointers, so it reads few cache lines; keys of different
+// partitions differ there, as they begin with a token. RocksDB's skip list reads an entry in each step.
 //
 // Why readers need no lock. The list alone is the truth: an entry is in the list, with its successor, before anything in
 // the tree points to it, and readers walk the list to the place that they want. The tree only has to yield an entry
@@ -35,19 +35,36 @@ namespace diorite {
 struct Key {
   const char* data;
   size_t size;
-  // The first bytes of the user's key, as a number that is greater for greater keys. Shorter keys end with zeros.
+  // A number that is not greater than that of any greater key. If it is equal, the keys themselves decide.
   uint64_t prefix;
 
-  Key(const char* of, size_t bytes) : data(of), size(bytes), prefix(0) {
-    const size_t user = bytes - 8;
-    std::memcpy(&prefix, of, 8);
-    if constexpr (std::endian::native == std::endian::little) {
-      prefix = __builtin_bswap64(prefix);
+  Key(const char* of, size_t bytes) : data(of), size(bytes), prefix(prefix_of(of, bytes - 8)) {}
+
+ private:
+  // The first eight bytes. A tablet's records of transactions and indexes begin with eight zeros, so of these keys it is what
+  // follows, in six bytes, and the few tokens that would be as small are all alike.
+  static uint64_t prefix_of(const char* user, size_t size) {
+    const uint64_t first = word(user, size);
+    if (first != 0) {
+      return first < LEAST_OF_TOKENS ? LEAST_OF_TOKENS : first;
     }
-    if (user < 8) {
-      prefix = user == 0 ? 0 : prefix >> (64 - 8 * user) << (64 - 8 * user);
-    }
+    return size <= 8 ? 0 : word(user + 8, size - 8) >> 16;
   }
+
+  // Eight bytes as a number that is greater for greater keys. Shorter keys end with zeros: there are eight bytes beyond.
+  static uint64_t word(const char* user, size_t size) {
+    uint64_t word;
+    std::memcpy(&word, user, 8);
+    if constexpr (std::endian::native == std::endian::little) {
+      word = __builtin_bswap64(word);
+    }
+    if (size < 8) {
+      word = size == 0 ? 0 : word >> (64 - 8 * size) << (64 - 8 * size);
+    }
+    return word;
+  }
+
+  static constexpr uint64_t LEAST_OF_TOKENS = uint64_t{1} << 48;
 };
 
 // An entry, followed by what RocksDB stores of it: the length of the internal key as a varint, the key, and more.
@@ -88,6 +105,10 @@ class Tree {
     before->next.store(entry, std::memory_order_release);
     leaf->rising = at == leaf->slots.count() ? leaf->rising + 1 : 0;
     leaf->slots.insert(at, key.prefix, entry);
+    if ((at > 0 && leaf->slots.prefix(at - 1) == key.prefix) ||
+        (at + 1 < leaf->slots.count() && leaf->slots.prefix(at + 1) == key.prefix)) {
+      remember();
+    }
   }
 
   // The first entry whose key is not less than this one, or null.
@@ -137,6 +158,8 @@ class Tree {
   static constexpr size_t INNER_SLOTS = 48;
   // After so many entries in a row at the end of a leaf, more are expected there.
   static constexpr uint32_t RISING = 8;
+  // The places that are remembered: each batch writes the tablet's state, and may write to some partitions.
+  static constexpr size_t PLACES = 4;
 
   // Keys in order, each with its prefix.
   template <size_t CAPACITY>
@@ -246,8 +269,48 @@ class Tree {
     return at == 0 ? &head_ : slots.entry(at - 1);
   }
 
-  // The leaf that is to hold the key, with room for it. Full nodes on the way are split, so that parents have room.
+  // A leaf, and the keys between which all keys of it are. Null: there is none.
+  struct Place {
+    Leaf* leaf = nullptr;
+    Entry* low = nullptr;
+    Entry* high = nullptr;
+    uint64_t low_prefix = 0;
+    uint64_t high_prefix = 0;
+  };
+
+  bool is_in(const Place& place, const Key& key) const {
+    return place.leaf != nullptr && place.low_prefix <= key.prefix && key.prefix <= place.high_prefix &&
+           (place.low == nullptr || place.low_prefix < key.prefix || compare(place.low, key) < 0) &&
+           (place.high == nullptr || key.prefix < place.high_prefix || compare(place.high, key) > 0);
+  }
+
+  // Where keys have equal prefixes, finding a leaf costs many cache misses, and keys are often inserted beside the last ones.
+  void remember() {
+    for (const Place& place : places_) {
+      if (place.leaf == place_.leaf) {
+        return;
+      }
+    }
+    places_[next_place_] = place_;
+    next_place_ = (next_place_ + 1) % PLACES;
+  }
+
+  // The leaf that is to hold the key, with room for it.
   Leaf* leaf_for(const Key& key) {
+    for (const Place& place : places_) {
+      if (is_in(place, key) && !place.leaf->slots.is_full()) {
+        place_ = place;
+        return place.leaf;
+      }
+    }
+    place_ = place_for(key);
+    return place_.leaf;
+  }
+
+  // As `leaf_for`, from the root. Full nodes on the way are split, so that parents have room.
+  Place place_for(const Key& key) {
+    Place place;
+    place.high_prefix = UINT64_MAX;
     Node* node = root_.load(std::memory_order_relaxed);
     if (is_full(node)) {
       Inner* root = make<Inner>();
@@ -263,9 +326,18 @@ class Tree {
         split(inner, at, key);
         at = below(inner->slots, 1, inner->slots.count(), key) - 1;
       }
+      if (at > 0) {
+        place.low = inner->slots.entry(at);
+        place.low_prefix = inner->slots.prefix(at);
+      }
+      if (at + 1 < inner->slots.count()) {
+        place.high = inner->slots.entry(at + 1);
+        place.high_prefix = inner->slots.prefix(at + 1);
+      }
       node = inner->child(at);
     }
-    return static_cast<Leaf*>(node);
+    place.leaf = static_cast<Leaf*>(node);
+    return place;
   }
 
   static Node* child_of(const Inner* inner, size_t at) {
@@ -296,6 +368,9 @@ class Tree {
       return;
     }
     auto* low = static_cast<Leaf*>(child);
+    for (Place& place : places_) {
+      place.leaf = place.leaf == low ? nullptr : place.leaf;
+    }
     // What rises leaves full leaves behind it: the new one begins with the entry that comes next.
     const bool is_rising = low->rising >= RISING && compare(low->slots.entry(LEAF_SLOTS - 1), key) < 0;
     const size_t kept = is_rising ? LEAF_SLOTS - 1 : LEAF_SLOTS / 2;
@@ -318,6 +393,10 @@ class Tree {
   // Comes before all entries.
   Entry head_;
   std::atomic<Node*> root_;
+  // What follows is the writer's: where it inserted last, and other places where it may insert again.
+  Place place_;
+  Place places_[PLACES];
+  size_t next_place_ = 0;
 };
 
 }  // namespace diorite
