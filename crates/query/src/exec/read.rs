@@ -33,6 +33,9 @@ pub const CHUNK_BYTES: usize = 1 << 20;
 /// The most entries of one chunk when it is not known how many are needed.
 pub const CHUNK_ENTRIES: usize = 8_192;
 
+/// The same of the hidden view of a covering index: storage keeps in its cache what short scans have read.
+const INDEX_CHUNK_ENTRIES: usize = 1_000;
+
 /// The fixed cost of an entry, as bytes.
 const ENTRY_BYTES: usize = 64;
 
@@ -210,15 +213,17 @@ impl<K: Kv> Read<'_, K> {
 
     /// How many entries to ask for: not many more than are wanted, when every entry is likely to give a row.
     pub(super) fn chunk_entries(&self, collector: &Collector<'_>) -> usize {
+        let is_of_index = self.plan.table.table().index_of.is_some();
+        let most = if is_of_index { INDEX_CHUNK_ENTRIES } else { CHUNK_ENTRIES };
         if self.plan.is_one_row()
             || self.plan.grouping.is_some()
             || self.plan.is_distinct
             || (!self.plan.restrictions.filters.is_empty() && self.plan.restrictions.index.is_none())
         {
-            return CHUNK_ENTRIES;
+            return most;
         }
         let wanted = collector.page_rows_left().saturating_add(collector.offset_left()).saturating_add(2);
-        usize::try_from(wanted).unwrap_or(CHUNK_ENTRIES).clamp(4, CHUNK_ENTRIES)
+        usize::try_from(wanted).unwrap_or(most).clamp(4, most)
     }
 }
 
