@@ -223,6 +223,19 @@ pub(super) fn mentions_user_type(data_type: &CqlType) -> bool {
     }
 }
 
+/// Whether different bytes can be equal values, so that as clustering columns they are the same row.
+pub(super) fn has_several_forms(data_type: &CqlType) -> bool {
+    use CqlType::{Boolean, Decimal, Double, Float, Varint};
+    match data_type {
+        Boolean | Decimal | Double | Float | Varint => true,
+        CqlType::List(inner, _) | CqlType::Set(inner, _) | CqlType::Vector(inner, _) => has_several_forms(inner),
+        CqlType::Map(key, value, _) => has_several_forms(key) || has_several_forms(value),
+        CqlType::Tuple(parts) => parts.iter().any(has_several_forms),
+        CqlType::UserDefined(user_type, _) => user_type.fields.iter().any(|(_, field)| has_several_forms(field)),
+        _ => false,
+    }
+}
+
 /// Durations have no order, so nothing that holds one has.
 pub(super) fn mentions_duration(data_type: &CqlType) -> bool {
     match data_type {

@@ -1,3 +1,5 @@
+//! Databases with this memtable against a model, and readers beside a writer.
+
 use super::set;
 use proptest::prelude::*;
 use rust_rocksdb::{DB, Direction, IteratorMode, Options, ReadOptions, WriteBatch};
