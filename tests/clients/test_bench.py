@@ -151,9 +151,10 @@ def test_transactions(tmp_path):
     steps = [name for name, phase in phases.items() if phase["is_result"]]
     assert steps == [
         "insert", "insert-transactional", "insert-indexed", "insert-indexed-transactional",
-        "insert-unique-indexed", "insert-viewed", "insert-five-indexes",
+        "insert-unique-indexed", "insert-viewed", "insert-covering-indexed", "insert-five-indexes",
         "block", "batch-logged", "batch-unlogged",
-        "read", "read-transactional", "read-in", "read-in-transactional", "read-by-index", "hot-row",
+        "read", "read-transactional", "read-in", "read-in-transactional", "read-by-index",
+        "read-by-covering-index", "hot-row",
     ]
     for name in steps:
         rounds = [phases[f"{name}-{number}"] for number in (1, 2)]
