@@ -25,6 +25,11 @@ impl ViewOf {
         self.index.is_none()
     }
 
+    /// Whether it is the hidden view of an index with this name.
+    pub fn is_of_index(&self, index: &str) -> bool {
+        self.name.strip_suffix(HIDDEN) == Some(index)
+    }
+
     /// What people are told that it is.
     pub fn title(&self) -> String {
         title(self.index.is_some(), &self.name)

@@ -21,7 +21,7 @@ use crate::table::{Source, TableContext};
 use diorite_base::limits::MAX_KEY_BYTES;
 use diorite_cql::language::ast::{self, ComparisonOperator, Expression, Selection};
 use diorite_cql::protocol::CqlError;
-use diorite_model::schema::{ColumnId, ColumnKind, Covering, Index, Table, ViewOf};
+use diorite_model::schema::{Column, ColumnId, ColumnKind, Covering, Index, Table, ViewOf};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -92,20 +92,21 @@ fn covering_plan(
     let used: Vec<ColumnId> =
         reads.iter().zip(&table.columns).filter(|(is_read, _)| **is_read).map(|(_, column)| column.id).collect();
     let compared = Compared::of(&context, restrictions);
+    let chosen = restrictions.index.as_ref().map(|index| context.column(index.column).id);
     let mut candidates: Vec<Candidate<'_>> = Vec::new();
     for (view, of) in table.hidden_views() {
         let Some((index, covering)) = of else { continue };
         let Some(entry) = binder.catalog.table_by_id(view.table) else { continue };
         let candidate = Candidate { view: &entry.table, of: view, index, covering };
-        if candidate.serves(table, &used, &compared) {
+        // Another local index may find fewer rows than all of a partition of the view.
+        let narrows = |id: ColumnId| candidate.narrow(&compared).any(|column| column.id == id);
+        if candidate.serves(table, &used, &compared) && chosen.is_none_or(narrows) {
             candidates.push(candidate);
         }
     }
     // The one that may be read, then the narrowest, then the first.
     candidates.sort_by_key(|candidate| {
-        let key = candidate.view.partition_key().chain(candidate.view.clustering());
-        let narrow = key.take_while(|column| compared.equal.contains(&column.id)).count();
-        (!candidate.covering.is_ready(), std::cmp::Reverse(narrow))
+        (!candidate.covering.is_ready(), std::cmp::Reverse(candidate.narrow(&compared).count()))
     });
     let Some(best) = candidates.first() else { return Ok(None) };
     let plan = best.plan(binder, select, selection);
@@ -160,6 +161,12 @@ struct Candidate<'t> {
 }
 
 impl Candidate<'_> {
+    /// The first columns of the view's key that are compared with values by `=` or `IN`.
+    fn narrow(&self, compared: &Compared) -> impl Iterator<Item = &Column> {
+        let key = self.view.partition_key().chain(self.view.clustering());
+        key.take_while(|column| compared.equal.contains(&column.id))
+    }
+
     /// Whether the view has all that a statement uses, and a row for each row that fulfils the conditions.
     fn serves(&self, table: &Table, used: &[ColumnId], compared: &Compared) -> bool {
         let is_regular = |id: ColumnId| table.column_by_id(id).is_some_and(|of| of.kind == ColumnKind::Regular);

@@ -41,8 +41,10 @@ pub(super) async fn ended<K: Kv>(
     command: &Command,
     budget: &Budget,
 ) -> Result<Ended, CqlError> {
-    if let (Statement::Drop(_), Command::AlterTable { table }) = (statement, command) {
-        await_removal(kv, table.id, budget).await?;
+    if let (Statement::Drop(Drop { object: DroppedObject::Index(index), .. }), Command::AlterTable { table }) =
+        (statement, command)
+    {
+        await_removal(kv, table.id, &index.name, budget).await?;
     }
     let mut warnings = Vec::new();
     for Awaited { table, made, id, name } in awaited(kv, statement, command) {
@@ -70,13 +72,15 @@ async fn propose<K: Kv>(kv: &K, table: &Table, view: u64, outcome: CoveringOutco
     }
 }
 
-/// Waits until the hidden views of indexes that a table does not have any more are removed, which the nodes do once none
-/// of them uses these.
-async fn await_removal<K: Kv>(kv: &K, table: TableId, budget: &Budget) -> Result<(), CqlError> {
+/// Waits until the hidden view of an index that a table does not have any more is removed, which the nodes do once none of
+/// them uses it.
+async fn await_removal<K: Kv>(kv: &K, table: TableId, index: &str, budget: &Budget) -> Result<(), CqlError> {
     for _ in 0..LOOKS {
         budget.check()?;
         let catalog = kv.catalog();
-        let is_left = |entry: &Arc<TableEntry>| entry.table.hidden_views().any(|(_, index)| index.is_none());
+        let is_left = |entry: &Arc<TableEntry>| {
+            entry.table.hidden_views().any(|(view, of)| of.is_none() && view.is_of_index(index))
+        };
         if !catalog.table_by_id(table).is_some_and(is_left) {
             break;
         }

@@ -37,14 +37,21 @@ pub(super) fn covering_plan<'p>(
         return Ok(taken.map(|covering| &covering.plan));
     };
     let of_view = covering.filter(|covering| covering.plan.table.table().id.0 == state.table);
-    if of_view.is_none()
-        && plan.table.source() == Source::Tablets
-        && catalog.table_by_id(TableId(state.table)).is_none()
-    {
-        // Drivers close connections on which the server finds a fault of the protocol.
-        return Err(invalid("the page before was read by an index that was dropped: read again from the first page"));
+    let base = plan.table.table().id;
+    let is_of_index = match catalog.table_by_id(TableId(state.table)) {
+        Some(of) => of.table.index_of == Some(base),
+        None => true,
+    };
+    if of_view.is_none() && plan.table.source() == Source::Tablets && is_of_index {
+        return Err(lost_page());
     }
     Ok(of_view.map(|covering| &covering.plan))
+}
+
+/// A page that would go on in a view from which it cannot be read. Drivers close connections on which the server finds a
+/// fault of the protocol, so it is none.
+pub(super) fn lost_page() -> CqlError {
+    invalid("the page before was read by an index that is not used now: read again from the first page")
 }
 
 /// Whether the view can have rows with the values that are asked for: a key can be too long, or empty, and a value can be

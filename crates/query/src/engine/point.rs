@@ -199,6 +199,8 @@ pub(super) struct StoredRow<'r> {
     pub(super) value: &'r [u8],
     /// The timestamp of the deletion over it.
     pub(super) deleted_us: i64,
+    /// The second at which its expiry is judged; `None`: this one.
+    pub(super) judged_s: Option<u32>,
 }
 
 /// A point statement that is being executed.
@@ -265,9 +267,9 @@ impl<K: Kv> QueryEngine<K> {
         scratch: &mut Vec<u8>,
         out: &mut Vec<u8>,
     ) -> Result<bool, Declined> {
-        let StoredRow { columns, value, deleted_us } = *stored;
+        let StoredRow { columns, value, deleted_us, judged_s } = *stored;
         // Only rows with an expiry or a deletion depend on the time.
-        let now_s = if is_plain(value) { 0 } else { now_seconds(self.kv.now_us()) };
+        let now_s = if is_plain(value) { 0 } else { judged_s.unwrap_or_else(|| now_seconds(self.kv.now_us())) };
         let row = LiveRow::new(value, now_s, deleted_us).map_err(|_| Declined)?;
         if !plan.table.row_exists(&row).map_err(|_| Declined)? {
             return Ok(false);
@@ -358,7 +360,7 @@ impl<K: Kv> Point<'_, K> {
         let mut rows = RowsWriter::begin(out, &head, metadata, send, None);
         let mut is_there = false;
         if let Some((value, deleted_us)) = &row {
-            let stored = StoredRow { columns: &columns, value, deleted_us: *deleted_us };
+            let stored = StoredRow { columns: &columns, value, deleted_us: *deleted_us, judged_s: None };
             is_there = self.engine.put_row(plan, &stored, &mut scratch.value, rows.cells())?;
         }
         if is_there {

@@ -1,9 +1,9 @@
 //! EXECUTE of a read by a covering index, answered without waiting: all rows of its hidden view whose keys begin with the
 //! values that are asked for, if they are few and in this node's memory.
 //!
-//! Always true: the rows are those of one range of one tablet, read at one moment, and expiry is judged after that; what
-//! is sent is byte for byte what the general path would send, to which every read goes that is unusual. Left out: pages,
-//! limits, conditions.
+//! Always true: the rows are those of one range of one tablet, in which nothing has changed while they were read, and the
+//! expiry of all is judged at one second after that; what is sent is byte for byte what the general path would send, to
+//! which every read goes that is unusual. Left out: pages, limits, conditions.
 
 use super::point::{Declined, ExecuteNow, MAX_ROW_BYTES, Point, Scratch, StoredRow, encode_key, is_large};
 use crate::exec::read::tablet_of;
@@ -14,6 +14,7 @@ use crate::program::PARTITION_DELETIONS;
 use diorite_cql::protocol::RowsWriter;
 use diorite_cql::protocol::response::ReplyHead;
 use diorite_model::key::{self, DecodedKey};
+use diorite_model::row::{NOTHING_DELETED, now_seconds};
 
 /// More rows, or bytes, take the general path, where they do not delay other connections.
 const MAX_ROWS: usize = 64;
@@ -44,13 +45,17 @@ impl<K: Kv> Point<'_, K> {
         let start = scratch.key.clone();
         let range = ScanRequest { start, end, reverse: false, max_entries: most + 1, max_bytes: MAX_BYTES };
         let fetch = Fetch { rows: FetchRows::Range(range), ..Fetch::default() };
+        // It is looked for prepared rows before the rows are read: one transaction may have been finished after the look, and
+        // another one that it follows not.
+        let version = engine.kv.version(tablet).ok_or(Declined)?;
         let Ok(Now::Ready(fetched)) = engine.kv.fetch_now(tablet, &fetch) else { return Err(Declined) };
         let chunk = &fetched.chunk;
         // A header that was written after the rows may be about them: the general path reads both at once.
         let has_deletions = engine.kv.flags(tablet).map_err(|_| Declined)? & PARTITION_DELETIONS != 0;
-        if !chunk.exhausted || chunk.ends.len() > most || has_deletions {
+        if !chunk.exhausted || chunk.ends.len() > most || has_deletions || engine.kv.version(tablet) != Some(version) {
             return Err(Declined);
         }
+        let judged_s = Some(now_seconds(engine.kv.now_us()));
         let skip = skips_metadata && statement.may_skip_metadata(reply.version);
         let metadata = &plan.selection.metadata;
         let send = metadata.to_send(skip, request.result_metadata_id);
@@ -70,7 +75,7 @@ impl<K: Kv> Point<'_, K> {
                     Some(at) => decoded.clustering(at).ok_or(Declined)?,
                 };
             }
-            let stored = StoredRow { columns: &columns, value, deleted_us: diorite_model::row::NOTHING_DELETED };
+            let stored = StoredRow { columns: &columns, value, deleted_us: NOTHING_DELETED, judged_s };
             if engine.put_row(of_view, &stored, &mut scratch.value, rows.cells())? {
                 rows.end_row();
                 count += 1;

@@ -150,7 +150,7 @@ impl<K: Kv> RowRead<'_, K> {
             if value.len() > MAX_ROW_BYTES {
                 return None;
             }
-            let stored = StoredRow { columns, value, deleted_us: found.deleted_us };
+            let stored = StoredRow { columns, value, deleted_us: found.deleted_us, judged_s: None };
             let is_there = self.engine.put_row(plan, &stored, &mut Vec::new(), &mut rows.body);
             rows.row_count = u32::from(is_there.ok()?);
         }

@@ -160,7 +160,7 @@ impl<K: Kv> QueryEngine<K> {
         // was truncated meanwhile.
         let knows = |id: u64| table.table().views.iter().any(|view| view.id == id);
         if !entry.table.views.iter().all(|view| knows(view.id)) {
-            return Err(CqlError::overloaded("the table has got a materialized view: try again"));
+            return Err(CqlError::overloaded("the table has got a materialized view or a covering index: try again"));
         }
         Ok(entry)
     }

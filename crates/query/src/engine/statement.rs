@@ -3,7 +3,7 @@
 //! Always true: a statement is planned again when its table has changed; a statement whose tablets are gone (`TRUNCATE` came in
 //! between) is executed again on the current ones. Left out: batches of the protocol ([`super::batch`]).
 
-use super::covering::{covering_plan, is_lost};
+use super::covering::{covering_plan, is_lost, lost_page};
 use super::explain::explain;
 use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
@@ -404,8 +404,12 @@ impl<K: Kv> QueryEngine<K> {
         if let Some(of_view) = covering_plan(plan, (&self.kv.catalog(), bound), parameters.paging_state)? {
             let outcome = self.select_by(of_view, bound, parameters, needs_disk).await;
             let was_lost = |error: &CqlError| is_lost(&self.kv.catalog(), of_view, error);
-            if parameters.paging_state.is_some() || !outcome.as_ref().is_err_and(was_lost) {
+            if !outcome.as_ref().is_err_and(was_lost) {
                 return outcome;
+            }
+            if parameters.paging_state.is_some() {
+                let is_gone = self.kv.catalog().table_by_id(of_view.table.table().id).is_none();
+                return if is_gone { Err(lost_page()) } else { outcome };
             }
         }
         self.select_by(plan, bound, parameters, needs_disk).await

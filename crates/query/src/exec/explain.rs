@@ -177,9 +177,11 @@ fn modify_details(
         if !views.is_empty() {
             lines.push(format!("Transaction: with the materialized views ({views}), if what they have changes"));
         }
-        let hidden = table.hidden_views().map(|(view, _)| view.title()).collect::<Vec<_>>().join(", ");
-        if !hidden.is_empty() {
-            lines.push(format!("Transaction: with the {hidden}, if what it has changes"));
+        // One whose index was dropped is written until no node reads it.
+        let indexes = table.hidden_views().filter_map(|(_, of)| Some(of?.0.name.as_str()));
+        let indexes = indexes.collect::<Vec<_>>().join(", ");
+        if !indexes.is_empty() {
+            lines.push(format!("Transaction: with the covering indexes ({indexes}), if what they have changes"));
         }
         lines.push("Reads: the rows, before".to_owned());
         return Ok(lines);
