@@ -37,4 +37,10 @@ impl Roles {
         }
         bound
     }
+
+    /// Whether `node` is the only voter and no change of the voters is under way. Voters that were removed do not count: no
+    /// quorum includes them.
+    pub(crate) fn is_sole_voter(&self, node: u64) -> bool {
+        **self.voters.load() == [node] && self.coming_voters.load().is_empty()
+    }
 }

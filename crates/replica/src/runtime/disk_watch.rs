@@ -116,13 +116,15 @@ fn let_others_lead<'a, D: TabletData + 'a>(
     let mut frames: BTreeMap<u64, Vec<u8>> = BTreeMap::new();
     for handle in tablets {
         let term = Term(handle.roles.led_term.load(Ordering::Acquire));
-        let bound = handle.roles.bound_in(term);
-        let is_alone = bound.iter().all(|node| *node == me);
-        // A planted bug: the followers are released while the lease is in force.
-        if term == Term(0) || is_alone || (!context.planted.free_without_revoking && !handle.lease.revoke(term)) {
+        // No other replica can lead, so nothing would begin the next term, and the tablet would stay without a lease.
+        if term == Term(0) || handle.roles.is_sole_voter(me) {
             continue;
         }
-        for node in bound.into_iter().filter(|node| *node != me) {
+        // A planted bug: the followers are released while the lease is in force.
+        if !context.planted.free_without_revoking && !handle.lease.revoke(term) {
+            continue;
+        }
+        for node in handle.roles.bound_in(term).into_iter().filter(|node| *node != me) {
             let frame = frames.entry(node).or_insert_with(|| {
                 let mut frame = Vec::new();
                 wire::begin_frame(&mut frame);

@@ -237,6 +237,29 @@ fn a_write_of_data_that_hangs_lets_others_lead_what_its_thread_led() {
     hang_in_data((false, true), add(1, 4), 5);
 }
 
+#[test]
+fn a_tablet_that_was_left_with_one_voter_goes_on_when_its_log_does() {
+    let cluster = three_with(1_000..1_001);
+    cluster.add(1_000, 1);
+    // In the same term, in which the leader may still need the votes of those that are removed.
+    let members = Members { voters: vec![NodeId(1)], learners: Vec::new() };
+    (1..=3).for_each(|node| cluster.stores[&node].set_members(TabletId(1_000), members.clone()));
+    let handle = cluster.stores[&1].handle(TabletId(1_000)).unwrap();
+    wait_for(|| handle.roles.is_sole_voter(1));
+    cluster.add(1_000, 1);
+    let log = &cluster.stores[&1].replicas.disks[0].log;
+    log.hang(true);
+    let (sender, outcomes) = sync_channel(1);
+    let sink: Arc<dyn WriteSink> = Arc::new(Waiting(Mutex::new(sender)));
+    cluster.stores[&1].submit(TabletId(1_000), add(1, 1), &sink, 0).unwrap();
+    cluster.stores[&1].kick();
+    let progress = cluster.stores[&1].replicas.context.disks.progress.lock().clone();
+    wait_for(|| progress.iter().any(|worker| worker.has_revoked()));
+    log.hang(false);
+    assert!(outcomes.recv().unwrap().1.is_ok());
+    assert_eq!(cluster.read(1_000, 1), 3);
+}
+
 /// The data of a tablet hangs at the node that leads it when this is applied, of which the outcome is that.
 fn hang_in_data(hangs: (bool, bool), written: Mutation, outcome: u64) {
     let cluster = three_with(1_000..1_004);
