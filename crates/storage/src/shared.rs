@@ -215,6 +215,8 @@ fn base_options(options: &StorageOptions, write_buffers: &WriteBufferManager) ->
     base.set_stats_dump_period_sec(0);
     base.set_stats_persist_period_sec(0);
     base.set_max_manifest_file_size(16 << 20);
+    // The default is 4 MiB, which every tablet would take of the disk.
+    base.set_manifest_preallocation_size(16 << 10);
     if options.statistics {
         base.enable_statistics();
         base.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);

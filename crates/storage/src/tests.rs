@@ -541,6 +541,14 @@ fn sizes_follow_flushes_and_compactions() {
 }
 
 #[test]
+fn a_tablet_of_few_rows_takes_little_of_the_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let _tablet = open(&shared(), home.path());
+    let files = std::fs::read_dir(home.path()).unwrap().map(|file| file.unwrap().metadata().unwrap());
+    assert!(files.map(|file| file.blocks() * 512).sum::<u64>() < 256 << 10);
+}
+
+#[test]
 fn all_reads_of_a_moment_see_the_same_batches() {
     let home = tempfile::tempdir().unwrap();
     let tablet = open(&shared(), home.path());
