@@ -42,6 +42,7 @@ fn cluster() -> World {
             replicas,
             leaving: Vec::new(),
             arriving: Vec::new(),
+            is_reshaping: false,
         }
     };
     World::new(View {

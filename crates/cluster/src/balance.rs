@@ -12,7 +12,7 @@
 //! - It terminates. Every action of `spread` reduces a sum of squares, every one of `zones` and `drain` the number of
 //!   misplaced replicas, and no later rule undoes an action of an earlier one.
 //! - One change at a time per tablet: a tablet whose members are changing is left alone, unless the node that it was
-//!   being copied to is lost.
+//!   being copied to is lost. A tablet that is being split or merged is left alone until that has ended.
 //! - No action leaves a tablet with fewer live voters or fewer zones than before it was carried out; a group without a
 //!   quorum is left alone.
 //! - Nothing is placed on a node that is suspect, dead or draining, on a failed disk, or beyond a disk's soft limit; no

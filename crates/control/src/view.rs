@@ -71,6 +71,7 @@ pub fn view<D>(catalog: &Catalog, known: &Known<D>) -> View {
                 replicas: placement.replicas.clone(),
                 leaving: placement.leaving.clone(),
                 arriving: arrivals(range.tablet, placement, bytes, known),
+                is_reshaping: placement.is_reshaping(),
                 leader,
                 disks,
             });

@@ -109,7 +109,7 @@ pub(super) struct Tablet<'a> {
     pub table: u32,
     /// In average replicas.
     pub size: f64,
-    /// Whether it has its action of this pass.
+    /// Whether it gets no action, or no further one, in this pass.
     pub is_done: bool,
     pub(super) first: u32,
     pub(super) count: u32,

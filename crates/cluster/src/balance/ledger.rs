@@ -130,7 +130,7 @@ impl<'a> Ledger<'a> {
                     self.add_leader(node, table, 1);
                 }
             }
-            self.tablets.push(Tablet { view: tablet, table, size, is_done: false, first, count });
+            self.tablets.push(Tablet { view: tablet, table, size, is_done: tablet.is_reshaping, first, count });
             self.enter_arrivals(at as u32);
         }
     }

@@ -45,7 +45,10 @@ pub(super) fn run(ledger: &mut Ledger<'_>) -> bool {
             ledger.stalled.push(Stalled::NoQuorum { tablet: id, live, voters });
             continue;
         }
-        waits |= repair(ledger, tablet);
+        // What is being split or merged keeps its placement until that has ended.
+        if !ledger.tablets[tablet as usize].is_done {
+            waits |= repair(ledger, tablet);
+        }
     }
     waits
 }

@@ -39,6 +39,7 @@ fn tablet(id: u64, table: u64, bytes: u64, wanted: &Arc<Replication>, replicas: 
         replicas,
         leaving: Vec::new(),
         arriving: Vec::new(),
+        is_reshaping: false,
     }
 }
 

@@ -94,6 +94,8 @@ pub struct TabletView {
     pub leaving: Vec<NodeId>,
     /// Those of `replicas` that are being copied to and do not vote yet.
     pub arriving: Vec<Arrival>,
+    /// Whether it is being split or merged: its placement cannot be changed until that has ended.
+    pub is_reshaping: bool,
     /// The actual leader, if one is known.
     pub leader: Option<NodeId>,
     /// The disk (index into `NodeView::disks`) of each replica, if known.

@@ -113,6 +113,7 @@ fn cluster(question: &Question) -> World {
             replicas,
             leaving: Vec::new(),
             arriving: Vec::new(),
+            is_reshaping: false,
         }
     };
     let rate = question.rate_bytes_per_second as f64 * question.copy_efficiency;

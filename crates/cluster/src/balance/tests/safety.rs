@@ -22,6 +22,7 @@ pub(super) fn check(view: &View, actions: &[Action]) {
     for action in actions {
         assert!(seen.insert(action.tablet()), "one action per tablet and pass: {action:?}");
         let tablet = judge.tablets[&action.tablet()];
+        assert!(!tablet.is_reshaping, "{tablet:?} is being split or merged: {action:?}");
         match action {
             Action::Place { replicas, reason, .. } => judge.check_place(tablet, replicas, *reason),
             Action::Lead { leader, .. } => judge.check_lead(tablet, *leader),

@@ -2,8 +2,8 @@
 //! rewrites them.
 //!
 //! `node 1..4 zone=a disk=100` makes live nodes with a disk of so many GB each (several: `disk=100,200`, empty but for what tablets take);
-//! `tablet 1..9 size=10 rf=3 on=1,2,3` makes tablets, and `on=*` has them take turns over the nodes; `state`, `fail-disk`, `fill-disk`, `rf`, `prefer`, `rate`,
-//! `limit`, `pause` and `resume` change what the balancer sees. `balance` shows the actions, `apply` carries them out, `finish` ends all copies, `run` repeats all
+//! `tablet 1..9 size=10 rf=3 on=1,2,3` makes tablets, and `on=*` has them take turns over the nodes; `state`, `fail-disk`, `fill-disk`, `rf`, `reshape`, `prefer`,
+//! `rate`, `limit`, `pause` and `resume` change what the balancer sees. `balance` shows the actions, `apply` carries them out, `finish` ends all copies, `run` repeats all
 //! three until nothing is left, `progress` and `loads` show what there is.
 
 use super::*;
@@ -190,6 +190,11 @@ impl Script {
                 let (wanted, ids) = (replication(words), words.ids());
                 let tablets = self.world.view.tablets.iter_mut().filter(|tablet| ids.contains(&tablet.id.0));
                 tablets.for_each(|tablet| tablet.wanted = Arc::clone(&wanted));
+            }
+            "reshape" => {
+                let (is_reshaping, ids) = (words.plain[2] == "on", words.ids());
+                let tablets = self.world.view.tablets.iter_mut().filter(|tablet| ids.contains(&tablet.id.0));
+                tablets.for_each(|tablet| tablet.is_reshaping = is_reshaping);
             }
             "prefer" => {
                 self.world.view.preferred_leader_zones =
