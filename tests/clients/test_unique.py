@@ -64,9 +64,9 @@ def once(what, look, is_so=bool):
 
 
 def status(server, index):
-    """What `diorite admin indexes` shows of an index; `None`: there is none of that name."""
+    """What `diorite admin indexes` shows of an index, by its keyspace and name; `None`: there is none. Other modules have others of its name."""
     listed = json.loads(admin(server, "indexes", "--json"))["indexes"]
-    return next((one for one in listed if one["name"] == index), None)
+    return next((one for one in listed if f"{one['keyspace']}.{one['name']}" == index), None)
 
 
 def created(server, session, index, on):
@@ -79,7 +79,7 @@ def created(server, session, index, on):
     if answer.warnings:
         # The rows are compared for longer than the statement waits.
         assert "still being compared" in answer.warnings[0]
-        seen = once("the rows are compared", lambda: status(server, index), lambda one: one and one["state"] in ("ready", "failed"))
+        seen = once("the rows are compared", lambda: status(server, f"{session.keyspace}.{index}"), lambda one: one and one["state"] in ("ready", "failed"))
         if seen["state"] == "failed":
             session.execute(f"DROP INDEX {index}")
             return f"{DUPLICATE}{index}: {seen['failure']}"
@@ -232,7 +232,7 @@ def test_rows_that_were_there_before_the_index(server, session):
     session.execute(f"CREATE TABLE early (id int PRIMARY KEY, v int) WITH {ENABLED} AND tablets = 4")
     insert_all(session, "INSERT INTO early (id, v) VALUES (?, ?)", [(n, n) for n in range(500)])
     assert created(server, session, "early_v", "early (v)") is None
-    one = once("it is ready", lambda: status(server, "early_v"), lambda one: one["state"] == "ready")
+    one = once("it is ready", lambda: status(server, "alone.early_v"), lambda one: one["state"] == "ready")
     assert (one["target"], one["tablets_complete"], one["failure"]) == ("unique v", 4, None)
     for n in range(0, 500, 7):
         refused(session, "early_v", f"INSERT INTO early (id, v) VALUES ({1000 + n}, {n})")
@@ -240,7 +240,7 @@ def test_rows_that_were_there_before_the_index(server, session):
     session.execute("INSERT INTO early (id, v) VALUES (1, 3)")
     refused(session, "early_v", "INSERT INTO early (id, v) VALUES (2, 3)")
     session.execute("DROP TABLE early")
-    assert status(server, "early_v") is None
+    assert status(server, "alone.early_v") is None
     session.execute(f"CREATE TABLE early (id int PRIMARY KEY, v int) WITH {ENABLED}")
     for n in range(2):
         session.execute(f"INSERT INTO early (id, v) VALUES ({n}, 3)")
@@ -252,14 +252,14 @@ def test_two_rows_that_were_alike_before_the_index_are_named(server, session):
     why = created(server, session, "alike_v", "alike (v)")
     named = re.search(re.escape(f"{DUPLICATE}alike_v: ") + r"the rows \((\d+), 'it''s'\) and \((\d+), 'it''s'\) both have \('v0'\)", why or "")
     assert named and sorted(named.groups(), key=int) == ["0", "40"], why
-    assert status(server, "alike_v") is None
+    assert status(server, "alone.alike_v") is None
     assert list(session.execute("SELECT * FROM system_schema.indexes WHERE keyspace_name = 'alone' AND table_name = 'alike'")) == []
     once_dropped(session, "INSERT INTO alike (id, c, v) VALUES (50, 'it''s', 'v1')")
     once_dropped(session, "DELETE FROM alike WHERE id = 50")
     once_dropped(session, "UPDATE alike SET v = 'v40' WHERE id = 40 AND c = 'it''s'")
     assert created(server, session, "alike_v", "alike (v)") is None
     refused(session, "alike_v", "UPDATE alike SET v = 'v0' WHERE id = 40 AND c = 'it''s'")
-    once("it is ready", lambda: status(server, "alike_v"), lambda one: one["state"] == "ready")
+    once("it is ready", lambda: status(server, "alone.alike_v"), lambda one: one["state"] == "ready")
 
 
 def test_an_index_that_fails_after_its_statement_was_answered(server, session):
@@ -272,13 +272,13 @@ def test_an_index_that_fails_after_its_statement_was_answered(server, session):
         answer = session.execute_async("CREATE UNIQUE INDEX slow_v ON slow (v)", timeout=READY_WITHIN_S)
         answer.result()
         assert answer.warnings and "still being compared for the unique index slow_v" in answer.warnings[0]
-        assert status(server, "slow_v")["state"] != "ready"
+        assert status(server, "alone.slow_v")["state"] != "ready"
         # New rows are compared already.
         session.execute("INSERT INTO slow (id, v) VALUES (4000, 4000)")
         refused(session, "slow_v", "INSERT INTO slow (id, v) VALUES (4001, 4000)")
     finally:
         admin(server, "set-index-rate", "0")
-    one = once("it has failed", lambda: status(server, "slow_v"), lambda one: one["state"] == "failed")
+    one = once("it has failed", lambda: status(server, "alone.slow_v"), lambda one: one["state"] == "failed")
     named = re.fullmatch(r"the rows \((\d+)\) and \((\d+)\) both have \(7\)", one["failure"])
     assert named and sorted(named.groups(), key=int) == ["7", "3000"] and one["tablets_complete"] < one["tablets"], one
     assert f"failed: alone.slow_v: {one['failure']}" in admin(server, "indexes")
@@ -543,4 +543,4 @@ def test_an_index_is_created_while_rows_are_written(servers, cluster_session):
         writers.stop()
     print(dict(writers.done), f"{len(failures)} times two rows were alike")
     check_in_the_end(servers, writers)
-    assert status(servers[0], "late_v")["state"] == "ready"
+    assert status(servers[0], "three.late_v")["state"] == "ready"

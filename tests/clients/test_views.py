@@ -24,7 +24,7 @@ def created(server, session, view, definition):
     answer.result()
     if answer.warnings:
         assert f"are still being added to the materialized view {view}" in answer.warnings[0], answer.warnings
-    once("the view is complete", lambda: status(server, view), lambda one: one and one["state"] == "ready")
+    once("the view is complete", lambda: status(server, f"{session.keyspace}.{view}"), lambda one: one and one["state"] == "ready")
 
 
 def shown(session, columns, table):
@@ -139,7 +139,7 @@ def test_rows_that_were_there_before_the_view(server, session):
     expected = sorted(tuple(row) for row in session.execute("SELECT v, id, c, w FROM early") if row.v is not None)
     assert len(expected) == 800 - len(range(0, 800, 17))
     assert shown(session, "v, id, c, w", "early_v") == expected
-    one = status(server, "early_v")
+    one = status(server, "seen.early_v")
     assert (one["table"], one["target"], one["tablets_complete"], one["failure"]) == ("early", "materialized view", 4, None)
     # A partition is deleted with its rows in the view.
     session.execute("DELETE FROM early WHERE id = 3")
@@ -147,7 +147,7 @@ def test_rows_that_were_there_before_the_view(server, session):
     expected = sorted(tuple(row) for row in session.execute("SELECT v, id, c, w FROM early") if row.v is not None)
     assert shown(session, "v, id, c, w", "early_v") == expected
     session.execute("DROP MATERIALIZED VIEW early_v")
-    assert status(server, "early_v") is None
+    assert status(server, "seen.early_v") is None
 
 
 def test_a_row_that_cannot_be_in_a_view_fails_it(server, session):
@@ -155,7 +155,7 @@ def test_a_row_that_cannot_be_in_a_view_fails_it(server, session):
     session.execute("INSERT INTO wide (id, v) VALUES (7, %s)", ("x" * 70_000,))
     with pytest.raises(InvalidRequest, match=r"the row \(7\)"):
         session.execute("CREATE MATERIALIZED VIEW wide_v AS SELECT * FROM wide WHERE v IS NOT NULL AND id IS NOT NULL PRIMARY KEY (v, id)")
-    assert status(server, "wide_v") is None
+    assert status(server, "seen.wide_v") is None
     deadline = time.monotonic() + READY_WITHIN_S
     while True:
         # The tablet forgets the view a moment later.

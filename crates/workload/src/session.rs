@@ -22,11 +22,15 @@ use scylla::routing::partitioner::{Murmur3Partitioner, Partitioner};
 use scylla::statement::Consistency;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
+use scylla::statement::unprepared::Statement;
 
 use crate::WorkloadError;
 use crate::arguments::ConnectionArguments;
 use crate::error::Problem;
 use crate::statements::Statements;
+
+/// The longest time for a schema statement.
+const SCHEMA_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Connects to the cluster with `connections` per node.
 pub async fn connect(arguments: &ConnectionArguments, connections: usize) -> Result<Session, WorkloadError> {
@@ -55,9 +59,11 @@ pub async fn connect(arguments: &ConnectionArguments, connections: usize) -> Res
     session.map_err(|error| WorkloadError::Setup(format!("cannot connect to {}: {error}", nodes.join(", "))))
 }
 
-/// Runs one schema statement.
+/// Runs one schema statement, which may take longer than requests on rows may.
 pub async fn execute_schema(session: &Session, statement: &str) -> Result<(), WorkloadError> {
-    let result = session.query_unpaged(statement, ()).await;
+    let mut request = Statement::new(statement);
+    request.set_request_timeout(Some(SCHEMA_TIMEOUT));
+    let result = session.query_unpaged(request, ()).await;
     result.map(|_| ()).map_err(|error| WorkloadError::Setup(format!("{statement}: {error}")))
 }
 
