@@ -58,6 +58,8 @@ pub enum Planting {
     PinWithoutEntries,
     /// A transaction does not test what was read of unique columns.
     LeaveTestsOut,
+    /// A covering index is taken for complete at once.
+    CoverEarly,
     /// The level is raised although a member is down.
     RaiseOverDown,
     /// The level is raised by itself although an operator holds it.
@@ -66,7 +68,7 @@ pub enum Planting {
 
 impl Planting {
     /// All of them, with the names by which they are asked for.
-    pub const ALL: [(&'static str, Planting); 27] = [
+    pub const ALL: [(&'static str, Planting); 28] = [
         ("skip-fsync", Planting::SkipFsync),
         ("ignore-restart-wait", Planting::IgnoreRestartWait),
         ("apply-twice", Planting::ApplyTwice),
@@ -92,6 +94,7 @@ impl Planting {
         ("keep-version", Planting::KeepVersion),
         ("pin-without-entries", Planting::PinWithoutEntries),
         ("leave-tests-out", Planting::LeaveTestsOut),
+        ("cover-early", Planting::CoverEarly),
         ("raise-over-down", Planting::RaiseOverDown),
         ("raise-although-held", Planting::RaiseAlthoughHeld),
     ];

@@ -41,6 +41,10 @@ pub struct Reached {
     pub duplicates: u64,
     /// Rows of a materialized view that were read.
     pub view_rows: u64,
+    /// Rows that were read from a covering index.
+    pub covered_rows: u64,
+    /// Runs in which a covering index was found complete.
+    pub covered: u64,
     /// Materialized views to which all rows have been added that were there before.
     pub whole_views: u64,
     /// Calls between the leaders of tablets for transactions that were left unfinished.
@@ -67,6 +71,8 @@ impl AddAssign for Reached {
         self.claims += other.claims;
         self.duplicates += other.duplicates;
         self.view_rows += other.view_rows;
+        self.covered_rows += other.covered_rows;
+        self.covered += other.covered;
         self.whole_views += other.whole_views;
         self.peer_calls += other.peer_calls;
     }

@@ -224,7 +224,9 @@ fn judge(cluster: &mut Cluster) -> Result<(), Finding> {
         }
     }
     if cluster.rows.is_some() {
-        cluster.reached.whole_views += u64::from(cluster.has_whole_view());
+        cluster.reached.whole_views += u64::from(cluster.has_whole_views());
+        cluster.reached.covered +=
+            u64::from(cluster.rows.as_ref().is_some_and(|rows| rows.world.kv.is_covering_complete()));
         return cluster.judge_rows();
     }
     if cluster.losses.are_any() {

@@ -54,6 +54,8 @@ fn passes(seeds: std::ops::Range<u64>) {
         claims,
         duplicates,
         view_rows,
+        covered_rows,
+        covered,
         whole_views,
         peer_calls,
     } = reached;
@@ -62,6 +64,7 @@ fn passes(seeds: std::ops::Range<u64>) {
     assert!(divided_batches > count / 5, "{reached:?}");
     assert!(claims > count / 2 && duplicates > count / 8, "{reached:?}");
     assert!(view_rows > count / 10 && whole_views > count / 50, "{reached:?}");
+    assert!(covered_rows > 0 && covered > 0, "{reached:?}");
     assert!(transactions > count / 2 && snapshots > count / 5 && peer_calls > count / 10, "{reached:?}");
     assert!(logged_batches > count / 4, "{reached:?}");
     assert!(levels_raised > count / 10 && refused_programs > 0 && holds > count / 10, "{reached:?}");
@@ -284,48 +287,36 @@ fn a_replica_that_forgets_with_its_disk_is_found() {
     expect_found(Planting::ForgetWithDisk, false, None);
 }
 
+/// Of real rows, by what clients are answered, with this in the message.
+fn expect_answer(bug: Planting, message: &str) {
+    let options = Options { bug: Some(bug), rows: true, clients_only: true, ..Options::default() };
+    let is_expected = |seed| run(seed, &options).finding.is_some_and(|finding| finding.message.contains(message));
+    assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
+}
+
 #[test]
 fn a_change_that_readers_of_several_tablets_do_not_notice_is_found() {
-    let bug = Some(Planting::KeepVersion);
-    let options = Options { bug, rows: true, clients_only: true, ..Options::default() };
-    let is_expected = |seed| {
-        let finding = run(seed, &options).finding;
-        finding.is_some_and(|finding| finding.message.contains("the accounts sum to"))
-    };
-    assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
+    expect_answer(Planting::KeepVersion, "the accounts sum to");
 }
 
 #[test]
 fn a_snapshot_whose_index_lacks_what_a_transaction_has_written_is_found() {
-    let bug = Some(Planting::PinWithoutEntries);
-    let options = Options { bug, rows: true, clients_only: true, ..Options::default() };
-    let is_expected = |seed| {
-        let finding = run(seed, &options).finding;
-        finding.is_some_and(|finding| finding.message.contains("accounts"))
-    };
-    assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
+    expect_answer(Planting::PinWithoutEntries, "accounts");
 }
 
 #[test]
 fn a_transaction_that_does_not_test_what_was_read_of_unique_columns_is_found() {
-    let bug = Some(Planting::LeaveTestsOut);
-    let options = Options { bug, rows: true, clients_only: true, ..Options::default() };
-    let is_expected = |seed| {
-        let finding = run(seed, &options).finding;
-        finding.is_some_and(|finding| finding.message.contains("unique index"))
-    };
-    assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
+    expect_answer(Planting::LeaveTestsOut, "unique index");
 }
 
 #[test]
 fn a_transaction_that_does_not_test_what_was_read_of_rows_that_a_view_follows_is_found() {
-    let bug = Some(Planting::LeaveTestsOut);
-    let options = Options { bug, rows: true, clients_only: true, ..Options::default() };
-    let is_expected = |seed| {
-        let finding = run(seed, &options).finding;
-        finding.is_some_and(|finding| finding.message.contains("a materialized view has"))
-    };
-    assert!((1..=BUG_SEEDS).any(is_expected), "not found in {BUG_SEEDS} seeds");
+    expect_answer(Planting::LeaveTestsOut, "a materialized view has");
+}
+
+#[test]
+fn a_covering_index_that_is_used_before_all_rows_are_in_it_is_found() {
+    expect_answer(Planting::CoverEarly, "a covering index has");
 }
 
 #[test]

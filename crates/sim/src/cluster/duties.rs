@@ -157,7 +157,7 @@ impl Cluster {
                     let boundary = crate::program::key(crate::ranges::key(split.at)).to_vec();
                     let split = Split { boundary, children: split.children };
                     self.command(id, CoreCommand::Split(tablet, split));
-                    return;
+                    break;
                 }
             }
         }

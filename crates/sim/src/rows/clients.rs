@@ -1,6 +1,6 @@
 //! Clients that send statements, one at a time each, and their records of the writes that must not be lost.
 
-use super::kv::Spawned;
+use super::kv::{Knows, Spawned};
 use super::schema::{COUNTERS, RowWorld, Running};
 use super::statements::{self, Meaning};
 use crate::checkers::acknowledged::Counter;
@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 /// Rows of batches have numbers from here on.
 pub const FIRST_NUMBER: u64 = 1_000;
 
-/// The most time until a node knows the view, from the first statement on that it carries out.
+/// The most time until a node knows the views, from the first statement on that it carries out, and until it knows that the
+/// covering index is complete.
 const LEARNS_MS: u64 = 600;
 
 /// A statement whose effect is checked in the end.
@@ -37,6 +38,8 @@ pub struct Open {
     pub meaning: Meaning,
     /// The node that carries it out.
     pub node: NodeId,
+    /// Whether it is answered from the covering index.
+    pub is_covered: bool,
     /// When it was sent, nanoseconds of true time.
     pub sent_ns: u64,
 }
@@ -65,8 +68,8 @@ pub struct RowClients {
     pub calls: BTreeMap<u64, Call>,
     /// The node that each client is connected to.
     pub nodes: BTreeMap<u32, NodeId>,
-    /// When each node learns of the view.
-    learns_ns: BTreeMap<NodeId, u64>,
+    /// When each node learns of the views, or that the covering index is complete.
+    learns_ns: BTreeMap<(NodeId, Knows), u64>,
     /// Everything that must be true in the end.
     pub said: Vec<Said>,
     /// Work that outlives its statement.
@@ -95,10 +98,18 @@ impl RowClients {
         }
     }
 
-    /// Whether a node knows the view.
-    pub fn knows_view(&mut self, node: NodeId, now_ns: u64) -> bool {
+    /// What a node knows.
+    pub fn knowledge(&mut self, node: NodeId, now_ns: u64) -> Knows {
+        let is_complete = self.world.kv.is_covering_complete();
         let dice = &mut self.dice;
-        now_ns >= *self.learns_ns.entry(node).or_insert_with(|| now_ns + dice.milliseconds(0, LEARNS_MS))
+        let mut has_learned = |what| {
+            now_ns >= *self.learns_ns.entry((node, what)).or_insert_with(|| now_ns + dice.milliseconds(0, LEARNS_MS))
+        };
+        match has_learned(Knows::Views) {
+            false => Knows::Tables,
+            true if is_complete && has_learned(Knows::All) => Knows::All,
+            true => Knows::Views,
+        }
     }
 
     /// The partitions that are for inserts and appends, one of each tablet.
@@ -126,7 +137,7 @@ impl RowClients {
             48..62 => self.move_amount(&partitions),
             62..72 => (statements::accounts(&partitions, &mut self.dice), Meaning::Total),
             72..80 => (statements::claim(&mut self.dice, value), Meaning::Claim),
-            80..83 => (statements::claims(&mut self.dice), Meaning::Claims),
+            80..86 => (statements::claims(&mut self.dice), Meaning::Claims),
             40..45 => (statements::transfer(partitions[0], self.dice.chance(200)), Meaning::Transfer),
             32..40 => (statements::scan(&partitions, self.dice.chance(500)), Meaning::Scan),
             _ => (statements::anything(&mut self.dice, value), Meaning::Anything),

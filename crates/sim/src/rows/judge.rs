@@ -2,18 +2,21 @@
 
 use super::clients::{FIRST_NUMBER, RowClients};
 use super::indexed::check_indexes;
-use super::kv::{Asked, Given, at_rest, read_stored};
+use super::kv::{Asked, Given, Knows, at_rest, read_stored};
 use super::schema::{COUNTERS, response};
-use super::statements::{LIST_ROW, Meaning, TRANSFER_ROW, is_logged};
+use super::statements::{LIST_ROW, Meaning, TRANSFER_ROW, by_values, is_logged};
 use crate::checkers::Finding;
 use crate::cluster::Cluster;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_history::{check_appended, check_counter, check_several};
-use diorite_query::index::specifications;
+use diorite_query::index::{Specification, specifications};
 use diorite_storage::DataView;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
+
+/// Reads the table with a unique index, a view and a covering index.
+const ALL: &str = "SELECT k, v, w FROM u";
 
 /// The values of a row.
 type Row = Vec<Option<Vec<u8>>>;
@@ -70,6 +73,7 @@ impl Cluster {
         }
         self.judge_named(rows)?;
         self.judge_view(rows)?;
+        self.judge_covering(rows)?;
         check_several(&rows.batches(), &found, partitions.len()).or_else(|violation| finding(violation.to_string()))
     }
 
@@ -143,39 +147,56 @@ impl Cluster {
         }
     }
 
+    /// The rows of a read that have a value, sorted.
+    fn with_value(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
+        let mut found = self.select(rows, statement)?;
+        found.retain(|row| row[1].is_some());
+        found.sort();
+        Ok(found)
+    }
+
     /// Checks that the view has what follows from the rows of its table, and nothing else; while rows that were there
     /// before it are still to be added, it may lack some.
     fn judge_view(&self, rows: &RowClients) -> Result<(), Finding> {
-        let sorted = |statement: &str| {
-            let mut found = self.select(rows, statement)?;
-            found.retain(|row| row[1].is_some());
-            found.sort();
-            Ok(found)
-        };
-        let (of_table, of_view) = (sorted("SELECT k, v, w FROM u")?, sorted("SELECT k, v, w FROM uv")?);
-        if of_table == of_view || (!self.has_whole_view() && of_view.iter().all(|row| of_table.contains(row))) {
+        let (of_table, of_view) = (self.with_value(rows, ALL)?, self.with_value(rows, "SELECT k, v, w FROM uv")?);
+        if of_table == of_view || (!self.has_whole_views() && of_view.iter().all(|row| of_table.contains(row))) {
             return Ok(());
         }
         let message = format!("a materialized view has {of_view:?}, its table {of_table:?}");
         Err(Finding { checker: "rows", at_ns: self.now_ns(), message })
     }
 
-    /// Whether all rows have been added to the view that were there before it.
-    pub fn has_whole_view(&self) -> bool {
+    /// Checks that a covering index that was found complete gives all rows that have a value.
+    fn judge_covering(&self, rows: &RowClients) -> Result<(), Finding> {
+        if !rows.world.kv.is_covering_complete() {
+            return Ok(());
+        }
+        let (of_table, of_index) = (self.with_value(rows, ALL)?, self.with_value(rows, &by_values())?);
+        if of_table == of_index {
+            return Ok(());
+        }
+        let message = format!("a covering index has {of_index:?}, its table {of_table:?}");
+        Err(Finding { checker: "rows", at_ns: self.now_ns(), message })
+    }
+
+    /// Whether all rows have been added to the views that were there before them.
+    pub fn has_whole_views(&self) -> bool {
         let Some(rows) = &self.rows else { return false };
-        rows.world.kv.follow(&self.setting.newest, true);
+        rows.world.kv.follow(&self.setting.newest, Knows::Views);
         let entry = rows.world.unique();
         let is_whole = |tablet| {
             let life = self.leader_of(tablet).and_then(|node| self.nodes[&node].life.as_ref());
             let stored = life.and_then(|life| specifications(&DataView(life.handles.get(&tablet)?.data())).ok());
-            stored.is_some_and(|stored| stored.iter().any(|(_, of)| of.is_of_view() && of.is_done()))
+            let has =
+                |stored: &[(u64, Specification)], view: u64| stored.iter().any(|(id, of)| *id == view && of.is_done());
+            stored.is_some_and(|stored| entry.table.views.iter().all(|view| has(&stored, view.id)))
         };
         entry.tablets.iter().all(|range| is_whole(range.tablet))
     }
 
     /// Carries a statement out at once, on the data of the tablets' leaders.
     fn select(&self, rows: &RowClients, statement: &str) -> Result<Vec<Row>, Finding> {
-        rows.world.kv.follow(&self.setting.newest, true);
+        rows.world.kv.follow(&self.setting.newest, Knows::All);
         match response(self.at_rest(rows, &mut rows.world.begin(statement))?) {
             Ok(ClientResponse::Rows(rows)) => Ok(rows.rows),
             other => {

@@ -7,7 +7,7 @@ use crate::clock::TrueTime;
 use diorite_base::account::Account;
 use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::{Clock, Levels, NodeId, TabletId};
-use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
+use diorite_cluster::catalog::{Catalog, Command, CoveringOutcome, NodeDescription};
 use diorite_model::schema::{Table, TableEntry};
 use diorite_query::exec::source::scan_entries;
 use diorite_query::index;
@@ -57,6 +57,25 @@ pub enum Given {
     Nothing,
 }
 
+/// How much of the schema a node knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Knows {
+    /// The tables, but neither the view nor the covering index.
+    Tables,
+    /// These as well.
+    Views,
+    /// And that the covering index is complete, once it is.
+    All,
+}
+
+/// The catalogs with the tablets of the beginning, by what nodes know.
+struct Defined {
+    views: Arc<Catalog>,
+    tables: Arc<Catalog>,
+    /// Once the covering index was found complete.
+    all: Option<Arc<Catalog>>,
+}
+
 #[derive(Default)]
 struct Calls {
     next: u64,
@@ -70,10 +89,9 @@ struct Calls {
 /// See the top of this module.
 pub struct SimKv {
     catalog: Mutex<Arc<Catalog>>,
-    /// The catalogs with all tables, and before the view was created.
-    defined: Mutex<(Arc<Catalog>, Arc<Catalog>)>,
-    /// These with the cluster's tablets, by the version of the cluster's, and whether they have the view.
-    followed: Mutex<BTreeMap<(u64, bool), Arc<Catalog>>>,
+    defined: Mutex<Defined>,
+    /// These with the cluster's tablets, by the version of the cluster's.
+    followed: Mutex<BTreeMap<(u64, Knows), Arc<Catalog>>>,
     time: TrueTime,
     calls: Mutex<Calls>,
     /// The changes of the catalog that were asked for.
@@ -114,7 +132,7 @@ impl SimKv {
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
         let catalog = Arc::new(catalog);
         Self {
-            defined: Mutex::new((Arc::clone(&catalog), Arc::clone(&catalog))),
+            defined: Mutex::new(Defined { views: Arc::clone(&catalog), tables: Arc::clone(&catalog), all: None }),
             catalog: Mutex::new(catalog),
             followed: Mutex::default(),
             time,
@@ -131,20 +149,37 @@ impl SimKv {
         self.leaves_tests_out.store(true, Ordering::Relaxed);
     }
 
-    /// The view is created next: nodes that do not know it yet have the catalog of now.
-    pub fn before_view(&self) {
+    /// The view and the covering index are created next: nodes that do not know them yet have the catalog of now.
+    pub fn before_views(&self) {
         let mut defined = self.defined.lock();
-        defined.1 = Arc::clone(&defined.0);
+        defined.tables = Arc::clone(&defined.views);
     }
 
     /// From now on statements find the tables' tablets as this catalog of the cluster has them. All else is as it was: what
-    /// statements may contain does not depend on the cluster's level. `has_view`: whether they know the view.
-    pub fn follow(&self, cluster: &Catalog, has_view: bool) {
-        let (all, before_view) = &*self.defined.lock();
-        let with_tablets = || Arc::new(with_tablets_of(if has_view { all } else { before_view }, cluster));
+    /// statements may contain does not depend on the cluster's level.
+    pub fn follow(&self, cluster: &Catalog, knows: Knows) {
+        let defined = self.defined.lock();
+        let (knows, of) = match (knows, &defined.all) {
+            (Knows::Tables, _) => (knows, &defined.tables),
+            (Knows::All, Some(all)) => (knows, all),
+            _ => (Knows::Views, &defined.views),
+        };
         let mut followed = self.followed.lock();
-        let newest = Arc::clone(followed.entry((cluster.version(), has_view)).or_insert_with(with_tablets));
-        *self.catalog.lock() = newest;
+        let with_tablets = || Arc::new(with_tablets_of(of, cluster));
+        *self.catalog.lock() = Arc::clone(followed.entry((cluster.version(), knows)).or_insert_with(with_tablets));
+    }
+
+    /// Whether the covering index was found complete.
+    pub fn is_covering_complete(&self) -> bool {
+        self.defined.lock().all.is_some()
+    }
+
+    /// It was found complete: nodes come to know that.
+    fn finish_covering(&self, command: &Command) -> Vec<u8> {
+        let mut defined = self.defined.lock();
+        let (changed, outcome) = defined.views.apply(command);
+        defined.all.get_or_insert_with(|| Arc::new(changed));
+        outcome.encode()
     }
 
     /// Sets the versions of tablets.
@@ -285,6 +320,10 @@ impl Kv for SimKv {
 
     async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
         command.proven_at(self.catalog.lock().level())?;
+        if let Command::FinishCovering { outcome, .. } = command {
+            assert_eq!(*outcome, CoveringOutcome::Ready, "all rows fit into views");
+            return Ok(self.finish_covering(command));
+        }
         self.definitions.lock().push(command.clone());
         let mut catalog = self.catalog.lock();
         let (changed, outcome) = catalog.apply(command);
@@ -297,7 +336,7 @@ impl Kv for SimKv {
             }
         }
         *catalog = Arc::new(changed);
-        self.defined.lock().0 = Arc::clone(&catalog);
+        self.defined.lock().views = Arc::clone(&catalog);
         Ok(outcome.encode())
     }
 

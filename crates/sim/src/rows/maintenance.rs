@@ -57,13 +57,16 @@ fn next_step(handle: &TabletHandle<MemoryTablet>, table: &Table) -> Option<Next>
 /// Now and then the leader of a tablet of a table with an index does the next thing for it.
 pub(super) fn keep_index(cluster: &mut Cluster) {
     let Some(rows) = &mut cluster.rows else { return };
-    if !rows.dice.chance(500) {
+    if !rows.dice.chance(900) {
         return;
     }
-    let table = if rows.dice.chance(300) { rows.world.table() } else { Arc::clone(&rows.world.unique().table) };
+    let table = if rows.dice.chance(200) { rows.world.table() } else { Arc::clone(&rows.world.unique().table) };
     let Some(entry) = cluster.setting.newest.table_by_id(table.id) else { return };
     let tablet = rows.dice.pick(&entry.tablets).tablet;
     let (drops, removes) = (rows.dice.chance(30), rows.dice.chance(500));
+    if rows.dice.chance(150) {
+        rows.world.look_at_covering();
+    }
     let Some(handle) = handle_of_leader(cluster, tablet) else { return };
     let steps: Vec<Next> = if drops {
         // Of a view there are statements that do not know it: for them it is never as if there were none.

@@ -2,10 +2,10 @@
 
 use super::clients::{Call, Open, Said, ended};
 use super::event::RowEvent;
-use super::kv::{Answered, Asked, Given};
+use super::kv::{Answered, Asked, Given, Knows};
 use super::maintenance::keep_index;
 use super::schema::{poll, response};
-use super::statements::{Meaning, is_logged};
+use super::statements::{BY_VALUE, Meaning, is_logged};
 use crate::cluster::{Cluster, Event, Phase};
 use crate::routing::{self, Question, Work};
 use diorite_base::write::{KvError, Waited};
@@ -67,7 +67,8 @@ impl Cluster {
         let known = rows.nodes.get(&client).copied().filter(|node| present.contains(node) && rows.dice.chance(980));
         let node = known.unwrap_or_else(|| *rows.dice.pick(&present));
         rows.nodes.insert(client, node);
-        rows.open.insert(client, Open { running, meaning, node, sent_ns: now_ns });
+        let is_covered = statement.contains(BY_VALUE) && rows.knowledge(node, now_ns) == Knows::All;
+        rows.open.insert(client, Open { running, meaning, node, is_covered, sent_ns: now_ns });
         self.go_on_with(client);
     }
 
@@ -79,8 +80,8 @@ impl Cluster {
         let open_node = rows.open.get(&client).map(|open| open.node);
         let node = open_node.and_then(|node| self.nodes.get(&node));
         if let Some(life) = node.and_then(|node| node.life.as_ref()) {
-            let has_view = open_node.is_some_and(|node| rows.knows_view(node, now_ns));
-            rows.world.kv.follow(life.served(), has_view);
+            let knows = open_node.map_or(Knows::Tables, |node| rows.knowledge(node, now_ns));
+            rows.world.kv.follow(life.served(), knows);
         }
         let Some(open) = rows.open.get_mut(&client) else { return };
         let (polled, node) = (poll(&mut open.running), open.node);
@@ -179,6 +180,7 @@ impl Cluster {
         {
             let is_of_view = read.metadata.columns.first().is_some_and(|column| column.table == "uv");
             self.reached.view_rows += if is_of_view { read.rows.len() as u64 } else { 0 };
+            self.reached.covered_rows += if open.is_covered { read.rows.len() as u64 } else { 0 };
             let judged = self.judge_claims(&read.rows);
             self.found = self.found.take().or(judged.err());
         }

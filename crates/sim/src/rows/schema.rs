@@ -8,7 +8,8 @@ use crate::dice::Dice;
 use crate::options::Planting;
 use diorite_base::account::Meter;
 use diorite_base::random::SplitMix64;
-use diorite_base::{Horizon, TabletId};
+use diorite_base::{Horizon, TableId, TabletId};
+use diorite_cluster::catalog::{Command, CoveringOutcome};
 use diorite_cql::protocol::client::{
     ClientRequest, ClientResponse, Parameters, RequestHead, decode_response, encode_request,
 };
@@ -53,6 +54,10 @@ pub struct RowWorld {
     /// Two counters, in different tablets if there are several, that are incremented together.
     pub pair: [u64; 2],
     said: Arc<Said>,
+    /// The table with a covering index, and the number of the index's view.
+    covered: (TableId, u64),
+    /// A bug: the covering index is taken for complete at once.
+    finishes_early: bool,
 }
 
 impl RowWorld {
@@ -72,6 +77,8 @@ impl RowWorld {
             partitions: BTreeMap::new(),
             pair: [COUNTERS, COUNTERS + 1],
             said: Arc::default(),
+            covered: (TableId(0), 0),
+            finishes_early: bug == Some(Planting::CoverEarly),
         };
         let grace_s = *dice.pick(&[0, 0, 1, 3]);
         world.define("CREATE KEYSPACE ks");
@@ -88,10 +95,11 @@ impl RowWorld {
         ));
         // Its rows are compared while clients are at work.
         drop(poll(&mut world.begin("CREATE UNIQUE INDEX ON u (v)")));
-        world.kv.before_view();
+        world.kv.before_views();
         drop(poll(&mut world.begin(
             "CREATE MATERIALIZED VIEW uv AS SELECT * FROM u WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)",
         )));
+        drop(poll(&mut world.begin("CREATE INDEX ON u (v) INCLUDE (w)")));
         world.kv.take_new();
         for partition in PARTITIONS..KNOWN_PARTITIONS {
             let tablet = world.tablet_of(&format!("INSERT INTO t (k, c, v) VALUES ({partition}, 0, 0)"));
@@ -107,9 +115,12 @@ impl RowWorld {
             of_counters.push(tablet);
         }
         all.extend(world.unique().tablets.iter().map(|range| range.tablet));
-        let catalog = world.kv.catalog();
-        let view = catalog.table("ks", "uv").expect("it was created");
-        all.extend(view.tablets.iter().map(|range| range.tablet));
+        let (catalog, unique) = (world.kv.catalog(), world.unique());
+        for view in unique.table.views.iter().filter_map(|view| catalog.table_by_id(view.table)) {
+            all.extend(view.tablets.iter().map(|range| range.tablet));
+        }
+        let (hidden, _) = unique.table.hidden_views().next().expect("it was created");
+        world.covered = (unique.table.id, hidden.id);
         let mut others = COUNTERS..KNOWN_PARTITIONS;
         let first = of_counters[COUNTERS as usize];
         world.pair[1] = others.find(|counter| of_counters[*counter as usize] != first).unwrap_or(world.pair[1]);
@@ -143,7 +154,7 @@ impl RowWorld {
         Arc::clone(&self.kv.catalog().table("ks", "t").expect("it was created").table)
     }
 
-    /// The table with a unique index and a view.
+    /// The table with a unique index, a view, and a covering index.
     pub fn unique(&self) -> Arc<TableEntry> {
         Arc::clone(self.kv.catalog().table("ks", "u").expect("it was created"))
     }
@@ -151,6 +162,16 @@ impl RowWorld {
     /// Compares rows for the unique index.
     pub fn comparer(&self) -> RowComparer<SimKv> {
         RowComparer::of(&self.engine)
+    }
+
+    /// Looks whether the covering index is complete, as a node does, and says so if it is.
+    pub fn look_at_covering(&self) {
+        let ((table, view), comparer, kv) = (self.covered, self.comparer(), Arc::clone(&self.kv));
+        if self.finishes_early {
+            let command = Command::FinishCovering { table, view, outcome: CoveringOutcome::Ready };
+            return self.kv.spawn(async move { drop(kv.change_catalog(&command).await) });
+        }
+        self.kv.spawn(async move { drop(comparer.finish_covering(table, view, false).await) });
     }
 
     /// A partition of a tablet of the first table; `None` for one of the second.

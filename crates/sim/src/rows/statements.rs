@@ -163,14 +163,24 @@ pub fn claim(dice: &mut Dice, number: u64) -> String {
     }
 }
 
-/// Reads the table with a unique index, or its view.
+/// How reads begin that the covering index answers.
+pub const BY_VALUE: &str = "SELECT k, v, w FROM u WHERE v ";
+
+/// Reads the table with a unique index, its view, or its covering index.
 pub fn claims(dice: &mut Dice) -> String {
-    match dice.range(0, 4) {
-        1 => "SELECT k, v FROM uv".to_owned(),
+    match dice.range(0, 8) {
+        0 | 1 => "SELECT k, v FROM uv".to_owned(),
         2 => format!("SELECT k, v FROM uv WHERE v = {}", dice.range(0, CLAIMED)),
-        0 => format!("SELECT k, v FROM u WHERE v = {}", dice.range(0, CLAIMED)),
-        _ => "SELECT k, v FROM u".to_owned(),
+        3 => "SELECT k, v FROM u".to_owned(),
+        4..7 => format!("{BY_VALUE}= {}", dice.range(0, CLAIMED)),
+        _ => by_values(),
     }
+}
+
+/// Reads all rows of the table with a unique index that have a value, by their values.
+pub fn by_values() -> String {
+    let values: Vec<String> = (0..CLAIMED).map(|value| value.to_string()).collect();
+    format!("{BY_VALUE}IN ({})", values.join(", "))
 }
 
 fn conditional(dice: &mut Dice, row: &str, value: u64) -> String {
