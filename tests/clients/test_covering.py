@@ -28,7 +28,7 @@ def created(server, session, index, definition, read):
     if answer.warnings:
         assert f"are still being added to the covering index {index}" in answer.warnings[0], answer.warnings
     once("the index covers its columns", lambda: is_index_only(session, read))
-    once("the view is complete", lambda: status(server, f"{index}.covering"), lambda one: one and one["state"] == "ready")
+    once("the view is complete", lambda: status(server, f"{session.keyspace}.{index}.covering"), lambda one: one and one["state"] == "ready")
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,8 @@ def test_an_index_follows_its_table(people):
     select = people.prepare("SELECT id, age, tags, city FROM people WHERE city = ?")
     rows = {row.id: (row.age, row.tags, row.city) for row in people.execute(select, ("Rome",))}
     assert rows == {1: (31, {"x", "y"}, "Rome"), 3: (50, None, "Rome")}
-    assert [column.table_name for column in select.column_metadata] == ["people"] and not select.routing_key_indexes
+    # It is routed by the partitions of the index.
+    assert [column.table_name for column in select.column_metadata] == ["people.by_city.covering"] and select.routing_key_indexes == [0]
     people.execute("BEGIN TRANSACTION UPDATE people SET city = 'Oslo' WHERE id = 1; UPDATE people SET city = 'Bern' WHERE id = 4; END TRANSACTION;")
     people.execute("DELETE FROM people WHERE id = 2")
     assert in_city(people, "Bern") == [4] and in_city(people, "Oslo") == [1]
@@ -126,7 +127,7 @@ def test_rows_that_were_there_before_the_index(server, session):
     for v in range(1, 17):
         assert by_value(v) == sorted((n % 100, n, f"w{n}") for n in range(800) if n % 17 == v and n % 100 != 3 and (n % 100 != 4 or n <= 300))
     session.execute("DROP INDEX early_v", timeout=READY_WITHIN_S)
-    once("the view is gone", lambda: status(server, "early_v.covering"), lambda one: one is None)
+    once("the view is gone", lambda: status(server, "covered.early_v.covering"), lambda one: one is None)
     # Nothing keeps columns any more.
     session.execute("ALTER TABLE early DROP w")
 
@@ -137,7 +138,7 @@ def test_a_row_that_cannot_be_in_the_view_leaves_a_local_index(server, session):
     answer = session.execute_async("CREATE INDEX wide_v ON wide (v) INCLUDE (w)", timeout=READY_WITHIN_S)
     answer.result()
     assert "the row (7)" in answer.warnings[0] and "reads by it ask all tablets" in answer.warnings[0], answer.warnings
-    assert status(server, "wide_v.covering") is None
+    assert status(server, "covered.wide_v.covering") is None
     session.execute("SELECT id FROM wide WHERE v = 'a' ALLOW FILTERING")
     assert not is_index_only(session, "SELECT id, w FROM wide WHERE v = 'a'")
 

@@ -434,6 +434,25 @@ async fn errors_are_told_apart_and_prepared_statements_outlive_an_alter() {
     assert_eq!(row, [Some(CqlValue::Int(1)), None, Some(CqlValue::Int(2))]);
 }
 
+/// Makes rounds of at least so many requests each until every tablet has been met, and is led where the catalog prefers: that a round
+/// has met them all does not mean that no leader is about to move.
+async fn becomes_local(servers: &[Server], when: &str, requests: u64, mut round: impl AsyncFnMut()) {
+    let mut rounds = Vec::new();
+    for _ in 0..30 {
+        let before = routed(servers);
+        round().await;
+        let after = routed(servers);
+        let (forwarded, all) = (after.0 - before.0, after.1 - before.1);
+        assert!(all >= requests, "{when}: {all} requests were counted");
+        let had_met_all = rounds.last() == Some(&0);
+        rounds.push(forwarded);
+        if had_met_all && forwarded * 100 < all {
+            return;
+        }
+    }
+    panic!("{when}: no round after one without any had fewer than 1 % of {requests} for another node: {rounds:?}");
+}
+
 #[tokio::test]
 async fn a_driver_that_learns_tablets_goes_to_their_leaders() {
     if std::env::var_os("DIORITE_TEST_ADDRESS").is_some() {
@@ -447,38 +466,53 @@ async fn a_driver_that_learns_tablets_goes_to_their_leaders() {
     assert!(session.get_cluster_state().get_keyspace("rust_tablets").unwrap().tablet_based);
     let insert = session.prepare("INSERT INTO t (k, v) VALUES (?, ?)").await.unwrap();
     let select = session.prepare("SELECT v FROM t WHERE k = ?").await.unwrap();
-    let round = async |number: i32| {
-        let before = routed(&servers);
-        for k in number * 1_000..(number + 1) * 1_000 {
+    let mut keys = 0..;
+    let mut round = async || {
+        for k in keys.by_ref().take(1_000) {
             session.execute_unpaged(&insert, (k, k)).await.unwrap();
             let found = only(session.execute_unpaged(&select, (k,)).await.unwrap());
             assert_eq!(found, [Some(CqlValue::Int(k))]);
         }
-        let after = routed(&servers);
-        (after.0 - before.0, after.1 - before.1)
     };
-    // Some rounds until every tablet has been met, and is led where the catalog prefers: that a round has met them all does not mean that
-    // no leader is about to move.
-    let mut number = 0;
-    let mut becomes_local = async |when: &str| {
-        let mut rounds = Vec::new();
-        for _ in 0..30 {
-            let (forwarded, all) = round(number).await;
-            number += 1;
-            assert!(all >= 2_000, "{when}: {all} requests were counted");
-            let had_met_all = rounds.last() == Some(&0);
-            rounds.push(forwarded);
-            if had_met_all && forwarded * 100 < all {
-                return;
-            }
-        }
-        panic!("{when}: no round after one without any had fewer than 1 % of 2000 for another node: {rounds:?}");
-    };
-    becomes_local("at first").await;
+    becomes_local(&servers, "at first", 2_000, &mut round).await;
     let first = tablets(&servers[0]);
     reshape(&servers[0], &first, "split", 2 * first.len());
-    becomes_local("after every tablet was split").await;
+    becomes_local(&servers, "after every tablet was split", 2_000, &mut round).await;
     let every_other: Vec<u64> = tablets(&servers[0]).into_iter().step_by(2).collect();
     reshape(&servers[1], &every_other, "merge", first.len());
-    becomes_local("after half of them were merged into the others").await;
+    becomes_local(&servers, "after half of them were merged into the others", 2_000, &mut round).await;
+}
+
+#[tokio::test]
+async fn reads_by_a_covering_index_go_to_the_leaders_of_its_view() {
+    if std::env::var_os("DIORITE_TEST_ADDRESS").is_some() {
+        return;
+    }
+    let servers = start_cluster();
+    let session = session(&servers[1], "rust_covering").await;
+    run(&session, "CREATE TABLE t (k int PRIMARY KEY, v int, w int) WITH transactions = {'enabled': true}").await;
+    run(&session, "CREATE INDEX by_v ON t (v) INCLUDE (w)").await;
+    session.refresh_metadata().await.unwrap();
+    let explain = "EXPLAIN SELECT k, w FROM t WHERE v = 1";
+    let is_used = async || {
+        let plan = run(&session, explain).await.into_rows_result().unwrap();
+        plan.rows::<(String,)>().unwrap().any(|row| row.unwrap().0.contains("Index Only Scan"))
+    };
+    let mut looks = 0..1_000;
+    while !is_used().await {
+        assert!(looks.next().is_some(), "the index is not complete");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let insert = session.prepare("INSERT INTO t (k, v, w) VALUES (?, ?, ?)").await.unwrap();
+    for k in 0..500 {
+        session.execute_unpaged(&insert, (k, 7 * k, k)).await.unwrap();
+    }
+    let select = session.prepare("SELECT k, w FROM t WHERE v = ?").await.unwrap();
+    let round = async || {
+        for k in (0..1_000).map(|n| n % 500) {
+            let found = only(session.execute_unpaged(&select, (7 * k,)).await.unwrap());
+            assert_eq!(found, [Some(CqlValue::Int(k)), Some(CqlValue::Int(k))]);
+        }
+    };
+    becomes_local(&servers, "by a covering index", 1_000, round).await;
 }

@@ -10,7 +10,8 @@
 //!
 //! Always true: nothing is sent about a tablet that this node leads, or whose leader is not known, nor with the answer
 //! to a statement over several partitions, a batch or a statement as text, as drivers keep tablets by prepared
-//! statement. Left out: shards, which Diorite's clients need not know (always 0).
+//! statement. Of a read by a covering index it is the tablet of the index's view, and the markers of the statement are said
+//! to be of the view, under whose name drivers keep it. Left out: shards, which Diorite's clients need not know (always 0).
 
 use crate::exec::keys::partition_keys;
 use crate::kv::Kv;
@@ -26,7 +27,7 @@ pub const PAYLOAD: &str = "tablets-routing-v1";
 /// The payload for a statement on one partition of which another node than `node` leads the tablet.
 pub fn payload<K: Kv>(kv: &K, node: NodeId, planned: &Planned, bound: &Bound<'_>) -> Option<Vec<u8>> {
     let (table, restrictions) = match &planned.plan {
-        Plan::Select(plan) => (&plan.table, &plan.restrictions),
+        Plan::Select(plan) => (&plan.routed().table, &plan.routed().restrictions),
         Plan::Modify(plan) => (&plan.table, &plan.restrictions),
         _ => return None,
     };

@@ -20,6 +20,7 @@ use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::{QualifiedName, TypeName};
 use diorite_cql::protocol::rows::BindMarkers;
 use diorite_cql::protocol::{ColumnSpec, CqlError};
+use diorite_model::schema::Table;
 use diorite_model::types::{CqlType, UserType};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -161,6 +162,16 @@ impl<'a> Binder<'a> {
     /// Charges the description of a type that clients are sent.
     pub(super) fn charge_told(&mut self, data_type: &CqlType) -> Result<(), CqlError> {
         charge_type_option(data_type, &mut |bytes| self.budget.charge(bytes))
+    }
+
+    /// Says of all markers met so far that they are of another table: drivers look for the tablets of a prepared statement
+    /// under the table of its markers.
+    pub(super) fn name_markers_after(&mut self, table: &Table) -> Result<(), CqlError> {
+        self.budget.charge(self.markers.len() * table.name.len())?;
+        for slot in self.markers.iter_mut().flatten() {
+            slot.table.clone_from(&table.name);
+        }
+        Ok(())
     }
 
     pub(super) fn bind_markers(&mut self, partition_key_indexes: Vec<u16>) -> Result<BindMarkers, CqlError> {

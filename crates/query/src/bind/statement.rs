@@ -42,7 +42,7 @@ pub fn plan_within(
     let plan = match &parsed.statement {
         Statement::Select(select) => {
             let plan = bind_read(&mut binder, select)?;
-            partition_key_indexes = key_markers(&plan.restrictions);
+            partition_key_indexes = key_markers(&plan.routed().restrictions);
             result = Some(Arc::clone(&plan.selection.metadata));
             Plan::Select(Box::new(plan))
         }
@@ -80,6 +80,11 @@ pub fn plan_within(
         ));
     }
     let timeout = bind_timeout(&mut binder, &parsed.statement)?;
+    if let Plan::Select(select) = &plan
+        && let Some(covering) = select.ready_covering().filter(|_| !partition_key_indexes.is_empty())
+    {
+        binder.name_markers_after(covering.plan.table.table())?;
+    }
     let markers = binder.bind_markers(partition_key_indexes)?;
     let result = result.unwrap_or_else(|| Arc::new(ResultMetadata::empty()));
     let marker_count = parsed.markers.len();

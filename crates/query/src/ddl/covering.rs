@@ -55,18 +55,30 @@ fn is_exact(data_type: &CqlType) -> bool {
 /// What the statement of an index asks for, which [`super::index`] has accepted.
 ///
 /// # Errors
-/// If a column does not exist, or if the table has as many views as it can have.
-pub(super) fn define(context: &Context<'_>, entry: &TableEntry, create: &CreateIndex) -> Result<Made, CqlError> {
-    let table = &entry.table;
+/// If a column does not exist.
+pub(super) fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<Made, CqlError> {
     if create.include.is_empty() || !has_transactions(table) || context.catalog.level() < Level::RECORDED {
         return Ok(Made::Local(None));
     }
-    let made = covering(table, create)?;
-    if let Made::Covering(_) = made {
-        check_count(table)?;
-        context.check_room(&table.keyspace, u32::try_from(entry.tablets.len()).unwrap_or(u32::MAX))?;
-    }
-    Ok(made)
+    covering(table, create)
+}
+
+/// Refuses one more covering index.
+///
+/// # Errors
+/// If the table has as many views as it can have, or the nodes as many tablets.
+pub(super) fn check_room(context: &Context<'_>, entry: &TableEntry) -> Result<(), CqlError> {
+    check_count(&entry.table)?;
+    context.check_room(&entry.table.keyspace, u32::try_from(entry.tablets.len()).unwrap_or(u32::MAX))
+}
+
+/// Whether an index answers from its view all reads that `wanted` would answer.
+pub(super) fn covers(index: &Index, wanted: &Covering) -> bool {
+    index.covering.as_ref().is_some_and(|covering| {
+        !matches!(covering.state, CoveringState::Failed(_))
+            && (&covering.partition, &covering.clustering) == (&wanted.partition, &wanted.clustering)
+            && wanted.included.iter().all(|id| covering.included.contains(id))
+    })
 }
 
 fn local(why: impl Into<String>) -> Result<Made, CqlError> {
@@ -152,7 +164,7 @@ pub(super) fn key_text(table: &Table, index: &Index) -> Option<String> {
 
 /// The names of the included columns. Those of the table's key are in the view in any case, and one of them stands for a
 /// list of nothing else.
-pub(super) fn include_text(table: &Table, index: &Index) -> Option<String> {
+pub(crate) fn include_text(table: &Table, index: &Index) -> Option<String> {
     let Some(covering) = &index.covering else { return index.options.get("include").cloned() };
     let all = covering.included.iter().filter_map(|id| table.column_by_id(*id));
     let names: Vec<String> = all.map(|column| identifier(&column.name)).collect();
@@ -202,9 +214,10 @@ impl Known {
             entry.tablets.iter().map(|range| range.tablet).filter(|tablet| !self.done.contains(tablet)).collect();
         for tablet in left {
             let fetch = Fetch { rows: FetchRows::One(specification_key(id)), ..Fetch::default() };
-            // A tablet that does not answer now is asked again.
-            let stored = kv.fetch(tablet, fetch).await.ok().and_then(|fetched| fetched.row);
-            let Some(stored) = stored.and_then(|stored| Specification::decode(&stored).ok()) else { continue };
+            // A tablet that does not answer now is asked again, and the ones after it: each may take its time.
+            let Ok(fetched) = kv.fetch(tablet, fetch).await else { return Some(Looked::Going) };
+            let stored = fetched.row.and_then(|stored| Specification::decode(&stored).ok());
+            let Some(stored) = stored else { continue };
             if let Some(why) = stored.failure() {
                 return Some(Looked::Failed(why.to_owned()));
             }

@@ -87,11 +87,17 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
     if create.unique {
         index.unique = Some(unique::define(context, entry, create)?);
     }
+    let mut warnings = Vec::new();
+    match covering::define(context, &table, create)? {
+        covering::Made::Covering(covering) => index.covering = Some(covering),
+        covering::Made::Local(why) => warnings.extend(why.map(|why| covering::local_warning(&index.name, &why))),
+    }
     let is_same = |known: &&Index| {
         let is_unique = |index: &Index| index.unique.is_some();
         (known.column, known.target, &known.path, &known.filtered, has_ranges(known), is_unique(known))
             == (index.column, index.target, &index.path, &index.filtered, has_ranges(&index), is_unique(&index))
             && predicate::is_same(&known.predicate, &index.predicate)
+            && index.covering.as_ref().is_none_or(|wanted| covering::covers(known, wanted))
     };
     if let Some(known) = table.indexes.iter().find(is_same) {
         if create.if_not_exists {
@@ -107,10 +113,8 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
         let what = format!("table {name} has {MAX_OF_PLACES} indexes of places in documents, which is the maximum");
         return Err(invalid(what));
     }
-    let mut warnings = Vec::new();
-    match covering::define(context, entry, create)? {
-        covering::Made::Covering(covering) => index.covering = Some(covering),
-        covering::Made::Local(why) => warnings.extend(why.map(|why| covering::local_warning(&index.name, &why))),
+    if index.covering.is_some() {
+        covering::check_room(context, entry)?;
     }
     table.indexes.push(index);
     let mut plan = alter(table);

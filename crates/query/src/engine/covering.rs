@@ -31,12 +31,11 @@ pub(super) fn covering_plan<'p>(
     (catalog, bound): (&Catalog, &Bound<'_>),
     state: Option<&[u8]>,
 ) -> Result<Option<&'p SelectPlan>, CqlError> {
-    let covering = plan.covering.as_deref();
     let Some(state) = state.map(PagingState::decode).transpose()? else {
-        let taken = covering.filter(|covering| covering.is_ready && can_have(&covering.plan, bound));
+        let taken = plan.ready_covering().filter(|covering| can_have(&covering.plan, bound));
         return Ok(taken.map(|covering| &covering.plan));
     };
-    let of_view = covering.filter(|covering| covering.plan.table.table().id.0 == state.table);
+    let of_view = plan.covering.as_deref().filter(|covering| covering.plan.table.table().id.0 == state.table);
     let base = plan.table.table().id;
     let is_of_index = match catalog.table_by_id(TableId(state.table)) {
         Some(of) => of.table.index_of == Some(base),

@@ -30,7 +30,7 @@ impl Explained {
     /// The read of a covering index by which it is carried out.
     pub fn covering(&self) -> Option<&CoveringPlan> {
         match self {
-            Explained::Select(select) => select.covering.as_deref().filter(|covering| covering.is_ready),
+            Explained::Select(select) => select.ready_covering(),
             Explained::Modify(_) => None,
         }
     }

@@ -32,10 +32,11 @@ pub fn point_plan(plan: &Plan, marker_count: usize) -> Option<PointPlan> {
         return None;
     }
     match plan {
-        Plan::Select(select) if select.covering.as_ref().is_some_and(|covering| covering.is_ready) => {
-            view_terms(&select.covering.as_ref()?.plan)
-        }
-        Plan::Select(select) if is_point_select(select) => key_terms(&select.table, &select.restrictions),
+        Plan::Select(select) => match select.ready_covering() {
+            Some(covering) => view_terms(&covering.plan),
+            None if is_point_select(select) => key_terms(&select.table, &select.restrictions),
+            None => None,
+        },
         Plan::Modify(modify) if is_point_modify(modify) => key_terms(&modify.table, &modify.restrictions),
         _ => None,
     }

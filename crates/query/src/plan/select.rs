@@ -90,6 +90,16 @@ impl Pushdown {
 }
 
 impl SelectPlan {
+    /// The covering index from which it can be answered, if there is one that is complete.
+    pub fn ready_covering(&self) -> Option<&CoveringPlan> {
+        self.covering.as_deref().filter(|covering| covering.is_ready)
+    }
+
+    /// The read by whose partitions drivers route the statement: that of the covering index, or its own.
+    pub fn routed(&self) -> &Self {
+        self.ready_covering().map_or(self, |covering| &covering.plan)
+    }
+
     /// Whether all rows are aggregated into one.
     pub fn is_one_row(&self) -> bool {
         self.selection.is_aggregate() && self.grouping.is_none()

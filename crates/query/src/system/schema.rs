@@ -6,6 +6,7 @@
 use super::cells::{RowBuilder, boolean, double, int, list, map, set, text, uuid};
 use super::definitions;
 use super::source::Row;
+use crate::ddl::covering::include_text;
 use crate::ddl::index::target;
 use crate::ddl::options::{option, read_map, read_text};
 use crate::ddl::predicate;
@@ -166,6 +167,8 @@ pub(super) fn indexes<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterat
         by_name.into_iter().map(move |index| {
             let mut options = index.options.clone();
             options.insert("target".to_owned(), target(described, index));
+            // By the names that columns have now.
+            options.extend(include_text(described, index).map(|names| ("include".to_owned(), names)));
             options.extend(index.class.clone().map(|class| ("class_name".to_owned(), class)));
             if index.unique.is_some() {
                 options.insert("unique".to_owned(), "true".to_owned());

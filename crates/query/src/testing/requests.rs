@@ -127,9 +127,8 @@ fn point_statements_go_the_short_way() {
     assert!(!is_short(&database, &select, &values[..2]));
 }
 
-#[test]
-fn a_driver_that_asked_is_told_who_leads_a_tablet_elsewhere() {
-    let database = text_table();
+/// A second node, by its host id.
+fn add_node(database: &Database) -> Uuid {
     let host_id = Uuid::from_u128(0xB);
     let node = NodeDescription {
         host_id,
@@ -143,6 +142,18 @@ fn a_driver_that_asked_is_told_who_leads_a_tablet_elsewhere() {
         levels: Some(Levels::OWN),
     };
     database.kv.command(&Command::RegisterNode { node });
+    host_id
+}
+
+/// What the answer says of the tablet of these tokens, both inclusive.
+fn told(first_token: i64, last_token: i64, host_id: Uuid) -> Vec<(String, Vec<u8>)> {
+    vec![(tablets::PAYLOAD.to_owned(), tablets::encode(first_token, last_token, host_id))]
+}
+
+#[test]
+fn a_driver_that_asked_is_told_who_leads_a_tablet_elsewhere() {
+    let database = text_table();
+    let host_id = add_node(&database);
     let insert = database.prepare("INSERT INTO t (k, c, v) VALUES (?, ?, 7)").unwrap();
     let select = database.prepare("SELECT v FROM t WHERE k = ? AND c = ?").unwrap();
     let conditional = database.prepare("UPDATE t SET v = 8 WHERE k = ? AND c = ? IF v = 7").unwrap();
@@ -166,12 +177,44 @@ fn a_driver_that_asked_is_told_who_leads_a_tablet_elsewhere() {
     let catalog = database.kv.catalog();
     let ranges = &catalog.table("ks", "t").unwrap().tablets;
     // The token of "key" is negative: it is in the first of the three tablets.
-    let payload_of_first = tablets::encode(i64::MIN, ranges[1].first_token - 1, host_id);
-    let expected = vec![(tablets::PAYLOAD.to_owned(), payload_of_first)];
+    let expected = told(i64::MIN, ranges[1].first_token - 1, host_id);
     for prepared in [&insert, &select, &conditional] {
         assert_eq!(payload(prepared), expected);
     }
     assert!(payload(&several).is_empty(), "several partitions have several leaders");
+}
+
+#[test]
+fn a_read_by_a_covering_index_is_routed_by_its_view() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v text, w int) WITH transactions = {'enabled': true}").unwrap();
+    let host_id = add_node(&database);
+    database.session.set_learns_tablets();
+    let prepare = || database.prepare("SELECT k FROM t WHERE w >= ? AND v = ? LIMIT ? ALLOW FILTERING").unwrap();
+    let before = prepare();
+    assert!(before.markers.partition_key_indexes.is_empty());
+    let (none, most) = (INT(0), INT(5));
+    let values = [Value::Set(&none), Value::Set(b"key"), Value::Set(&most)];
+    assert!(database.execute(&before, &values).is_ok());
+    database.run("CREATE INDEX by_v ON t (v) INCLUDE (w)").unwrap();
+    // The driver has the columns of no key, and prepares it again.
+    assert_eq!(refused(database.execute(&before, &values)).0, ErrorCode::Unprepared);
+    let read = prepare();
+    assert_eq!(read.markers.partition_key_indexes, [1]);
+    let catalog = database.kv.catalog();
+    let view = catalog.tables().find(|entry| entry.table.index_of.is_some()).unwrap();
+    assert!(read.markers.columns.iter().all(|column| column.table == view.table.name && column.keyspace == "ks"));
+    *database.kv.leader.lock() = Some(NodeId(2));
+    let answer = |prepared| database.reply(&database.execute_request(prepared, &values, false)).unwrap();
+    assert_eq!(answer(&read).custom_payload, told(i64::MIN, view.tablets[1].first_token - 1, host_id));
+    let of_table = database.prepare("SELECT k, token(k) FROM t WHERE v = ?").unwrap();
+    assert_eq!(
+        (of_table.markers.columns[0].table.as_str(), &of_table.markers.partition_key_indexes[..]),
+        ("t", &[][..])
+    );
+    database.run("DROP INDEX by_v").unwrap();
+    assert_eq!(refused(database.execute(&read, &values)).0, ErrorCode::Unprepared);
+    assert_eq!(prepare().markers, before.markers);
 }
 
 #[test]

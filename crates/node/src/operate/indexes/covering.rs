@@ -9,15 +9,20 @@ use super::Indexing;
 use crate::pause::pause;
 use diorite_base::{TableId, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_model::schema::CoveringState;
+use diorite_model::schema::{CoveringState, TableEntry};
 use diorite_replica::Leadership;
+use futures::StreamExt;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often it is looked whether something is to be done.
 const INTERVAL: Duration = Duration::from_millis(100);
 /// A view that is being built is looked at after so many of these.
 const INTERVALS_PER_LOOK: u32 = 5;
+
+/// So many views are looked at at a time.
+const AT_A_TIME: usize = 16;
 
 /// A hidden view: its table, and its number there.
 type Hidden = (TableId, u64);
@@ -44,7 +49,7 @@ impl Indexing<'_> {
     async fn finish(&self, catalog: &Catalog, retired: &mut BTreeMap<Hidden, u64>) {
         // The node has only just been started.
         let Some(own) = self.own.get() else { return };
-        let mut seen = BTreeMap::new();
+        let (mut seen, mut due) = (BTreeMap::new(), Vec::new());
         for entry in catalog.tables().filter(|entry| !entry.table.views.is_empty()) {
             let first = entry.tablets.first().map(|range| range.tablet);
             if !first.is_some_and(|tablet| self.leads(tablet)) {
@@ -64,12 +69,17 @@ impl Indexing<'_> {
                         true
                     }
                 };
-                if let Err(error) = own.finish_covering(hidden.0, hidden.1, may_remove).await {
-                    tracing::debug!(table = %entry.table.name, error = %error.message, "a covering index is finished later");
-                }
+                due.push((hidden, may_remove, Arc::clone(entry)));
             }
         }
         *retired = seen;
+        // A tablet that does not answer keeps no other table waiting.
+        let finish = |((table, view), may_remove, entry): (Hidden, bool, Arc<TableEntry>)| async move {
+            if let Err(error) = own.finish_covering(table, view, may_remove).await {
+                tracing::debug!(table = %entry.table.name, error = %error.message, "a covering index is finished later");
+            }
+        };
+        futures::stream::iter(due).for_each_concurrent(AT_A_TIME, finish).await;
     }
 
     fn leads(&self, tablet: TabletId) -> bool {
