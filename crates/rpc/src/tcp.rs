@@ -114,7 +114,7 @@ impl TcpTransport {
     /// Ends all connections; nothing is sent or received any more.
     pub fn stop(&self) {
         self.stop.send_replace(true);
-        self.set_peers(&AHashMap::new());
+        self.peers.stop();
     }
 }
 

@@ -259,10 +259,14 @@ fn check_address(asker: &Asker, opening: &Opening) -> Result<(), Refusal> {
     }
 }
 
-/// Replaces the lane's earlier connection, unless that belongs to another process that is alive.
+/// Replaces the lane's earlier connection, unless that belongs to another process that is alive. A connection that was
+/// closed before its turn came changes nothing: what it says of its node may be of an earlier process.
 async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Incoming, hello: Hello) -> io::Result<()> {
     let of_node = Arc::clone(listening.inbound.lock().entry(hello.from).or_default());
     let mut inbound = of_node.lock().await;
+    if stream.is_closed()? {
+        return Ok(());
+    }
     if inbound.incarnation != hello.incarnation {
         if !inbound.ended().await && is_alive(listening, &inbound) {
             let reason = format!("another process runs as node {} already", hello.from);
@@ -276,8 +280,8 @@ async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Inco
         listening.incarnations.set(hello.from, hello.incarnation);
     }
     inbound.close(hello.lane).await;
-    answer(&mut stream, &Ok(hello::encode_level(Levels::OWN.greatest))).await?;
     listening.peers.dialled_by(&hello);
+    answer(&mut stream, &Ok(hello::encode_level(Levels::OWN.greatest))).await?;
     let reader = Reader {
         from: hello.from,
         lane: hello.lane,

@@ -9,6 +9,7 @@
 //! Left out: how long a handshake may take and how many there may be, which is decided where connections are accepted.
 
 use crate::frame::Incoming;
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use rustls::server::UnbufferedServerConnection;
@@ -74,6 +75,17 @@ impl Accepted {
             Self::Plain(_) => None,
             Self::Tls(tls) => tls.session.as_ref()?.peer_certificates()?.first(),
         }
+    }
+
+    /// Whether the other side has closed the connection, even if not all that it sent has been read.
+    pub(crate) fn is_closed(&self) -> io::Result<bool> {
+        let stream = match self {
+            Self::Plain(stream) => stream,
+            Self::Tls(tls) => &tls.stream,
+        };
+        let mut sockets = [PollFd::new(stream, PollFlags::RDHUP)];
+        rustix::event::poll(&mut sockets, Some(&Timespec::default()))?;
+        Ok(!sockets[0].revents().is_empty())
     }
 
     /// Appends what arrives; 0 at the end.

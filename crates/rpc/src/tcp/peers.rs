@@ -58,19 +58,22 @@ pub(crate) struct Peers {
     observer: Arc<dyn Observer>,
     pub(crate) runtime: Handle,
     pub(crate) map: ArcSwap<PeerMap>,
-    /// Held while the map changes, so that no concurrent change is lost.
-    changing: Mutex<()>,
+    /// Whether nobody is dialled any more. Held while the map changes, so that no concurrent change is lost.
+    stopped: Mutex<bool>,
 }
 
 impl Peers {
     /// An empty set of nodes.
     pub(crate) fn new(options: Arc<TcpOptions>, observer: Arc<dyn Observer>, runtime: Handle) -> Self {
-        Self { options, observer, runtime, map: ArcSwap::default(), changing: Mutex::new(()) }
+        Self { options, observer, runtime, map: ArcSwap::default(), stopped: Mutex::new(false) }
     }
 
     /// Dials exactly these nodes from now on, except this node itself.
     pub(crate) fn set(&self, wanted: &AHashMap<NodeId, SocketAddr>) {
-        let _changing = self.changing.lock();
+        let stopped = self.stopped.lock();
+        if *stopped {
+            return;
+        }
         let current = self.map.load_full();
         let mut next = PeerMap::default();
         for (node, address) in wanted.iter().filter(|(node, _)| **node != self.options.node) {
@@ -90,6 +93,13 @@ impl Peers {
         self.map.store(Arc::new(next));
     }
 
+    /// Ends all dialling, for good.
+    pub(crate) fn stop(&self) {
+        let mut stopped = self.stopped.lock();
+        *stopped = true;
+        self.map.store(Arc::default());
+    }
+
     /// Whether a member has this address, as far as is known.
     pub(crate) fn is_member(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -106,7 +116,10 @@ impl Peers {
 
     /// A newer address of the node is known.
     pub(crate) fn suggest(&self, node: NodeId, address: SocketAddr) {
-        let _changing = self.changing.lock();
+        let stopped = self.stopped.lock();
+        if *stopped {
+            return;
+        }
         let current = self.map.load_full();
         if let Some(peer) = current.get(&node) {
             peer.move_to(address);

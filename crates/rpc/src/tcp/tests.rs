@@ -1,5 +1,6 @@
 //! Nodes of one process on loopback sockets: order, loss, refusals, limits.
 
+mod closed;
 mod tls;
 
 use super::*;
@@ -124,7 +125,14 @@ impl Node {
         Self::start_on("127.0.0.1:0".parse().unwrap(), options).await
     }
 
-    async fn start_on(address: SocketAddr, mut options: TcpOptions) -> Self {
+    async fn start_on(address: SocketAddr, options: TcpOptions) -> Self {
+        let (node, listener) = Self::bind(address, options);
+        node.listen(listener);
+        node
+    }
+
+    /// A node that does not accept connections yet.
+    fn bind(address: SocketAddr, mut options: TcpOptions) -> (Self, tokio::net::TcpListener) {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.set_reuseaddr(true).unwrap();
         socket.bind(address).unwrap();
@@ -134,8 +142,12 @@ impl Node {
         let ear = Arc::new(Ear::default());
         let observer = Arc::clone(&ear) as Arc<dyn Observer>;
         let transport = TcpTransport::new(options, observer, Handle::current());
-        transport.listen(listener, Arc::clone(&ear) as Arc<dyn Receiver>, Arc::clone(&ear) as Arc<dyn Gate>);
-        Self { transport, ear, address }
+        (Self { transport, ear, address }, listener)
+    }
+
+    fn listen(&self, listener: tokio::net::TcpListener) {
+        let (receiver, gate) = (Arc::clone(&self.ear) as Arc<dyn Receiver>, Arc::clone(&self.ear) as Arc<dyn Gate>);
+        self.transport.listen(listener, receiver, gate);
     }
 
     fn dial(&self, nodes: &[(u64, SocketAddr)]) {

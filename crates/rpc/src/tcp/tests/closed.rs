@@ -1,0 +1,28 @@
+//! Connections that were closed before they are accepted, and transports that have stopped.
+
+use super::*;
+
+/// The connections of a node's former process wait while the node that they reach is paused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_was_closed_before_it_is_accepted_changes_nothing() {
+    let (node, listener) = Node::bind("127.0.0.1:0".parse().unwrap(), options(2));
+    let mut former = TcpStream::connect(node.address).await.unwrap();
+    former.write_all(&opening()).await.unwrap();
+    former.shutdown().await.unwrap();
+    node.listen(listener);
+    let mut answer = Vec::new();
+    let _ = timeout(LIMIT, former.read_to_end(&mut answer)).await.expect("the connection is closed");
+    assert!(answer.is_empty(), "it is not accepted: {answer:?}");
+    assert_eq!(node.transport.incarnations().of(NodeId(1)), None);
+    assert!(node.transport.statistics().is_empty(), "nobody is dialled");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transport_that_was_stopped_dials_nobody() {
+    let (a, b) = two().await;
+    a.transport.stop();
+    a.transport.suggest(NodeId(2), b.address);
+    a.dial(&[(2, b.address)]);
+    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, b"late"), Err(SendError::Down));
+    assert!(a.transport.statistics().iter().all(|(_, _, lane)| !lane.connected));
+}
