@@ -169,6 +169,13 @@ impl Mutation {
         Self { bytes, target: Target::Rows }
     }
 
+    /// Makes room for operations on rows, given the number of them and the bytes of their keys and values.
+    pub fn reserve(&mut self, rows: usize, bytes: usize) {
+        // A kind, and two lengths.
+        const ROW_BYTES: usize = 1 + 2 * 5;
+        self.bytes.reserve(rows * ROW_BYTES + bytes);
+    }
+
     /// Adds an operation to a blind mutation. `stamped`: the value has a stamp slot.
     pub fn push(&mut self, kind: OperationKind, stamped: bool, key: &[u8], value: &[u8]) {
         self.push_marked(kind, if stamped { STAMPED } else { 0 }, key, value);

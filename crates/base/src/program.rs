@@ -79,9 +79,7 @@ impl ProvenProgram {
 
     /// Accepts a program that another node has encoded, if it decodes and is within the limits of this node.
     pub fn read<P: LoggedProgram>(bytes: &[u8]) -> Result<Self, Unprovable> {
-        check_bytes(bytes)?;
-        let program = P::decode(bytes).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
-        program.check()?;
+        decode::<P>(bytes)?;
         Ok(Self { bytes: bytes.to_vec(), target: P::TARGET })
     }
 
@@ -94,6 +92,14 @@ impl ProvenProgram {
     pub fn target(&self) -> Target {
         self.target
     }
+}
+
+/// Decodes a program that another node has encoded, if it is within the limits of this node.
+pub fn decode<P: LoggedProgram>(bytes: &[u8]) -> Result<P, Unprovable> {
+    check_bytes(bytes)?;
+    let program = P::decode(bytes).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
+    program.check()?;
+    Ok(program)
 }
 
 fn check_bytes(bytes: &[u8]) -> Result<(), Exceeded> {

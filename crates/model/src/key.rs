@@ -135,6 +135,8 @@ impl KeyLayout {
     ) -> Result<i64, KeyError> {
         let start = out.len();
         let token = self.partition_token(components.clone(), out)?;
+        // Beside its bytes a column has one before them, and two after them if they are escaped.
+        out.reserve(TOKEN_BYTES + components.clone().map(|wire| wire.len() + 3).sum::<usize>());
         push_token_start(token, out);
         for (column, wire) in self.partition.iter().zip(components) {
             if wire.is_empty() {

@@ -195,10 +195,11 @@ impl Requests<'_> {
         };
         // The semaphore is closed only when the node has stopped, and then no client waits for the answer.
         let turn = Arc::clone(&self.shared.turns).acquire_owned();
-        let answer = self.shared.engine.answer_in_turn(Arc::clone(self.session), request, turn);
+        let (engine, session) = (Arc::clone(&self.shared.engine), Arc::clone(self.session));
         Next::Run(Box::pin(async move {
             take_turns(bytes).await;
-            let answered = answer.await;
+            // Made here, as moving its many bytes into this future takes time.
+            let answered = engine.answer_in_turn(session, request, turn).await;
             let outcome = answered.outcome.map(Outcome::Reply);
             Answer { stream, tracing_id, note: answered.note, arrived_ns, outcome, _held: Some(budget) }
         }))

@@ -221,7 +221,9 @@ impl Records {
             return Vec::new();
         }
         let Some(record) = self.prepared.remove(id) else { return Vec::new() };
-        self.seconds.retain(|(_, of)| of != id);
+        for operation in &record.prepare.operations {
+            self.seconds.remove(&(operation.now_s, *id));
+        }
         let removed = Effect::Remove { key: key(PREPARED, id) };
         match ending {
             Ending::Aborted => vec![removed],

@@ -58,8 +58,7 @@ impl<K: Kv> QueryEngine<K> {
                         turn
                     }
                 };
-                // Boxed, as point reads would move its many bytes about for nothing.
-                Box::pin(engine.carry_out(&session, &request, &mut note, &running)).await
+                engine.carry_out(&session, &request, &mut note, &running).await
             };
             let outcome = budget.unless_ended(work).await;
             let outcome = match (outcome, budget.ended()) {
@@ -113,16 +112,18 @@ impl<K: Kv> QueryEngine<K> {
         let message = self.work(request.body.len(), || Message::decode(&envelope)).await?;
         let asked = Asked { session, request, running };
         let of = |parameters: &QueryParameters<'_>| (parameters.consistency, parameters.serial_consistency);
+        // Each kind is boxed alone: a box is made by moving all bytes that its future may ever need.
         let (outcome, (consistency, serial)) = match message.request {
-            Request::Query(query) => (self.query(asked, &query, note).await, of(&query.parameters)),
+            Request::Query(query) => (Box::pin(self.query(asked, &query, note)).await, of(&query.parameters)),
             Request::Prepare(prepare) => {
                 note.operation = Operation::Prepare;
-                return self.prepare(asked, &prepare).await;
+                return Box::pin(self.prepare(asked, &prepare)).await;
             }
-            Request::Execute(execute) => (self.execute(asked, &execute, note).await, of(&execute.parameters)),
+            Request::Execute(execute) => (Box::pin(self.execute(asked, &execute, note)).await, of(&execute.parameters)),
             Request::Batch(batch) => {
                 note.operation = Operation::Batch;
-                (self.batch(asked, &batch, note).await, (batch.consistency, batch.serial_consistency))
+                let outcome = Box::pin(self.batch(asked, &batch, note)).await;
+                (outcome, (batch.consistency, batch.serial_consistency))
             }
             _ => return Err(CqlError::protocol("the query engine takes QUERY, PREPARE, EXECUTE and BATCH")),
         };

@@ -137,6 +137,8 @@ impl<K: Kv> QueryEngine<K> {
         let mut values = Vec::with_capacity(count);
         // The work done since this task last yielded.
         let mut done_bytes = 0;
+        // Batches often repeat one statement.
+        let mut last: Option<(&[u8], Arc<Planned>)> = None;
         for statement in batch.statements.iter() {
             budget.check()?;
             budget.take(BATCH_STATEMENT_BYTES)?;
@@ -155,7 +157,14 @@ impl<K: Kv> QueryEngine<K> {
                         done_bytes = 0;
                         yield_now().await;
                     }
-                    Arc::clone(&self.current(id, budget).await?.1.planned)
+                    if let Some((_, plan)) = last.as_ref().filter(|(last, _)| *last == id) {
+                        planned.push(Arc::clone(plan));
+                        values.push(statement.values);
+                        continue;
+                    }
+                    let plan = Arc::clone(&self.current(id, budget).await?.1.planned);
+                    last = Some((id, Arc::clone(&plan)));
+                    plan
                 }
             };
             auth::check(catalog, session, &plan)?;

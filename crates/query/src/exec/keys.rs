@@ -214,8 +214,26 @@ pub fn written_count(restrictions: &Restrictions, bound: &Bound<'_>) -> usize {
     partitions.saturating_mul(rows)
 }
 
+/// The partition with these values of its columns.
+fn partition_key<'a>(
+    table: &TableContext,
+    values: impl Iterator<Item = &'a [u8]> + Clone,
+    budget: &Budget,
+) -> Result<PartitionKey, CqlError> {
+    // Few values may be part of many keys; an encoded value takes up to twice its size.
+    budget.take(8 + 2 * values.clone().map(<[u8]>::len).sum::<usize>())?;
+    budget.check()?;
+    let mut prefix = Vec::new();
+    let token = table.layout().encode_partition(values, &mut prefix).map_err(|error| partition_error(table, error))?;
+    Ok(PartitionKey { token, prefix })
+}
+
 /// The partitions named by a restricted partition key.
 pub fn partition_keys(table: &TableContext, keys: &[Values], bound: &Bound<'_>) -> Result<Vec<PartitionKey>, CqlError> {
+    if let [Values::One(term)] = keys {
+        let value = term.require(bound, &table.column(0).name)?;
+        return Ok(vec![partition_key(table, std::iter::once(&*value), bound.environment.budget)?]);
+    }
     let mut columns = Vec::with_capacity(keys.len());
     for (at, values) in keys.iter().enumerate() {
         columns.push(values_of(values, bound, &table.column(at).name)?);
@@ -234,15 +252,7 @@ pub fn partition_keys(table: &TableContext, keys: &[Values], bound: &Bound<'_>) 
             rest /= values.len();
         }
         chosen.reverse();
-        // Few values may be part of many keys; an encoded value takes up to twice its size.
-        budget.take(8 + 2 * chosen.iter().map(|value| value.len()).sum::<usize>())?;
-        budget.check()?;
-        let mut prefix = Vec::new();
-        let token = table
-            .layout()
-            .encode_partition(chosen.iter().copied(), &mut prefix)
-            .map_err(|error| partition_error(table, error))?;
-        found.push(PartitionKey { token, prefix });
+        found.push(partition_key(table, chosen.iter().copied(), budget)?);
     }
     found.sort_by(|a, b| a.prefix[8..].cmp(&b.prefix[8..]));
     found.dedup();

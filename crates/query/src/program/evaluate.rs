@@ -20,7 +20,7 @@ use diorite_base::limits::MAX_EDIT_BYTES;
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
-use diorite_base::program::{ProvenProgram, Unprovable};
+use diorite_base::program::{self, Unprovable};
 use diorite_base::row_index::RowIndexes;
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
@@ -60,9 +60,7 @@ impl Evaluator for TabletEvaluator {
     }
 
     fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
-        ProvenProgram::read::<Program>(program)?;
-        let program = Program::decode(program).map_err(|error| Unprovable::Unreadable(error.to_string()))?;
-        targets::of(&program, see);
+        targets::of(&program::decode::<Program>(program)?, see);
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use diorite_model::key;
 use diorite_model::row::RowReader;
 
 /// Calls `see` with each key, and each range of keys, from its start to before its end.
-pub(super) fn of(program: &Program, see: &mut SeeTarget<'_>) {
+pub(crate) fn of(program: &Program, see: &mut SeeTarget<'_>) {
     let guards = program.maintained.iter().flat_map(|maintained| &maintained.guards);
     for condition in program.conditions.iter().chain(guards) {
         of_condition(condition, see);

@@ -7,9 +7,8 @@
 use super::{Pending, Writes};
 use crate::error::{invalid, unprovable};
 use crate::exec::table_part::TablePart;
-use crate::program::{ProgramOperation, TabletEvaluator};
+use crate::program::{ProgramOperation, targets_of};
 use diorite_base::limits::MAX_MUTATION_BYTES;
-use diorite_base::mutation::Evaluator;
 use diorite_base::program::ProvenProgram;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key::TOKEN_BYTES;
@@ -98,7 +97,7 @@ impl Pending {
             None => targets.push(Target::Row(start.to_vec())),
             Some(end) => targets.push(Target::Range { start: start.to_vec(), end: end.to_vec() }),
         };
-        TabletEvaluator.targets(&program, &mut see).map_err(unprovable)?;
+        targets_of(&self.program, &mut see);
         let count = Targets::new(targets).len();
         if count > MAX_ROWS {
             return Err(invalid(format!(
