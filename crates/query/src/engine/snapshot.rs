@@ -48,18 +48,29 @@ fn with_snapshot_named<K: Kv>(mut rows: Rows, snapshot: &Snapshot<K>, tablets: &
 
 /// Whether expiry was judged as of a second before the snapshot was taken. If so, the environment gets that second, for the
 /// read to begin again: the snapshot may have what was written because a value had expired, and would show it beside that
-/// value.
-fn is_judged_before<K: Kv>(environment: &mut Environment<'_>, snapshot: &Snapshot<K>, restarts: usize) -> bool {
+/// value. `earlier`: how often that has happened in this read.
+fn is_judged_before<K: Kv>(environment: &mut Environment<'_>, snapshot: &Snapshot<K>, earlier: u32) -> bool {
     let is_given = environment.now_s != now_seconds(environment.now_us);
     let Some(taken_us) = snapshot.taken_us().filter(|_| !is_given) else { return false };
     let is_before = now_seconds(taken_us) > environment.now_s;
     if is_before {
         // Where a snapshot takes seconds, the next one will be later still.
-        let ahead_s = u32::try_from(restarts).unwrap_or(0);
-        environment.now_us = taken_us.saturating_add(i64::from(ahead_s) * 1_000_000);
+        environment.now_us = taken_us.saturating_add(i64::from(earlier) * 1_000_000);
         environment.now_s = now_seconds(environment.now_us);
     }
     is_before
+}
+
+/// Waits until the second as of which expiry was judged has come, about so many seconds at most: what has not expired yet is
+/// not missing in an answer.
+async fn until_judged<K: Kv>(kv: &K, environment: &Environment<'_>, seconds: u32) {
+    const PAUSES_PER_S: u32 = (1_000_000_000 / PAUSE_NS) as u32;
+    for _ in 0..seconds * PAUSES_PER_S {
+        if now_seconds(kv.now_us()) >= environment.now_s {
+            return;
+        }
+        kv.pause(PAUSE_NS).await;
+    }
 }
 
 /// A `SELECT`.
@@ -76,7 +87,7 @@ impl Selecting<'_> {
     pub(super) async fn rows<K: Kv>(self, engine: &QueryEngine<K>) -> Result<Rows, CqlError> {
         let Selecting { plan, bound, page, needs_disk, mut staleness_ms } = self;
         let mut bound = *bound;
-        let (mut replans, mut restarts) = (0, 0);
+        let (mut replans, mut restarts, mut judged_before) = (0, 0, 0);
         let mut unpinned = None;
         let mut resumed = page.state.map(paging::pins_of).transpose()?.filter(|pins| !pins.is_empty());
         loop {
@@ -100,7 +111,8 @@ impl Selecting<'_> {
             // The next page needs a snapshot in which it can go on.
             let wants_snapshot = has_more && page.state.is_none();
             let is_before = outcome.as_ref().err().is_none_or(depends_on_rows)
-                && is_judged_before(&mut bound.environment, &snapshot, restarts);
+                && is_judged_before(&mut bound.environment, &snapshot, judged_before);
+            judged_before += u32::from(is_before);
             let begins_again = is_before
                 || match is_unchanged {
                     None => snapshot.has_met_lock(),
@@ -123,6 +135,7 @@ impl Selecting<'_> {
             } else if source.met_missing_tablet() && replans < REPLANS {
                 replans += 1;
             } else {
+                until_judged(&*engine.kv, &bound.environment, judged_before.saturating_sub(1)).await;
                 // If there is no snapshot for the pages that follow, the page that was read without one stands.
                 let named = outcome.map(|rows| with_snapshot_named(rows, &snapshot, &entry.tablets));
                 return named.or_else(|error| unpinned.ok_or(error));

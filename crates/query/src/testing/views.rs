@@ -221,3 +221,24 @@ fn a_value_that_ends_during_a_read_is_not_shown_beside_the_one_that_has_replaced
     }
     assert!(met > 2, "{met}");
 }
+
+#[test]
+fn a_value_is_shown_until_it_ends_by_a_read_that_begins_again_in_the_next_second() {
+    let mut met = 0;
+    for accesses in 0..24 {
+        let database = Database::with_keyspace();
+        database.run(TABLE).unwrap();
+        create_views(&database);
+        database.run("INSERT INTO t (k, c, v, a) VALUES (1, 1, 1, 1) USING TTL 2").unwrap();
+        let other = database.another();
+        let happens = move || {
+            other.kv.pass(1);
+            other.run("INSERT INTO ks.t (k, c, v, a) VALUES (2, 2, 1, 2)").unwrap();
+        };
+        drop(database.kv.set_meanwhile(Some((accesses, Box::new(happens)))));
+        let shown = rows(&database, "k, c, v", "by_v");
+        met += usize::from(database.kv.set_meanwhile(None).is_none());
+        assert!(shown.contains(&vec!["1".to_owned(); 3]), "after {accesses} accesses: {shown:?}");
+    }
+    assert!(met > 2, "{met}");
+}
