@@ -28,7 +28,7 @@ use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_base::program::ProvenProgram;
 use diorite_cql::language::ast::ComparisonOperator;
-use diorite_cql::protocol::{CqlError, Value};
+use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_model::value::collection;
@@ -351,12 +351,12 @@ impl Pending {
 
     fn write(&mut self, target: &mut Target<'_>, row: &[u8], is_static: bool) -> Result<(), CqlError> {
         let plan = target.plan;
-        let mut value = Vec::with_capacity(row_capacity(target.bound));
+        let mut value = Vec::with_capacity(128);
         let packed = pack_row(plan, is_static, target.bound, &target.timing, &mut value)?;
         if value.capacity() - value.len() > MAX_SLACK_BYTES {
             value.shrink_to_fit();
         }
-        target.take(target.partition.len() + row.len() + value.capacity())?;
+        target.take(target.partition.len() + row.len() + value.len())?;
         self.note(target.timing.explicit_us);
         let key = [target.partition, row].concat();
         for (column, edit) in packed.list_edits {
@@ -447,16 +447,6 @@ impl Pending {
         }
         mutation
     }
-}
-
-/// The capacity with which the packing of a row begins: enough for the values of most statements.
-fn row_capacity(bound: &Bound<'_>) -> usize {
-    const MAX_BYTES: usize = 1 << 10;
-    let bytes = bound.values.iter().map(|value| match value {
-        Value::Set(bytes) => bytes.len(),
-        Value::Null | Value::Unset => 0,
-    });
-    (64 + bytes.sum::<usize>()).min(MAX_BYTES)
 }
 
 /// Several writes of one row in a batch have the same timestamp: they are merged, in any order, so none of them may
