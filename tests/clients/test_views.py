@@ -3,6 +3,7 @@
 Always checked: a view shows each row of its table at most once, in every read; a write that was answered is in the view; in the end, and whenever nothing
 is written, the view has exactly what follows from the rows of its table."""
 
+import contextlib
 import os
 import random
 import signal
@@ -195,7 +196,30 @@ class Writers(unique.Writers):
 
     def __init__(self, servers, table, view):
         super().__init__(servers, table, view, self.VALUES, is_unique=False)
-        self.view, self.has_view = view, threading.Event()
+        self.view, self.has_view, self.reading, self.changed = view, False, 0, threading.Condition()
+
+    @contextlib.contextmanager
+    def view_if_any(self):
+        """Yields whether there is the view, which is not dropped meanwhile."""
+        with self.changed:
+            reads = self.has_view
+            self.reading += reads
+        try:
+            yield reads
+        finally:
+            with self.changed:
+                self.reading -= reads
+                self.changed.notify_all()
+
+    def use_view(self):
+        with self.changed:
+            self.has_view = True
+
+    def spare_view(self):
+        """Waits until nobody reads the view; nobody begins to."""
+        with self.changed:
+            self.has_view = False
+            self.changed.wait_for(lambda: self.reading == 0)
 
     def start(self):
         for number in range(self.THREADS):
@@ -225,11 +249,12 @@ class Writers(unique.Writers):
         self.done["writes"] += 1
 
     def read(self, session):
-        if self.has_view.is_set():
-            keys = [row.k for row in session.execute(f"SELECT k, v FROM {self.view}")]
-            if len(keys) > len(set(keys)):
-                self.wrong.append(f"a row is twice in the view: {sorted(keys)}")
-            self.done["reads"] += 1
+        with self.view_if_any() as has_view:
+            if has_view:
+                keys = [row.k for row in session.execute(f"SELECT k, v FROM {self.view}")]
+                if len(keys) > len(set(keys)):
+                    self.wrong.append(f"a row is twice in the view: {sorted(keys)}")
+                self.done["reads"] += 1
         time.sleep(0.01)
 
     def follow(self, session):
@@ -244,7 +269,9 @@ class Writers(unique.Writers):
         self.done["moves"] += 1
 
     def check(self, session, k, v, expected):
-        if self.has_view.is_set():
+        with self.view_if_any() as has_view:
+            if not has_view:
+                return
             found = [row.w for row in session.execute(f"SELECT w FROM {self.view} WHERE v = {v} AND k = {k}")]
             if found != expected:
                 self.wrong.append(f"row {k} under {v}: the view has {found} and not {expected}")
@@ -273,7 +300,7 @@ def test_a_view_is_right_while_nodes_are_killed_and_paused(servers, cluster_sess
     cluster_session.execute(f"CREATE TABLE busy (k int PRIMARY KEY, v int, w int, l list<int>) WITH {ENABLED} AND tablets = 4")
     created(servers[0], cluster_session, "busy_v", DEFINITION.format("busy"))
     writers = Writers(servers, "busy", "busy_v")
-    writers.has_view.set()
+    writers.use_view()
     writers.start()
     try:
         for turn in range(4):
@@ -303,12 +330,10 @@ def test_a_view_is_created_while_rows_are_written(servers, cluster_session):
         for again in (True, True, False):
             time.sleep(1)
             created(servers[0], cluster_session, "late_v", DEFINITION.format("late"))
-            writers.has_view.set()
+            writers.use_view()
             time.sleep(1)
             if again:
-                writers.has_view.clear()
-                # Reads that were sent before it is dropped.
-                time.sleep(1)
+                writers.spare_view()
                 cluster_session.execute("DROP MATERIALIZED VIEW late_v")
         # What is being written does not look like a difference.
         found = compared(servers[0], "three.late_v")

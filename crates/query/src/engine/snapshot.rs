@@ -61,8 +61,8 @@ fn is_judged_before<K: Kv>(environment: &mut Environment<'_>, snapshot: &Snapsho
     is_before
 }
 
-/// Waits until the second as of which expiry was judged has come, about so many seconds at most: what has not expired yet is
-/// not missing in an answer.
+/// Waits until the clock has reached the second as of which expiry was judged, for about this many seconds at most. An
+/// answer before that would lack values that have not expired yet.
 async fn until_judged<K: Kv>(kv: &K, environment: &Environment<'_>, seconds: u32) {
     const PAUSES_PER_S: u32 = (1_000_000_000 / PAUSE_NS) as u32;
     for _ in 0..seconds * PAUSES_PER_S {
