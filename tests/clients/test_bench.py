@@ -4,6 +4,7 @@ already, and on one. Then the benchmarks of clusters, just as small, on three no
 """
 
 import json
+import pathlib
 import subprocess
 
 import conftest
@@ -11,6 +12,8 @@ import conftest
 PHASES = ["load", "random-read-heavy", "recent-read-heavy", "write-heavy", "mixed-load"]
 CHANGES = ["add-node", "mixed-load-again", "lose-node"]
 CHARTS = ["Throughput", "Read latency", "Server CPU", "Server memory", "Disk operations", "SSTable bytes per node", "Tablets per node", "Leaders per node"]
+
+BENCHES = pathlib.Path(__file__).resolve().parents[2] / "benches"
 
 SHORT = ["--phase-duration", "1s"]
 SMALL = ["--records", "2000", "--warm-up", "500ms", *SHORT]
@@ -187,3 +190,18 @@ def test_dense_in_small(tmp_path):
     assert figures["hot row: conditional updates of 8 clients"] > 0
     assert figures["restart after kill -9, until reads are served"] > 0
     assert "at most 1.02" in table
+
+
+def test_two_builds_are_compared_in_pairs(tmp_path):
+    """Here with itself: only that all is counted."""
+    binary, result = str(conftest.binary()), tmp_path / "pairs.json"
+    common = "--workload CassandraKeyValue --nouuid --tablets 1 --num-threads-read 4 --num-unique-keys 100"
+    command = [BENCHES / "pairs", binary, binary, "--load", f"{common} --num-writes 100", "--run", f"{common} --read-only --num-reads -1", "--address", conftest.free_address(2)]
+    command += ["--rounds", "3", "--seconds", "1", "--json", result]
+    done = subprocess.run(command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "server CPU per operation: " in done.stdout, done.stdout + done.stderr
+    found = json.loads(result.read_text())
+    assert found["rounds"] == 2 and len(found["each_round"]) == 3
+    assert all(half["operations"] > 0 and half["us"] > 0 for pair in found["each_round"] for half in pair)
+    ratios = [after["us"] / before["us"] for before, after in found["each_round"][1:]]
+    assert min(ratios) <= found["ratio_median"] <= max(ratios) and found["ratio_standard_error"] >= 0
