@@ -46,19 +46,21 @@ const INTERVAL: Duration = Duration::from_millis(100);
 const INTERVALS_PER_SWEEP: u32 = 20;
 /// After so many sweeps nothing is taken as known.
 const SWEEPS_KNOWN: u32 = 30;
-/// Tablets that are worked on at a time.
-const AT_A_TIME: usize = 4;
+/// Tablets that are worked on at a time. Each pauses for half of the time, so that with more of them the threads that apply
+/// writes would have steps waiting all the time.
+const AT_A_TIME: usize = 2;
 /// While a step is paid for, it is looked so often whether the rate has changed.
 const RATE_LOOK: Duration = Duration::from_secs(1);
-/// The shortest pause between two steps.
+/// The shortest pause after a step that has read rows.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// After so many steps in a tablet, others have their turn.
 const STEPS_PER_TURN: usize = 32;
 /// After so long other tablets have their turn, too: a low rate makes steps rare.
 const LONGEST_TURN_NS: u64 = 5_000_000_000;
-/// The rows that a step indexes; a step writes a part of them if their entries are many.
+/// The rows that a step indexes; a step writes a part of them if their entries are many. Other writes of the same thread wait
+/// for a step, so that it takes about as long as a few of them.
 const STEP_BYTES: usize = 256 << 10;
-const STEP_ROWS: usize = 2_000;
+const STEP_ROWS: usize = 128;
 /// The rows that are compared in a step; each takes a transaction.
 const COMPARED_ROWS: usize = 256;
 
@@ -335,7 +337,8 @@ impl Indexing<'_> {
             let now_ns = self.clock.monotonic_ns();
             self.record.done(table.id, &step, amount, now_ns);
             let took_ns = now_ns.saturating_sub(began_ns);
-            pause(Duration::from_nanos(took_ns).max(LEAST_PAUSE)).await;
+            let least = if amount.rows == 0 { Duration::ZERO } else { LEAST_PAUSE };
+            pause(Duration::from_nanos(took_ns).max(least)).await;
             let until_ns = now_ns.saturating_add(self.record.pacer.pay(amount.bytes, now_ns));
             self.wait_for_rate(until_ns).await;
             if self.clock.monotonic_ns().saturating_sub(turn_ns) > LONGEST_TURN_NS {

@@ -13,7 +13,7 @@
 use super::super::own::Own;
 use super::place::Tokens;
 use super::record::IndexRecord;
-use super::{LEAST_PAUSE, STEP_BYTES, STEP_ROWS};
+use super::{LEAST_PAUSE, STEP_BYTES};
 use crate::pause::pause;
 use diorite_admin::api::{
     ComparedPart, ComparedUpTo, Failure, FailureKind, IndexDifference, IndexId, IndexPart, MOST_NAMED, NamedDifference,
@@ -48,6 +48,8 @@ const LONGEST_PAUSE_NS: u64 = 3_000_000_000;
 const TURN: Duration = Duration::from_secs(5);
 /// Values that expire so soon are not looked for: a compaction may have removed them or their entries.
 const EXPIRES_SOON_S: u32 = 60;
+/// The rows of a local index that are compared in a step.
+const CHECKED_ROWS: usize = 2_000;
 /// Rows of a unique index or a view that are compared in a step, each by reads of its own.
 const ROWS_READ_AT_A_TIME: usize = 128;
 /// A longer place is not given to the asker, whose requests are short.
@@ -371,7 +373,7 @@ fn step(of: &Of, from: &Place, wall_us: i64) -> Result<CheckedPart, Unchecked> {
     let now_s = now_seconds(wall_us.max(applied.newest_stamp_us)).saturating_add(EXPIRES_SOON_S);
     let tokens = Tokens::of(entry, handle.id());
     let is_own = |row: &[u8]| tokens.is_none_or(|tokens| token_of(row).is_ok_and(|token| tokens.contain(token)));
-    let size = StepSize { entries: STEP_ROWS, bytes: STEP_BYTES, named: MOST_NAMED };
+    let size = StepSize { entries: CHECKED_ROWS, bytes: STEP_BYTES, named: MOST_NAMED };
     check_part(&snapshot, Check { index: *index, now_s, is_own: &is_own, size }, from)
 }
 
@@ -389,7 +391,7 @@ impl TabletView for At {
         end: &[u8],
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<(), EvaluationFailed> {
-        let range = ScanRange { start, end, reverse: false, expected_entries: STEP_ROWS };
+        let range = ScanRange { start, end, reverse: false, expected_entries: CHECKED_ROWS };
         self.0.scan(&range, visit).map(drop).map_err(|error| EvaluationFailed(error.to_string()))
     }
 }
