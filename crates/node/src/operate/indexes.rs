@@ -54,7 +54,7 @@ const RATE_LOOK: Duration = Duration::from_secs(1);
 /// The shortest pause after a step that has read rows.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// After so many steps in a tablet, others have their turn.
-const STEPS_PER_TURN: usize = 32;
+const STEPS_PER_TURN: usize = 512;
 /// After so long other tablets have their turn, too: a low rate makes steps rare.
 const LONGEST_TURN_NS: u64 = 5_000_000_000;
 /// The rows that a step indexes; a step writes a part of them if their entries are many. Other writes of the same thread wait
