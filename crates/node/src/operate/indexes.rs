@@ -54,7 +54,7 @@ const RATE_LOOK: Duration = Duration::from_secs(1);
 /// The shortest pause after a step that has read rows.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
 /// After so many steps in a tablet, others have their turn.
-const STEPS_PER_TURN: usize = 512;
+const STEPS_PER_TURN: usize = 128;
 /// After so long other tablets have their turn, too: a low rate makes steps rare.
 const LONGEST_TURN_NS: u64 = 5_000_000_000;
 /// The rows that a step indexes; a step writes a part of them if their entries are many. Other writes of the same thread wait
@@ -143,6 +143,8 @@ struct Known {
     sweeps: u32,
     /// Some tablet has had its turn, and is not done.
     has_more: bool,
+    /// Readers have met more stale entries of some tablet than could be kept.
+    has_more_stale: bool,
 }
 
 impl Known {
@@ -188,10 +190,12 @@ impl Indexing<'_> {
     async fn keep_building(&self) {
         let (mut known, mut version, mut intervals) = (Known::default(), None, 0);
         loop {
-            pause(INTERVAL).await;
+            // A build goes on at once: its turns are short, so that other tablets have theirs.
+            pause(if known.has_more { LEAST_PAUSE } else { INTERVAL }).await;
             intervals += 1;
             let catalog = self.catalog.served();
-            if version == Some(catalog.version()) && intervals < INTERVALS_PER_SWEEP && !known.has_more {
+            let has_more = known.has_more || known.has_more_stale;
+            if version == Some(catalog.version()) && intervals < INTERVALS_PER_SWEEP && !has_more {
                 continue;
             }
             (version, intervals) = (Some(catalog.version()), 0);
@@ -238,7 +242,7 @@ impl Indexing<'_> {
             work.push(self.work_on(Arc::clone(handle), Arc::clone(table)));
         }
         let mut working = futures::stream::iter(work).buffer_unordered(AT_A_TIME);
-        known.has_more = false;
+        (known.has_more, known.has_more_stale) = (false, false);
         while let Some((tablet, version, outcome)) = working.next().await {
             match outcome {
                 Ok(true) => drop(known.complete.insert(tablet, version)),
@@ -254,7 +258,7 @@ impl Indexing<'_> {
         let work = tablets.iter().map(|(handle, table)| self.remove_stale_of(handle, table.id));
         let mut working = futures::stream::iter(work.collect::<Vec<_>>()).buffer_unordered(AT_A_TIME);
         while let Some(has_more) = working.next().await {
-            known.has_more |= has_more;
+            known.has_more_stale |= has_more;
         }
     }
 
