@@ -199,8 +199,8 @@ class Writers(unique.Writers):
         self.view, self.has_view, self.reading, self.changed = view, False, 0, threading.Condition()
 
     @contextlib.contextmanager
-    def view_if_any(self):
-        """Yields whether there is the view, which is not dropped meanwhile."""
+    def reading_view(self):
+        """Yields whether the view may be read; `end_reading` waits until it has been."""
         with self.changed:
             reads = self.has_view
             self.reading += reads
@@ -211,12 +211,12 @@ class Writers(unique.Writers):
                 self.reading -= reads
                 self.changed.notify_all()
 
-    def use_view(self):
+    def begin_reading(self):
         with self.changed:
             self.has_view = True
 
-    def spare_view(self):
-        """Waits until nobody reads the view; nobody begins to."""
+    def end_reading(self):
+        """Waits for the reads that have begun; no other one begins, so that the view can be dropped."""
         with self.changed:
             self.has_view = False
             self.changed.wait_for(lambda: self.reading == 0)
@@ -249,7 +249,7 @@ class Writers(unique.Writers):
         self.done["writes"] += 1
 
     def read(self, session):
-        with self.view_if_any() as has_view:
+        with self.reading_view() as has_view:
             if has_view:
                 keys = [row.k for row in session.execute(f"SELECT k, v FROM {self.view}")]
                 if len(keys) > len(set(keys)):
@@ -269,7 +269,7 @@ class Writers(unique.Writers):
         self.done["moves"] += 1
 
     def check(self, session, k, v, expected):
-        with self.view_if_any() as has_view:
+        with self.reading_view() as has_view:
             if not has_view:
                 return
             found = [row.w for row in session.execute(f"SELECT w FROM {self.view} WHERE v = {v} AND k = {k}")]
@@ -300,7 +300,7 @@ def test_a_view_is_right_while_nodes_are_killed_and_paused(servers, cluster_sess
     cluster_session.execute(f"CREATE TABLE busy (k int PRIMARY KEY, v int, w int, l list<int>) WITH {ENABLED} AND tablets = 4")
     created(servers[0], cluster_session, "busy_v", DEFINITION.format("busy"))
     writers = Writers(servers, "busy", "busy_v")
-    writers.use_view()
+    writers.begin_reading()
     writers.start()
     try:
         for turn in range(4):
@@ -330,10 +330,10 @@ def test_a_view_is_created_while_rows_are_written(servers, cluster_session):
         for again in (True, True, False):
             time.sleep(1)
             created(servers[0], cluster_session, "late_v", DEFINITION.format("late"))
-            writers.use_view()
+            writers.begin_reading()
             time.sleep(1)
             if again:
-                writers.spare_view()
+                writers.end_reading()
                 cluster_session.execute("DROP MATERIALIZED VIEW late_v")
         # What is being written does not look like a difference.
         found = compared(servers[0], "three.late_v")

@@ -53,14 +53,16 @@ const AT_A_TIME: usize = 2;
 const RATE_LOOK: Duration = Duration::from_secs(1);
 /// The shortest pause after a step that has read rows.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
+/// The longest one: a process that is stopped in the midst of a step, for an hour, does not pause for an hour then.
+const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// After so many steps in a tablet, others have their turn.
-const STEPS_PER_TURN: usize = 128;
+const STEPS_PER_TURN: usize = 256;
 /// After so long other tablets have their turn, too: a low rate makes steps rare.
 const LONGEST_TURN_NS: u64 = 5_000_000_000;
 /// The rows that a step indexes; a step writes a part of them if their entries are many. Other writes of the same thread wait
 /// for a step, so that it takes about as long as a few of them.
 const STEP_BYTES: usize = 256 << 10;
-const STEP_ROWS: usize = 128;
+const STEP_ROWS: usize = 64;
 /// The rows that are compared in a step; each takes a transaction.
 const COMPARED_ROWS: usize = 256;
 
@@ -132,6 +134,11 @@ fn look_at(handle: &TabletHandle, table: &Table) -> Result<Look, Interrupted> {
         }
     };
     Ok(Look { incomplete, next })
+}
+
+/// The pause after a step: as long as the step, so that steps take half of the time at most.
+fn pause_after(took_ns: u64, least: Duration) -> Duration {
+    Duration::from_nanos(took_ns).clamp(least, LONGEST_PAUSE)
 }
 
 /// What is known of the tablets led here: the version of the table for which nothing is due.
@@ -342,7 +349,7 @@ impl Indexing<'_> {
             self.record.done(table.id, &step, amount, now_ns);
             let took_ns = now_ns.saturating_sub(began_ns);
             let least = if amount.rows == 0 { Duration::ZERO } else { LEAST_PAUSE };
-            pause(Duration::from_nanos(took_ns).max(least)).await;
+            pause(pause_after(took_ns, least)).await;
             let until_ns = now_ns.saturating_add(self.record.pacer.pay(amount.bytes, now_ns));
             self.wait_for_rate(until_ns).await;
             if self.clock.monotonic_ns().saturating_sub(turn_ns) > LONGEST_TURN_NS {
@@ -399,9 +406,22 @@ impl Indexing<'_> {
             self.router.write(handle.id(), step.mutation()?).await?;
             let now_ns = self.clock.monotonic_ns();
             self.record.done(table, &step, Amount::default(), now_ns);
-            let took = Duration::from_nanos(now_ns.saturating_sub(began_ns));
-            pause(took.max(LEAST_PAUSE)).await;
+            pause(pause_after(now_ns.saturating_sub(began_ns), LEAST_PAUSE)).await;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pause_is_as_long_as_the_step_within_limits() {
+        let step = Duration::from_millis(40);
+        assert_eq!(pause_after(40_000_000, LEAST_PAUSE), step);
+        assert_eq!((pause_after(0, LEAST_PAUSE), pause_after(0, Duration::ZERO)), (LEAST_PAUSE, Duration::ZERO));
+        let an_hour_ns = 3_600_000_000_000;
+        assert_eq!(pause_after(an_hour_ns, LEAST_PAUSE), LONGEST_PAUSE);
     }
 }

@@ -13,7 +13,7 @@
 use super::super::own::Own;
 use super::place::Tokens;
 use super::record::IndexRecord;
-use super::{LEAST_PAUSE, STEP_BYTES};
+use super::{LEAST_PAUSE, STEP_BYTES, pause_after};
 use crate::pause::pause;
 use diorite_admin::api::{
     ComparedPart, ComparedUpTo, Failure, FailureKind, IndexDifference, IndexId, IndexPart, MOST_NAMED, NamedDifference,
@@ -42,8 +42,6 @@ use tokio::runtime::Handle;
 /// About so long a node works on a part, and so long at most.
 const PART_NS: u64 = 2_000_000_000;
 const LONGEST_PART_NS: u64 = 10_000_000_000;
-/// So long it pauses after a step at most; what the rate demands beyond that is the asker's to wait.
-const LONGEST_PAUSE_NS: u64 = 3_000_000_000;
 /// So long a part waits for the one before it.
 const TURN: Duration = Duration::from_secs(5);
 /// Values that expire so soon are not looked for: a compaction may have removed them or their entries.
@@ -224,10 +222,11 @@ impl Comparing<'_> {
             };
             let now_ns = self.clock.monotonic_ns();
             let owed_ns = self.record.pacer.pay(step.bytes as u64, now_ns);
-            let pause_ns = owed_ns.max(now_ns.saturating_sub(began_ns)).min(LONGEST_PAUSE_NS);
+            // What the rate demands beyond the longest pause is the asker's to wait.
+            let rest = pause_after(owed_ns.max(now_ns.saturating_sub(began_ns)), LEAST_PAUSE);
             sum = step.after(sum, MOST_NAMED);
-            let left_ns = owed_ns.saturating_sub(pause_ns);
-            pause(Duration::from_nanos(pause_ns).max(LEAST_PAUSE)).await;
+            let left_ns = owed_ns.saturating_sub(u64::try_from(rest.as_nanos()).unwrap_or(u64::MAX));
+            pause(rest).await;
             let Some(next) = sum.next.take() else { return Ok(self.answer(&of, sum, None, left_ns)) };
             let (text, elapsed_ns) = (next.to_string(), self.clock.monotonic_ns().saturating_sub(begun_ns));
             if elapsed_ns > PART_NS && text.len() <= LONGEST_PLACE {
