@@ -28,17 +28,24 @@ use tokio::time::timeout;
 
 /// How long an answer to a question may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long the connections of a node's earlier process are watched before a new process takes their place.
-const WATCH: Duration = Duration::from_millis(700);
-/// A running process sends at least once within this time before the end of the watch.
-const ALIVE: Duration = Duration::from_millis(400);
+/// Before a new process takes the place of a node's earlier one, the connections of that are watched. What arrives so
+/// soon may have been on its way when the process ended.
+const ON_ITS_WAY: Duration = Duration::from_millis(300);
+/// Then it is looked so many times, this far apart, whether a frame has arrived: a running process sends every 100 ms, but
+/// on a busy machine it may wait for a processor for a second. Both together are shorter than [`HANDSHAKE_TIMEOUT`]. This
+/// counts looks instead of time, as frames wait to be read if it is this process that was stopped.
+///
+/// [`HANDSHAKE_TIMEOUT`]: super::options::HANDSHAKE_TIMEOUT
+const LOOKS: u32 = 34;
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The connections that one node has dialled.
 #[derive(Default)]
 struct Inbound {
     incarnation: u64,
     readers: [Option<JoinHandle<()>>; Lane::COUNT],
-    last_received_ns: Arc<AtomicU64>,
+    /// The frames that all connections have received.
+    received_frames: Arc<AtomicU64>,
 }
 
 impl Inbound {
@@ -53,11 +60,23 @@ impl Inbound {
         }
     }
 
-    /// Waits a while for all connections to end by themselves; returns whether they did.
-    async fn ended(&mut self) -> bool {
+    /// Whether the process that dialled the connections has ended, or hangs: all of them end, or nothing arrives.
+    async fn has_ended(&mut self) -> bool {
         let readers = self.readers.iter_mut().flatten();
-        let all = futures::future::join_all(readers.filter(|reader| !reader.is_finished()));
-        timeout(WATCH, all).await.is_ok()
+        let mut all = futures::future::join_all(readers.filter(|reader| !reader.is_finished()));
+        if timeout(ON_ITS_WAY, &mut all).await.is_ok() {
+            return true;
+        }
+        let before = self.received_frames.load(Ordering::Relaxed);
+        for _ in 0..LOOKS {
+            if timeout(LOOK, &mut all).await.is_ok() {
+                return true;
+            }
+            if self.received_frames.load(Ordering::Relaxed) != before {
+                return false;
+            }
+        }
+        true
     }
 }
 
@@ -268,7 +287,7 @@ async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Inco
         return Ok(());
     }
     if inbound.incarnation != hello.incarnation {
-        if !inbound.ended().await && is_alive(listening, &inbound) {
+        if !inbound.has_ended().await {
             let reason = format!("another process runs as node {} already", hello.from);
             return answer(&mut stream, &Err(Refusal::new(RefusalKind::Duplicate, reason))).await;
         }
@@ -287,17 +306,10 @@ async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Inco
         lane: hello.lane,
         receiver: Arc::clone(&listening.receiver),
         received: Arc::clone(listening.received.lock().entry((hello.from, hello.lane)).or_default()),
-        last_received_ns: Arc::clone(&inbound.last_received_ns),
-        options: Arc::clone(&listening.options),
+        received_frames: Arc::clone(&inbound.received_frames),
     };
     inbound.readers[hello.lane.index()] = Some(tokio::spawn(reader.run(stream, incoming)));
     Ok(())
-}
-
-fn is_alive(listening: &Listening, inbound: &Inbound) -> bool {
-    let now_ns = listening.options.clock.monotonic_ns();
-    let silent_ns = now_ns.saturating_sub(inbound.last_received_ns.load(Ordering::Relaxed));
-    Duration::from_nanos(silent_ns) < ALIVE
 }
 
 /// Reads one accepted connection.
@@ -306,8 +318,7 @@ struct Reader {
     lane: Lane,
     receiver: Arc<dyn Receiver>,
     received: Arc<Received>,
-    last_received_ns: Arc<AtomicU64>,
-    options: Arc<TcpOptions>,
+    received_frames: Arc<AtomicU64>,
 }
 
 impl Reader {
@@ -319,7 +330,7 @@ impl Reader {
                 Ok((frames, bytes)) => {
                     self.received.frames.fetch_add(frames, Ordering::Relaxed);
                     self.received.bytes.fetch_add(bytes, Ordering::Relaxed);
-                    self.last_received_ns.store(self.options.clock.monotonic_ns(), Ordering::Relaxed);
+                    self.received_frames.fetch_add(frames, Ordering::Relaxed);
                 }
                 Err(error) => {
                     tracing::warn!(from = %self.from, lane = self.lane.name(), %error, "closing a connection");
@@ -335,5 +346,25 @@ impl Reader {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_process_that_sends_once_in_a_second_runs_and_one_that_sends_nothing_has_ended() {
+        let mut inbound = Inbound::default();
+        assert!(inbound.has_ended().await, "there was none");
+        inbound.readers[0] = Some(tokio::spawn(std::future::pending()));
+        let frames = Arc::clone(&inbound.received_frames);
+        let sending = async {
+            let _ = timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
+            frames.fetch_add(1, Ordering::Relaxed);
+        };
+        let (has_ended, ()) = futures::join!(inbound.has_ended(), sending);
+        assert!(!has_ended);
+        assert!(inbound.has_ended().await, "it hangs");
     }
 }
