@@ -53,7 +53,7 @@ const AT_A_TIME: usize = 2;
 const RATE_LOOK: Duration = Duration::from_secs(1);
 /// The shortest pause after a step that has read rows.
 const LEAST_PAUSE: Duration = Duration::from_millis(2);
-/// The longest one: a process that is stopped in the midst of a step, for an hour, does not pause for an hour then.
+/// The longest pause: a step lasts for an hour if the process is stopped for an hour in the midst of it.
 const LONGEST_PAUSE: Duration = Duration::from_secs(3);
 /// After so many steps in a tablet, others have their turn.
 const STEPS_PER_TURN: usize = 256;

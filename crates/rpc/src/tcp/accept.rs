@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -28,24 +28,53 @@ use tokio::time::timeout;
 
 /// How long an answer to a question may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Before a new process takes the place of a node's earlier one, the connections of that are watched. What arrives so
-/// soon may have been on its way when the process ended.
-const ON_ITS_WAY: Duration = Duration::from_millis(300);
-/// Then it is looked so many times, this far apart, whether a frame has arrived: a running process sends every 100 ms, but
-/// on a busy machine it may wait for a processor for a second. Both together are shorter than [`HANDSHAKE_TIMEOUT`]. This
-/// counts looks instead of time, as frames wait to be read if it is this process that was stopped.
+/// Before a new process takes the place of a node's earlier one, it is looked so often, this far apart, whether a frame of
+/// the earlier one has arrived. A running process sends every 100 ms, but on a busy machine it may wait for a processor for
+/// a second. All looks together are shorter than [`HANDSHAKE_TIMEOUT`]. Looks are counted instead of time: if this process
+/// was stopped for a while, frames wait to be read.
 ///
 /// [`HANDSHAKE_TIMEOUT`]: super::options::HANDSHAKE_TIMEOUT
-const LOOKS: u32 = 34;
+const LOOKS: u32 = 40;
 const LOOK: Duration = Duration::from_millis(50);
+/// Frames that arrive until this look may have been in transit when the process ended.
+const FIRST_LOOK_THAT_COUNTS: u32 = 6;
+
+/// Finds out whether the process that dialled a node's connections still runs.
+#[derive(Default)]
+struct Watch {
+    looks: u32,
+    frames: u64,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Seen {
+    Runs,
+    /// All connections ended, or nothing arrives: the process has ended, or hangs.
+    Ended,
+    Undecided,
+}
+
+impl Watch {
+    /// Takes whether a connection is open, and the number of frames received so far.
+    fn look(&mut self, is_open: bool, frames: u64) -> Seen {
+        self.looks += 1;
+        if self.looks <= FIRST_LOOK_THAT_COUNTS {
+            self.frames = frames;
+        }
+        match () {
+            () if !is_open => Seen::Ended,
+            () if frames != self.frames => Seen::Runs,
+            () if self.looks > LOOKS => Seen::Ended,
+            () => Seen::Undecided,
+        }
+    }
+}
 
 /// The connections that one node has dialled.
 #[derive(Default)]
 struct Inbound {
     incarnation: u64,
     readers: [Option<JoinHandle<()>>; Lane::COUNT],
-    /// The frames that all connections have received.
-    received_frames: Arc<AtomicU64>,
 }
 
 impl Inbound {
@@ -60,23 +89,8 @@ impl Inbound {
         }
     }
 
-    /// Whether the process that dialled the connections has ended, or hangs: all of them end, or nothing arrives.
-    async fn has_ended(&mut self) -> bool {
-        let readers = self.readers.iter_mut().flatten();
-        let mut all = futures::future::join_all(readers.filter(|reader| !reader.is_finished()));
-        if timeout(ON_ITS_WAY, &mut all).await.is_ok() {
-            return true;
-        }
-        let before = self.received_frames.load(Ordering::Relaxed);
-        for _ in 0..LOOKS {
-            if timeout(LOOK, &mut all).await.is_ok() {
-                return true;
-            }
-            if self.received_frames.load(Ordering::Relaxed) != before {
-                return false;
-            }
-        }
-        true
+    fn is_open(&self) -> bool {
+        self.readers.iter().flatten().any(|reader| !reader.is_finished())
     }
 }
 
@@ -104,6 +118,13 @@ impl Listening {
     ) -> Self {
         let (inbound, handshakes, options) = (Mutex::default(), Arc::default(), Arc::clone(&peers.options));
         Self { options, receiver, gate, peers, received, incarnations, inbound, handshakes }
+    }
+
+    /// The number of frames received from a node so far.
+    fn frames_from(&self, node: NodeId) -> u64 {
+        let received = self.received.lock();
+        let of_node = Lane::ALL.into_iter().filter_map(|lane| received.get(&(node, lane)));
+        of_node.map(|of_lane| of_lane.frames.load(Ordering::Relaxed)).sum()
     }
 
     /// Begins the handshake of a connection.
@@ -282,15 +303,28 @@ fn check_address(asker: &Asker, opening: &Opening) -> Result<(), Refusal> {
 /// closed before its turn came changes nothing: what it says of its node may be of an earlier process.
 async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Incoming, hello: Hello) -> io::Result<()> {
     let of_node = Arc::clone(listening.inbound.lock().entry(hello.from).or_default());
-    let mut inbound = of_node.lock().await;
-    if stream.is_closed()? {
-        return Ok(());
-    }
-    if inbound.incarnation != hello.incarnation {
-        if !inbound.has_ended().await {
-            let reason = format!("another process runs as node {} already", hello.from);
-            return answer(&mut stream, &Err(Refusal::new(RefusalKind::Duplicate, reason))).await;
+    let mut watch = Watch::default();
+    let mut inbound = loop {
+        let inbound = of_node.lock().await;
+        if stream.is_closed()? {
+            return Ok(());
         }
+        if inbound.incarnation == hello.incarnation {
+            break inbound;
+        }
+        match watch.look(inbound.is_open(), listening.frames_from(hello.from)) {
+            Seen::Runs => {
+                let reason = format!("another process runs as node {} already", hello.from);
+                return answer(&mut stream, &Err(Refusal::new(RefusalKind::Duplicate, reason))).await;
+            }
+            Seen::Ended => break inbound,
+            Seen::Undecided => {}
+        }
+        // Meanwhile the earlier process can renew a connection that broke.
+        drop(inbound);
+        let _ = timeout(LOOK, std::future::pending::<()>()).await;
+    };
+    if inbound.incarnation != hello.incarnation {
         for lane in Lane::ALL {
             inbound.close(lane).await;
         }
@@ -306,7 +340,6 @@ async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Inco
         lane: hello.lane,
         receiver: Arc::clone(&listening.receiver),
         received: Arc::clone(listening.received.lock().entry((hello.from, hello.lane)).or_default()),
-        received_frames: Arc::clone(&inbound.received_frames),
     };
     inbound.readers[hello.lane.index()] = Some(tokio::spawn(reader.run(stream, incoming)));
     Ok(())
@@ -318,7 +351,6 @@ struct Reader {
     lane: Lane,
     receiver: Arc<dyn Receiver>,
     received: Arc<Received>,
-    received_frames: Arc<AtomicU64>,
 }
 
 impl Reader {
@@ -330,7 +362,6 @@ impl Reader {
                 Ok((frames, bytes)) => {
                     self.received.frames.fetch_add(frames, Ordering::Relaxed);
                     self.received.bytes.fetch_add(bytes, Ordering::Relaxed);
-                    self.received_frames.fetch_add(frames, Ordering::Relaxed);
                 }
                 Err(error) => {
                     tracing::warn!(from = %self.from, lane = self.lane.name(), %error, "closing a connection");
@@ -353,18 +384,18 @@ impl Reader {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn a_process_that_sends_once_in_a_second_runs_and_one_that_sends_nothing_has_ended() {
-        let mut inbound = Inbound::default();
-        assert!(inbound.has_ended().await, "there was none");
-        inbound.readers[0] = Some(tokio::spawn(std::future::pending()));
-        let frames = Arc::clone(&inbound.received_frames);
-        let sending = async {
-            let _ = timeout(Duration::from_secs(1), std::future::pending::<()>()).await;
-            frames.fetch_add(1, Ordering::Relaxed);
-        };
-        let (has_ended, ()) = futures::join!(inbound.has_ended(), sending);
-        assert!(!has_ended);
-        assert!(inbound.has_ended().await, "it hangs");
+    /// What is seen of a process whose connections are open if `received` frames have arrived at each look.
+    fn seen(received: impl Fn(u32) -> u64) -> (u32, Seen) {
+        let mut watch = Watch::default();
+        let looks = (1..).map(|look| (look, watch.look(true, received(look))));
+        looks.into_iter().find(|(_, seen)| *seen != Seen::Undecided).unwrap()
+    }
+
+    #[test]
+    fn a_process_that_sends_once_runs_and_one_that_sends_nothing_has_ended() {
+        assert_eq!(seen(|look| u64::from(look >= 20)), (20, Seen::Runs));
+        assert_eq!(seen(|_| 7), (LOOKS + 1, Seen::Ended));
+        assert_eq!(seen(|look| u64::from(look.min(FIRST_LOOK_THAT_COUNTS))), (LOOKS + 1, Seen::Ended), "in transit");
+        assert_eq!(Watch::default().look(false, 7), Seen::Ended);
     }
 }

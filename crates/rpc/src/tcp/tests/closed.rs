@@ -17,6 +17,24 @@ async fn a_connection_that_was_closed_before_it_is_accepted_changes_nothing() {
     assert!(node.transport.statistics().is_empty(), "nobody is dialled");
 }
 
+/// A second process is killed while the node that it dialled finds out whether the first one, which is silent, runs.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_is_closed_while_it_waits_takes_nobodys_place() {
+    let b = Node::start(options(2)).await;
+    let first = Node::start(TcpOptions { incarnation: 11, ..options(1) }).await;
+    first.dial(&[(2, b.address)]);
+    first.connected(2).await;
+    let mut second = TcpStream::connect(b.address).await.unwrap();
+    second.write_all(&opening()).await.unwrap();
+    // It may also be closed before it waits; then the test shows less.
+    let _ = timeout(Duration::from_millis(200), std::future::pending::<()>()).await;
+    second.shutdown().await.unwrap();
+    let mut answer = Vec::new();
+    let _ = timeout(LIMIT, second.read_to_end(&mut answer)).await.expect("the connection is closed");
+    assert!(answer.is_empty(), "it is not accepted: {answer:?}");
+    assert_eq!(b.transport.incarnations().of(NodeId(1)), Some(11));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transport_that_was_stopped_dials_nobody() {
     let (a, b) = two().await;
