@@ -13,6 +13,7 @@ mod checked;
 mod compared;
 mod covering;
 mod explain;
+mod in_advance;
 mod long;
 mod outcomes;
 mod point;

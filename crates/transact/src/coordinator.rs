@@ -1,7 +1,8 @@
 //! The coordinator of one transaction: the node that the client asked. Inputs in, actions out.
 //!
 //! The first attempt takes the nearest tablet as home and prepares the others in parallel; none of these prepares
-//! waits, so no two transactions wait for each other. If something was held, the next attempt goes in the order of the
+//! waits, so no two transactions wait for each other. With an id that the home has issued in advance, nothing is reserved
+//! there first: the commit brings the home's part, and does not wait for its locks either. If something was held, the next attempt goes in the order of the
 //! tablets: the first is the home, and each of the others is prepared after the one before, waiting if need be. Whoever
 //! holds something then waits only for tablets further on in the order, so there is no cycle, and queues are first in,
 //! first out, so there is no starvation.
@@ -15,7 +16,7 @@
 //! what it has begun. Left out: the choice of the nearest tablet, and which node leads a tablet.
 
 use crate::ids::{Home, Participant, Prepared, TransactionId};
-use crate::message::{Program, Refusal, Reply, Request, Status};
+use crate::message::{HomePart, Program, Refusal, Reply, Request, Status};
 use crate::planted::Planted;
 use crate::step::Ending;
 use crate::targets::Targets;
@@ -68,6 +69,9 @@ pub enum Action {
     Send(TabletId, Request),
     /// Answer the client.
     Answer(Outcome),
+    /// Tell the home that all participants have finished ([`Request::Forget`]), when there is an occasion: it does without
+    /// after a while.
+    Ended(TabletId, TransactionId),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,6 +92,10 @@ pub struct Coordinator {
     planted: Planted,
     state: State,
     attempt: u32,
+    /// An id that the home of the first attempt has issued in advance, until it is used.
+    in_advance: Option<TransactionId>,
+    /// The attempt that is going on has not reserved anything.
+    is_unreserved: bool,
     /// Something was held: go in order from now on.
     in_order: bool,
     started_ns: u64,
@@ -100,8 +108,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A transaction that has not begun.
-    pub fn new(plan: Arc<Plan>, timing: Timing) -> Self {
+    /// A transaction that has not begun, with an id that the nearest tablet has issued in advance, if there is one.
+    pub fn new(plan: Arc<Plan>, timing: Timing, in_advance: Option<TransactionId>) -> Self {
         assert!(plan.parts.len() > 1, "a transaction over several tablets");
         let in_order = plan.nearest.is_none();
         Self {
@@ -110,6 +118,8 @@ impl Coordinator {
             planted: Planted::default(),
             state: State::New,
             attempt: 0,
+            in_advance,
+            is_unreserved: false,
             in_order,
             started_ns: 0,
             is_awaited: true,
@@ -151,6 +161,12 @@ impl Coordinator {
 
     fn begin_attempt(&mut self) {
         self.attempt += 1;
+        let home = self.plan.parts[self.home()].participant.tablet;
+        let in_advance = self.in_advance.take().filter(|id| id.tablet == home && !self.in_order);
+        self.is_unreserved = in_advance.is_some();
+        if let Some(id) = in_advance {
+            return self.prepare_all(id);
+        }
         self.state = State::Reserving;
         let part = &self.plan.parts[self.home()];
         let request = Request::Reserve {
@@ -171,7 +187,12 @@ impl Coordinator {
         match reply {
             Reply::Reserved { id, attempt } => self.reserved(from, id, attempt),
             Reply::NotReserved { attempt, refusal } => {
-                if self.state == State::Reserving && attempt == self.attempt {
+                let is_asked = match self.state {
+                    State::Reserving => true,
+                    State::Committing { .. } => self.is_unreserved,
+                    _ => false,
+                };
+                if is_asked && attempt == self.attempt {
                     self.give_up_attempt(refusal, now_ns);
                 }
             }
@@ -181,7 +202,8 @@ impl Coordinator {
                     self.give_up_attempt(refusal, now_ns);
                 }
             }
-            Reply::Committed { id, committed_us } | Reply::Status { id, status: Status::Committed(committed_us) } => {
+            Reply::Committed { id, committed_us, .. }
+            | Reply::Status { id, status: Status::Committed(committed_us) } => {
                 self.committed(id, committed_us);
             }
             Reply::Lost(id) | Reply::Status { id, status: Status::Aborted } => self.lost(id, now_ns),
@@ -201,6 +223,10 @@ impl Coordinator {
             }
             return;
         }
+        self.prepare_all(id);
+    }
+
+    fn prepare_all(&mut self, id: TransactionId) {
         let stamps = vec![None; self.plan.parts.len()];
         self.state = State::Preparing { id, stamps, asked: BTreeSet::new() };
         if self.in_order && !self.planted.wait_out_of_order {
@@ -272,7 +298,17 @@ impl Coordinator {
                 self.actions.push_back(Action::Send(it.participant.tablet, Request::Finish { id, ending }));
             }
         }
-        self.send(self.home(), Request::Commit { id, prepared });
+        self.send_commit(id, prepared);
+    }
+
+    fn send_commit(&mut self, id: TransactionId, prepared: Vec<Prepared>) {
+        let home = &self.plan.parts[self.home()];
+        let part = self.is_unreserved.then(|| HomePart {
+            attempt: self.attempt,
+            targets: home.targets.clone(),
+            program: home.program.clone(),
+        });
+        self.send(self.home(), Request::Commit { id, prepared, part });
     }
 
     fn committed(&mut self, of: TransactionId, committed_us: i64) {
@@ -312,7 +348,8 @@ impl Coordinator {
         self.answer_if_visible();
         if has_ended {
             self.state = State::Ended;
-            self.send(self.home(), Request::Forget(of));
+            let home = self.plan.parts[self.home()].participant.tablet;
+            self.actions.push_back(Action::Ended(home, of));
         }
     }
 
@@ -349,7 +386,7 @@ impl Coordinator {
         if *id == of && *is_asking {
             *is_asking = false;
             let prepared = prepared.clone();
-            self.send(self.home(), Request::Commit { id: of, prepared });
+            self.send_commit(of, prepared);
         }
     }
 
@@ -375,6 +412,17 @@ impl Coordinator {
             }
             (Request::Finish { id, .. }, State::Finishing { .. }) => self.unfinished(to, *id),
             _ => {}
+        }
+    }
+
+    /// The home has refused, for good, to take its part with the commit, and has not changed anything. Another copy of the
+    /// commit may still arrive, so the id is given up first, and then the home is asked.
+    pub fn commit_refused(&mut self, of: TransactionId) {
+        let State::Committing { id, is_asking, .. } = &mut self.state else { return };
+        if *id == of {
+            *is_asking = true;
+            self.send(self.home(), Request::Release(of));
+            self.send(self.home(), Request::Status { id: of, of: None, at_us: None });
         }
     }
 

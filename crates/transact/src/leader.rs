@@ -18,7 +18,7 @@ mod home_side;
 mod participant_side;
 pub mod promises;
 
-use crate::ids::{Home, TransactionId};
+use crate::ids::{Home, Prepared, TransactionId};
 use crate::in_flight::InFlight;
 use crate::locks::{Asked, Hold, LockLimits, Locks, Owner, Wait};
 use crate::message::{Program, Refusal, Reply, Request, Status};
@@ -132,8 +132,14 @@ struct Pending {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Role {
-    Home { attempt: u32 },
-    Participant { home: Home },
+    Home {
+        attempt: u32,
+        /// The participants, if it is committed at once.
+        commit: Option<Vec<Prepared>>,
+    },
+    Participant {
+        home: Home,
+    },
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,6 +188,9 @@ pub struct Leader {
     in_flight: InFlight,
     pending: BTreeMap<TransactionId, Pending>,
     reservations: BTreeMap<TransactionId, Reservation>,
+    issues_in_advance: bool,
+    /// The transactions that were issued in advance and are not committed yet, and since when.
+    in_advance: BTreeMap<TransactionId, u64>,
     /// Prepares that are appended, and who is answered.
     preparing: BTreeMap<TransactionId, Asker>,
     /// Ends that are appended, and who is answered.
@@ -215,6 +224,8 @@ impl Leader {
             in_flight: InFlight::default(),
             pending: BTreeMap::new(),
             reservations: BTreeMap::new(),
+            issues_in_advance: true,
+            in_advance: BTreeMap::new(),
             preparing: BTreeMap::new(),
             finishing: BTreeMap::new(),
             prepared_since_ns: records.locked().map(|(id, _)| (id, now_ns)).collect(),
@@ -305,11 +316,14 @@ impl Leader {
                 let pending = Pending { asker, program, role: Role::Participant { home }, stage: Stage::Queued };
                 self.prepare(records, id, pending, &targets, until(wait_ns));
             }
-            Request::Commit { id, prepared } => self.commit(records, asker, id, prepared),
+            Request::Commit { id, prepared, part: Some(part) } => {
+                self.commit_unreserved(records, asker, id, prepared, part, now_ns);
+            }
+            Request::Commit { id, prepared, part: None } => self.commit(records, asker, id, prepared, now_ns),
             Request::Release(id) => self.withdraw(id),
             Request::Status { id, of, at_us } => self.status(records, asker, id, of, at_us),
             Request::Finish { id, ending } => self.finish(records, Some(asker), id, ending),
-            Request::Forget(id) => self.release_record(id),
+            Request::Forget(ids) => ids.into_iter().for_each(|id| self.release_record(id)),
         }
         Ok(())
     }
@@ -443,7 +457,14 @@ impl Leader {
                 assert!(operations.iter().all(is_locked), "{id} writes rows that it has not locked");
                 let Some(pending) = self.pending.remove(&id) else { return };
                 match pending.role {
-                    Role::Home { attempt } => self.reserved(id, pending.asker, attempt, operations, now_ns),
+                    Role::Home { attempt, commit: None } => {
+                        self.reserved(id, operations, now_ns);
+                        self.reply(pending.asker, Reply::Reserved { id, attempt });
+                    }
+                    Role::Home { commit: Some(prepared), .. } => {
+                        self.reserved(id, operations, now_ns);
+                        self.commit_reserved(pending.asker, id, &prepared);
+                    }
                     Role::Participant { home } => self.staged(id, pending.asker, home, operations),
                 }
             }
@@ -454,7 +475,7 @@ impl Leader {
     fn refuse(&mut self, id: TransactionId, refusal: Refusal, of_program: Vec<u8>) {
         if let Some(pending) = self.pending.remove(&id) {
             let reply = match pending.role {
-                Role::Home { attempt } => Reply::NotReserved { attempt, refusal },
+                Role::Home { attempt, .. } => Reply::NotReserved { attempt, refusal },
                 Role::Participant { .. } => Reply::NotPrepared { id, refusal },
             };
             self.actions.push_back(Action::Reply { to: pending.asker, reply, of_program });

@@ -13,6 +13,17 @@ use diorite_base::TabletId;
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Program(pub Vec<u8>);
 
+/// The part of a transaction in its home, if it is committed without a reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct HomePart {
+    /// The attempt of the coordinator, which comes back in a refusal.
+    pub attempt: u32,
+    /// What is locked.
+    pub targets: Targets,
+    /// What is written.
+    pub program: Program,
+}
+
 /// A question to the leader of a tablet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
@@ -46,6 +57,8 @@ pub enum Request {
         id: TransactionId,
         /// The participants, with the prepares that are covered.
         prepared: Vec<Prepared>,
+        /// For an id that was issued in advance: rows are locked and evaluated now. It does not wait.
+        part: Option<HomePart>,
     },
     /// To the home: the reservation is given up. Not answered.
     Release(TransactionId),
@@ -65,8 +78,8 @@ pub enum Request {
         /// How it has ended.
         ending: Ending,
     },
-    /// To the home: all participants have finished. Not answered.
-    Forget(TransactionId),
+    /// To the home: all participants of these transactions have finished. Not answered.
+    Forget(Vec<TransactionId>),
 }
 
 /// What a home knows about a transaction.
@@ -91,7 +104,7 @@ pub enum Reply {
         /// The coordinator's attempt.
         attempt: u32,
     },
-    /// To [`Request::Reserve`]: nothing was done.
+    /// To [`Request::Reserve`], and to [`Request::Commit`] without a reservation: nothing was done, nor will be.
     NotReserved {
         /// The coordinator's attempt.
         attempt: u32,
@@ -118,6 +131,8 @@ pub enum Reply {
         id: TransactionId,
         /// The stamp, microseconds.
         committed_us: i64,
+        /// Issued in advance: the number, in the same tablet and term, of a transaction that the asker may begin.
+        next: Option<u64>,
     },
     /// To [`Request::Commit`]: this transaction has no reservation here and no outcome.
     Lost(TransactionId),

@@ -50,6 +50,12 @@ pub struct Planted {
     pub miss_later_commits: bool,
     /// The client is answered at the commit although readers do not ask what has become of what is prepared.
     pub answer_before_finished: bool,
+    /// A number that was issued in advance does not keep its transaction from being reported as aborted.
+    pub aborted_while_in_advance: bool,
+    /// What has a commit without a reservation is committed, whether its number was issued in advance or not.
+    pub any_number_is_in_advance: bool,
+    /// A commit without a reservation waits for its locks.
+    pub wait_at_the_commit: bool,
     /// A reservation in force does not keep its transaction from being reported as aborted.
     pub aborted_while_reserved: bool,
 }

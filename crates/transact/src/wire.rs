@@ -3,17 +3,18 @@
 //! ```text
 //! call   := 1 reserve · attempt varint · [wait] · program slice
 //!         | 2 prepare · id · home · [wait] · program slice
-//!         | 3 commit  · id · list<prepared>
+//!         | 3 commit  · id · list<prepared> · [attempt varint · program slice]
 //!         | 4 release · id
 //!         | 5 status  · id · [of: tablet varint · stamp i64] · [stamp of the read i64]
 //!         | 6 finish  · id · ending
-//!         | 7 forget  · id
+//!         | 7 forget  · list<id>
 //!         | 8 pin     · stamp i64 · targets
 //!         | 9 unpin   · pin u64
 //! answer := 0 done
 //!         | 1 reserved · id · attempt          | 2 not reserved · attempt · refusal · reply slice
 //!         | 3 prepared · id · stamp i64        | 4 not prepared · id · refusal · reply slice
-//!         | 5 committed · id · stamp i64       | 6 lost · id
+//!         | 5 committed · id · stamp i64 · [number varint]
+//!         | 6 lost · id
 //!         | 7 status · id · (0 aborted | 1 not yet | 2 committed · stamp i64)
 //!         | 8 finished · id
 //!         | 9 pinned · pin u64 · lease varint · list<id · stamp i64 · home>
@@ -27,9 +28,9 @@
 //! Left out: the targets of a program, which the leader determines itself.
 
 use crate::ids::{Home, Prepared, TransactionId};
-use crate::message::{Program, Refusal, Reply, Request, Status};
+use crate::message::{HomePart, Program, Refusal, Reply, Request, Status};
 use crate::snapshot::Staged;
-use crate::step::{Ending, MAX_PARTICIPANTS, MAX_ROWS, list};
+use crate::step::{Ending, MAX_FORGOTTEN, MAX_PARTICIPANTS, MAX_ROWS, list};
 use crate::targets::Targets;
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
@@ -107,7 +108,11 @@ impl Call {
     /// The program of an encoded call, if it has one.
     pub fn program_of(call: &[u8]) -> Option<Program> {
         match Self::decode(call) {
-            Ok(Self::Request(Request::Reserve { program, .. } | Request::Prepare { program, .. })) => Some(program),
+            Ok(Self::Request(
+                Request::Reserve { program, .. }
+                | Request::Prepare { program, .. }
+                | Request::Commit { part: Some(HomePart { program, .. }), .. },
+            )) => Some(program),
             _ => None,
         }
     }
@@ -161,11 +166,15 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             put_wait(out, *wait_ns);
             put_slice(out, &program.0);
         }
-        Request::Commit { id, prepared } => {
+        Request::Commit { id, prepared, part } => {
             out.push(3);
             id.encode(out);
             put_varint(out, prepared.len() as u64);
             prepared.iter().for_each(|prepared| prepared.encode(out));
+            put_option(out, part.as_ref(), |out, HomePart { attempt, targets: _, program }| {
+                put_varint(out, (*attempt).into());
+                put_slice(out, &program.0);
+            });
         }
         Request::Release(id) => {
             out.push(4);
@@ -185,9 +194,10 @@ fn put_request(out: &mut Vec<u8>, request: &Request) {
             id.encode(out);
             ending.encode(out);
         }
-        Request::Forget(id) => {
+        Request::Forget(ids) => {
             out.push(7);
-            id.encode(out);
+            put_varint(out, ids.len() as u64);
+            ids.iter().for_each(|id| id.encode(out));
         }
     }
 }
@@ -209,6 +219,9 @@ fn request(kind: u8, reader: &mut Reader<'_>) -> Result<Request, Malformed> {
         3 => Request::Commit {
             id: TransactionId::decode(reader)?,
             prepared: list(reader, MAX_PARTICIPANTS, Prepared::decode)?,
+            part: option(reader, |reader| {
+                Ok(HomePart { attempt: attempt(reader)?, targets: Targets::default(), program: program(reader)? })
+            })?,
         },
         4 => Request::Release(TransactionId::decode(reader)?),
         5 => Request::Status {
@@ -217,7 +230,7 @@ fn request(kind: u8, reader: &mut Reader<'_>) -> Result<Request, Malformed> {
             at_us: option(reader, |reader| reader.i64())?,
         },
         6 => Request::Finish { id: TransactionId::decode(reader)?, ending: Ending::decode(reader)? },
-        7 => Request::Forget(TransactionId::decode(reader)?),
+        7 => Request::Forget(list(reader, MAX_FORGOTTEN, TransactionId::decode)?),
         _ => return Err(Malformed),
     })
 }
@@ -316,10 +329,11 @@ fn put_reply(out: &mut Vec<u8>, reply: &Reply, of_program: &[u8]) {
             id.encode(out);
             put_refusal(out, *refusal, of_program);
         }
-        Reply::Committed { id, committed_us } => {
+        Reply::Committed { id, committed_us, next } => {
             out.push(5);
             id.encode(out);
             put_i64(out, *committed_us);
+            put_option(out, *next, put_varint);
         }
         Reply::Lost(id) => {
             out.push(6);
@@ -359,7 +373,11 @@ fn reply(kind: u8, reader: &mut Reader<'_>) -> Result<Answer, Malformed> {
             of_program = reader.shortest_slice()?.to_vec();
             Reply::NotPrepared { id, refusal }
         }
-        5 => Reply::Committed { id: TransactionId::decode(reader)?, committed_us: reader.i64()? },
+        5 => Reply::Committed {
+            id: TransactionId::decode(reader)?,
+            committed_us: reader.i64()?,
+            next: option(reader, |reader| reader.shortest_varint())?,
+        },
         6 => Reply::Lost(TransactionId::decode(reader)?),
         7 => {
             let id = TransactionId::decode(reader)?;

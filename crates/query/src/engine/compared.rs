@@ -5,7 +5,7 @@
 //! that had the values at one moment; a row is added to a view only as it is. Left out: which rows, and when (the node).
 
 use super::state::QueryEngine;
-use super::transaction::{Ended, attempt};
+use super::transaction::{Coordinating, Ended, attempt};
 use crate::budget::Budget;
 use crate::error::{corrupt, invalid};
 use crate::exec::modify::unique::{Believed, UniqueValues, index_key, owner_of, stored_key, unique_values};
@@ -16,7 +16,7 @@ use crate::kv::Kv;
 use crate::program::ProgramReply;
 use crate::table::{Source, TableContext};
 use crate::view::Derivation;
-use diorite_base::{NodeId, TableId};
+use diorite_base::TableId;
 use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key::{DecodedKey, RowKind, kind_of, token_of};
@@ -129,13 +129,13 @@ fn shown_key(table: &TableContext, key: &[u8]) -> String {
 /// Compares rows, as a node of the cluster.
 pub struct RowComparer<K> {
     pub(super) kv: Arc<K>,
-    node: NodeId,
+    node: Coordinating<K>,
 }
 
 impl<K: Kv> RowComparer<K> {
     /// On the node of an engine.
     pub fn of(engine: &QueryEngine<K>) -> Self {
-        Self { kv: Arc::clone(&engine.kv), node: engine.node }
+        Self { kv: Arc::clone(&engine.kv), node: Coordinating::of(engine) }
     }
 
     /// Compares a row with what a dependent says of it: with all other rows, for a unique index, and has the index's
@@ -206,7 +206,7 @@ impl<K: Kv> RowComparer<K> {
         let token = token_of(row).map_err(corrupt)?;
         let part = TablePart::holding(token, of.entry.table.id, &of.entry.tablets);
         let writes = Writes::adding_to_view(part, &of.table, &of.derivation, (row, &found), derived)?;
-        let (ended, _) = attempt((&self.kv, self.node), writes.into_transaction()?, budget).await?;
+        let (ended, _) = attempt(&self.node, writes.into_transaction()?, budget).await?;
         tracing::trace!(view = %of.derivation.entry.table.name, ?ended, "a row was added to a view");
         if let Ended::Refused(_, reply) = &ended
             && let Ok(ProgramReply::Failed(why)) = ProgramReply::decode(reply)
@@ -235,7 +235,7 @@ impl<K: Kv> RowComparer<K> {
         let (mut writes, tests) = Writes::testing((of.entry, &of.table), rows.iter().copied())?;
         writes.add_upkeep(tests, believed, now_seconds(self.kv.now_us()))?;
         if writes.tablet_count() > 1 {
-            let (ended, _) = attempt((&self.kv, self.node), writes.into_transaction()?, budget).await?;
+            let (ended, _) = attempt(&self.node, writes.into_transaction()?, budget).await?;
             return Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))));
         }
         let parts = writes.finish()?;
@@ -283,7 +283,7 @@ impl<K: Kv> RowComparer<K> {
         believed.rows.insert((of.entry.table.id, row.to_vec()), values);
         let (mut writes, upkeep) = Writes::naming((of.entry, &of.table), of.index_entry, &key, row, former.as_deref())?;
         writes.add_upkeep(upkeep, &believed, now_seconds(self.kv.now_us()))?;
-        let (ended, _) = attempt((&self.kv, self.node), writes.into_transaction()?, budget).await?;
+        let (ended, _) = attempt(&self.node, writes.into_transaction()?, budget).await?;
         tracing::trace!(index = %of.index.name, ?ended, "a row was compared");
         Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))).then_some(Comparison::Alone))
     }

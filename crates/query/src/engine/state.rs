@@ -2,6 +2,7 @@
 //!
 //! Always true: a request sees the newest catalog that this node has when it begins. Left out: the requests.
 
+use super::in_advance::InAdvance;
 use super::long::LONG_BYTES;
 use super::outcomes::TransactionOutcomes;
 use super::request::OwnedRequest;
@@ -66,6 +67,7 @@ pub struct QueryEngine<K> {
     pub(super) uuids: UuidSource,
     pub(super) activity: Activity,
     pub(super) outcomes: TransactionOutcomes,
+    pub(super) in_advance: Arc<InAdvance>,
     /// This node.
     pub(super) node: NodeId,
 }
@@ -81,8 +83,8 @@ impl<K: Kv> QueryEngine<K> {
         let prepared = PreparedCache::new(config.prepared_cache_bytes);
         let uuids = UuidSource::new(random);
         let node = kv.local_node().node;
-        let (activity, outcomes) = (Activity::default(), TransactionOutcomes::default());
-        Arc::new(Self { kv, config, prepared, uuids, activity, outcomes, node })
+        let (activity, outcomes, in_advance) = (Activity::default(), TransactionOutcomes::default(), Arc::default());
+        Arc::new(Self { kv, config, prepared, uuids, activity, outcomes, in_advance, node })
     }
 
     /// Statistics of requests by statement. The caller of the engine records their durations.

@@ -5,8 +5,9 @@
 //! a commit was sent. Left out: the parts of a transaction ([`crate::exec::modify::transaction`]), and the protocol
 //! ([`diorite_transact`]).
 
+use super::in_advance::{InAdvance, Tell};
 use super::outcomes::TransactionEnd;
-use super::state::REPLANS;
+use super::state::{QueryEngine, REPLANS};
 use super::write::{Gathered, WriteAnswer, Writing};
 use crate::budget::Budget;
 use crate::error::invalid;
@@ -23,12 +24,12 @@ use diorite_base::write::Waited;
 use diorite_base::{NodeId, TabletId};
 use diorite_cql::language::ast::BatchKind;
 use diorite_cql::protocol::{CqlError, Response};
-use diorite_transact::Participant;
 use diorite_transact::coordinator::{Action, Coordinator, Outcome, Part, Plan};
-use diorite_transact::message::{Program, Refusal, Reply, Request, Status};
+use diorite_transact::message::{HomePart, Program, Refusal, Reply, Request, Status};
 use diorite_transact::targets::Targets;
 use diorite_transact::timing::Timing;
 use diorite_transact::wire::{Answer, Call};
+use diorite_transact::{Participant, TransactionId};
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::HashSet;
@@ -36,6 +37,8 @@ use std::sync::Arc;
 
 /// How often the bytes of a transaction's programs are in memory at once: in the plan, and twice when they are sent.
 const COPIES: usize = 3;
+/// A home is told of the transactions that have ended in this time, at once.
+const TELLS_AFTER_NS: u64 = 20_000_000;
 /// The first wait before something is sent again that was not answered, and the longest.
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MAX_PAUSE_NS: u64 = 100_000_000;
@@ -83,9 +86,23 @@ struct Sent {
     outcome: Result<Answer, KvError>,
 }
 
+/// The node that coordinates transactions.
+pub(super) struct Coordinating<K> {
+    pub(super) kv: Arc<K>,
+    pub(super) node: NodeId,
+    pub(super) in_advance: Arc<InAdvance>,
+}
+
+impl<K> Coordinating<K> {
+    pub(super) fn of(engine: &QueryEngine<K>) -> Self {
+        Self { kv: Arc::clone(&engine.kv), node: engine.node, in_advance: Arc::clone(&engine.in_advance) }
+    }
+}
+
 /// A transaction that is being carried out.
 struct Transaction<K: Kv> {
     kv: Arc<K>,
+    in_advance: Arc<InAdvance>,
     /// The request's, whose memory it holds until it ends.
     budget: Arc<Budget>,
     plan: Arc<Plan>,
@@ -97,6 +114,8 @@ struct Transaction<K: Kv> {
     in_vain: usize,
     /// The last failure of a tablet.
     last: Option<(TabletId, KvError)>,
+    /// The home has refused its part for good, with the commit.
+    refused: Option<(TabletId, KvError)>,
     /// No further attempt is begun: a tablet has refused its part for good.
     begins_no_more: bool,
     /// The attempt in which that happened has ended, and nothing of it will be committed.
@@ -118,19 +137,32 @@ fn plan_of<K: Kv>(kv: &K, node: NodeId, parts: Vec<TransactionPart>) -> Plan {
 
 /// Takes the program out of a request that has been encoded.
 fn without_program(mut request: Request) -> Request {
-    if let Request::Reserve { program, .. } | Request::Prepare { program, .. } = &mut request {
+    if let Request::Reserve { program, .. }
+    | Request::Prepare { program, .. }
+    | Request::Commit { part: Some(HomePart { program, .. }), .. } = &mut request
+    {
         *program = Program(Vec::new());
     }
     request
 }
 
+async fn tell<K: Kv>(kv: Arc<K>, home: TabletId, ended: Vec<TransactionId>) {
+    let call = Call::Request(Request::Forget(ended));
+    // The home does without.
+    let _ = kv.write(home, Mutation::request(&call.encode()), None).await;
+}
+
 impl<K: Kv> Transaction<K> {
-    fn new(kv: Arc<K>, budget: Arc<Budget>, plan: Plan, deletes_only: HashSet<TabletId>) -> Self {
+    fn new(of: &Coordinating<K>, budget: Arc<Budget>, plan: Plan, deletes_only: HashSet<TabletId>) -> Self {
+        let (kv, in_advance) = (Arc::clone(&of.kv), Arc::clone(&of.in_advance));
+        let nearest = plan.nearest.map(|nearest| plan.parts[nearest].participant.tablet);
+        let id = nearest.and_then(|home| in_advance.take(home, kv.monotonic_ns()));
         let plan = Arc::new(plan);
-        let coordinator = Coordinator::new(Arc::clone(&plan), Timing::default());
+        let coordinator = Coordinator::new(Arc::clone(&plan), Timing::default(), id);
         let sent = FuturesUnordered::new();
         Self {
             kv,
+            in_advance,
             budget,
             plan,
             coordinator,
@@ -138,6 +170,7 @@ impl<K: Kv> Transaction<K> {
             sent,
             in_vain: 0,
             last: None,
+            refused: None,
             begins_no_more: false,
             has_stopped: false,
         }
@@ -204,9 +237,39 @@ impl<K: Kv> Transaction<K> {
                 Action::Send(_, Request::Reserve { .. }) if self.begins_no_more => self.has_stopped = true,
                 Action::Send(tablet, request) => self.send(tablet, request),
                 Action::Answer(outcome) => answer = Some(outcome),
+                Action::Ended(home, id) => self.tell_of_end(home, id),
             }
         }
         answer
+    }
+
+    /// All participants of the transaction have finished.
+    fn tell_of_end(&self, home: TabletId, id: TransactionId) {
+        let (kv, pool) = (Arc::clone(&self.kv), Arc::clone(&self.in_advance));
+        match pool.ended(home, id) {
+            Tell::Not => {}
+            Tell::Now(ended) => self.kv.spawn(tell(kv, home, ended)),
+            Tell::Soon => self.kv.spawn(async move {
+                kv.pause(TELLS_AFTER_NS).await;
+                let ended = pool.take_ended(home);
+                if !ended.is_empty() {
+                    tell(kv, home, ended).await;
+                }
+            }),
+        }
+    }
+
+    /// Remembers what a home has said for the transactions that follow.
+    fn remember(&self, request: &Request, reply: &Reply, now_ns: u64) {
+        match (request, reply) {
+            (_, Reply::Committed { id, next: Some(number), .. }) => {
+                self.in_advance.put(TransactionId { number: *number, ..*id }, now_ns);
+            }
+            (Request::Commit { id, .. }, Reply::NotReserved { refusal: Refusal::Held, .. }) => {
+                self.in_advance.was_held(id.tablet, now_ns);
+            }
+            _ => {}
+        }
     }
 
     /// Passes an answer to the coordinator.
@@ -224,6 +287,7 @@ impl<K: Kv> Transaction<K> {
             }
             Ok(Answer::Reply { reply, of_program }) => {
                 self.in_vain = 0;
+                self.remember(&request, &reply, now_ns);
                 let is_refusal = matches!(
                     reply,
                     Reply::NotReserved { refusal: Refusal::ConditionFailed, .. }
@@ -246,8 +310,15 @@ impl<K: Kv> Transaction<K> {
                 None
             }
             Err(error) => {
-                let is_final =
-                    matches!(error, KvError::NoSuchTablet(_) | KvError::TooLarge(_) | KvError::DiskFull(_)) && begins;
+                let is_final = matches!(error, KvError::NoSuchTablet(_) | KvError::TooLarge(_) | KvError::DiskFull(_));
+                if let Request::Commit { id, part: Some(_), .. } = request {
+                    self.in_vain += 1;
+                    self.last = Some((tablet, error.clone()));
+                    self.refused = self.refused.take().or(is_final.then_some((tablet, error)));
+                    self.coordinator.commit_refused(id);
+                    return None;
+                }
+                let is_final = is_final && begins;
                 self.failed(tablet, &request, error.clone(), now_ns);
                 is_final.then_some(Ended::Impossible(tablet, error))
             }
@@ -266,12 +337,17 @@ impl<K: Kv> Transaction<K> {
         let mut ended = None;
         loop {
             // If that was an answer to the attempt that is going on, the coordinator gives it up and begins another.
-            self.begins_no_more = matches!(ended, Some(Ended::Impossible(..)));
+            self.begins_no_more = self.refused.is_some() || matches!(ended, Some(Ended::Impossible(..)));
             match (self.carry_out(), ended.take()) {
                 (Some(Outcome::ConditionFailed), Some(refused @ Ended::Refused(..))) => return refused,
                 (Some(Outcome::Unavailable), Some(impossible @ Ended::Impossible(..))) => return impossible,
                 (Some(outcome), _) => return Ended::Answered(outcome),
                 (None, Some(impossible @ Ended::Impossible(..))) if self.has_stopped => return impossible,
+                (None, None) if self.has_stopped && self.refused.is_some() => {
+                    if let Some((tablet, error)) = self.refused.take() {
+                        return Ended::Impossible(tablet, error);
+                    }
+                }
                 (None, _) => {}
             }
             let Some(sent) = self.sent.next().await.filter(|_| self.goes_on()) else {
@@ -311,15 +387,15 @@ pub(super) fn is_atomic<K: Kv>(kv: &K, kind: BatchKind) -> bool {
 
 /// Carries out parts until whoever has asked for them can be answered; also returns the names of their tables.
 pub(super) async fn attempt<K: Kv>(
-    (kv, node): (&Arc<K>, NodeId),
+    of: &Coordinating<K>,
     parts: Vec<TransactionPart>,
     budget: &Arc<Budget>,
 ) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
     budget.take(COPIES * parts.iter().map(|part| part.program.len() + part.key.len()).sum::<usize>())?;
     let tables = parts.iter().map(|part| (part.part.tablet, part.table.clone())).collect();
     let deletes_only = parts.iter().filter(|part| part.deletes_only).map(|part| part.part.tablet).collect();
-    let plan = plan_of(&**kv, node, parts);
-    let transaction = Transaction::new(Arc::clone(kv), Arc::clone(budget), plan, deletes_only);
+    let plan = plan_of(&*of.kv, of.node, parts);
+    let transaction = Transaction::new(of, Arc::clone(budget), plan, deletes_only);
     let mut handed = Handed(Some(transaction));
     let Some(transaction) = &mut handed.0 else { unreachable!("it was just made") };
     let mut ended = transaction.until_answered().await;
@@ -376,7 +452,7 @@ impl<K: Kv> Writing<'_, K> {
         &self,
         parts: Vec<TransactionPart>,
     ) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
-        attempt((&self.engine.kv, self.engine.node), parts, self.means.budget).await
+        attempt(&Coordinating::of(self.engine), parts, self.means.budget).await
     }
 
     /// A transaction has done nothing and never will.

@@ -151,7 +151,7 @@ fn read_two_accounts(database: &Database) -> (usize, usize) {
                 };
                 let begun = database.begin(&text);
                 async move {
-                    for _ in 0..(client * (round + 1)) % 17 {
+                    for _ in 0..((client + 1) * (round + 1)) % 17 {
                         yield_once().await;
                     }
                     begun.await
@@ -464,6 +464,39 @@ fn counter_batches_count_once_and_statements_with_a_status_are_carried_out_one_b
     assert_eq!(database.rows(&both).len(), 2);
     assert_eq!(database.rows("SELECT balance FROM plain WHERE id IN (21, 22)"), ["balance=7", "balance=7"]);
     database.end_all();
+}
+
+#[test]
+fn a_commit_without_a_reservation_that_its_home_refuses_leaves_nothing() {
+    let database = bank();
+    let batch = plain_batch(&database, "BATCH");
+    let count = || database.rows("SELECT id FROM plain WHERE id IN (21, 22, 24)").len();
+    let refusals = [
+        (KvError::TooLarge("a row is too large".to_owned()), false),
+        (KvError::DiskFull("8 KiB are free".to_owned()), false),
+        (KvError::Overloaded("too many requests"), true),
+        (KvError::Timeout(Waited { after_ms: 5, received: 0, required: 0 }), true),
+    ];
+    for (error, is_tried_again) in refusals {
+        database.run(&batch).unwrap();
+        database.run("DELETE FROM plain WHERE id IN (21, 22, 24)").unwrap();
+        database.end_all();
+        let sent = database.kv.writes.load(Ordering::Relaxed);
+        database.kv.fates.lock().extend([Fate::Applied, Fate::Refused(error.clone())]);
+        let outcome = database.run(&batch);
+        database.end_all();
+        assert!(database.kv.fates.lock().is_empty());
+        assert_eq!((outcome.is_ok(), count()), (is_tried_again, if is_tried_again { 3 } else { 0 }), "{error:?}");
+        let sent = database.kv.writes.load(Ordering::Relaxed) - sent;
+        assert!(sent >= 5, "the prepare, the commit, its end, a question to the home, the end of the prepare: {sent}");
+    }
+    // Without a fault: the prepare, the commit, the end, and what the home is told of ended transactions.
+    database.run(&batch).unwrap();
+    database.end_all();
+    let sent = database.kv.writes.load(Ordering::Relaxed);
+    database.run(&batch).unwrap();
+    let sent = database.kv.writes.load(Ordering::Relaxed) - sent;
+    assert!((3..=4).contains(&sent), "{sent}");
 }
 
 #[test]

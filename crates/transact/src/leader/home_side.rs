@@ -1,14 +1,15 @@
 //! The home's side: reservations, the decision, questions about it, and its end.
 //!
 //! A transaction is committed by one entry here, which only the leader that has issued its id may append, while the
-//! reservation is in its memory. So a record means committed; a reservation of the current term means not yet; neither
-//! means aborted for ever, as a leader of a later term has applied all that an earlier one can have appended. A record
-//! is forgotten when all participants have finished and the coordinator no longer needs it.
+//! reservation is in its memory, or the id among those that it has issued in advance. So a record means committed; a
+//! reservation of the current term, or an id in advance, means not yet; neither means aborted for ever, as a leader of a
+//! later term has applied all that an earlier one can have appended, and an id that is taken from those in advance never
+//! comes back. A record is forgotten when all participants have finished and the coordinator no longer needs it.
 
 use super::{Asker, Leader, Pending, Reservation, Role, Stage, Sweep};
 use crate::ids::{Prepared, TransactionId};
 use crate::locks::{Hold, Owner, Wait};
-use crate::message::{Program, Reply, Status};
+use crate::message::{HomePart, Program, Reply, Status};
 use crate::peer::PeerCall;
 use crate::records::Records;
 use crate::step::{Commit, Ending, MAX_FORGOTTEN, Operation, Step};
@@ -19,41 +20,107 @@ use std::collections::BTreeSet;
 /// The most questions that wait for one commit. Others are not answered, and asked again.
 const MAX_QUESTIONS: usize = 256;
 
+/// The most transactions that are issued in advance.
+const MAX_IN_ADVANCE: usize = 1_024;
+
 impl Leader {
-    pub(super) fn reserve(&mut self, asker: Asker, attempt: u32, targets: &Targets, program: Program, wait: Wait) {
+    fn next_id(&mut self) -> TransactionId {
         let id = TransactionId { tablet: self.tablet, term: self.term, number: self.next_number };
         self.next_number += 1;
-        let pending = Pending { asker, program, role: Role::Home { attempt }, stage: Stage::Queued };
+        id
+    }
+
+    /// Issues a transaction that may be committed without a reservation; none if too many are.
+    pub fn issue_in_advance(&mut self, now_ns: u64) -> Option<TransactionId> {
+        if self.in_advance.len() >= MAX_IN_ADVANCE || !self.issues_in_advance {
+            return None;
+        }
+        let id = self.next_id();
+        self.in_advance.insert(id, now_ns);
+        Some(id)
+    }
+
+    /// Issues nothing in advance any more. What was issued before `since_ns` only is given up. Returns whether something
+    /// may still be committed without a reservation.
+    pub fn stop_in_advance(&mut self, since_ns: u64) -> bool {
+        self.issues_in_advance = false;
+        self.in_advance.retain(|_, issued_ns| *issued_ns >= since_ns);
+        !self.in_advance.is_empty()
+    }
+
+    /// Issues in advance again.
+    pub fn resume_in_advance(&mut self) {
+        self.issues_in_advance = true;
+    }
+
+    pub(super) fn reserve(&mut self, asker: Asker, attempt: u32, targets: &Targets, program: Program, wait: Wait) {
+        let id = self.next_id();
+        let pending = Pending { asker, program, role: Role::Home { attempt, commit: None }, stage: Stage::Queued };
         self.enqueue(id, pending, targets, wait);
     }
 
-    pub(super) fn reserved(
-        &mut self,
-        id: TransactionId,
-        asker: Asker,
-        attempt: u32,
-        operations: Vec<Operation>,
-        now_ns: u64,
-    ) {
+    pub(super) fn reserved(&mut self, id: TransactionId, operations: Vec<Operation>, now_ns: u64) {
         self.locks.mark(&Owner::Transaction(id), Hold::Reserved);
         self.reservations
             .insert(id, Reservation { operations, since_ns: now_ns, committing: None, questions: BTreeSet::new() });
-        self.reply(asker, Reply::Reserved { id, attempt });
     }
 
-    pub(super) fn commit(&mut self, records: &Records, asker: Asker, id: TransactionId, prepared: Vec<Prepared>) {
+    /// Commits what was issued in advance, in one step: nothing was locked here before. It has prepared others, so it
+    /// waits for nobody.
+    pub(super) fn commit_unreserved(
+        &mut self,
+        records: &Records,
+        asker: Asker,
+        id: TransactionId,
+        prepared: Vec<Prepared>,
+        part: HomePart,
+        now_ns: u64,
+    ) {
+        if let Some(earlier) = self.pending.get_mut(&id) {
+            earlier.asker = asker;
+            return;
+        }
+        let is_in_advance = self.in_advance.remove(&id).is_some();
+        let is_unknown = records.outcome(&id).is_none() && !self.reservations.contains_key(&id);
+        if is_in_advance || (is_unknown && self.planted.any_number_is_in_advance) {
+            let wait = match self.planted.wait_at_the_commit {
+                true => Wait::Until(now_ns + self.timing.wait_ns),
+                false => Wait::Never,
+            };
+            let role = Role::Home { attempt: part.attempt, commit: Some(prepared) };
+            let pending = Pending { asker, program: part.program, role, stage: Stage::Queued };
+            return self.enqueue(id, pending, &part.targets, wait);
+        }
+        self.commit(records, asker, id, prepared, now_ns);
+    }
+
+    pub(super) fn commit(
+        &mut self,
+        records: &Records,
+        asker: Asker,
+        id: TransactionId,
+        prepared: Vec<Prepared>,
+        now_ns: u64,
+    ) {
         if let Some(outcome) = records.outcome(&id) {
-            return self.reply(asker, Reply::Committed { id, committed_us: outcome.committed_us });
+            let committed_us = outcome.committed_us;
+            let next = self.issue_in_advance(now_ns).map(|id| id.number);
+            return self.reply(asker, Reply::Committed { id, committed_us, next });
         }
         let is_of_this_term = id.term == self.term || self.planted.reservation_survives;
-        let Some(reservation) = self.reservations.get_mut(&id).filter(|_| is_of_this_term) else {
+        if !is_of_this_term || !self.reservations.contains_key(&id) {
             return self.reply(asker, Reply::Lost(id));
-        };
+        }
+        self.commit_reserved(asker, id, &prepared);
+    }
+
+    pub(super) fn commit_reserved(&mut self, asker: Asker, id: TransactionId, prepared: &[Prepared]) {
+        let Some(reservation) = self.reservations.get_mut(&id) else { return };
         if reservation.committing.replace(asker).is_none() {
             let newest = prepared.iter().map(|prepared| prepared.stamp_us).max();
             let above_us = newest.filter(|_| !self.planted.commit_below_prepares).unwrap_or(i64::MIN);
             let operations = reservation.operations.clone();
-            self.propose(Step::Commit(Commit { id, prepared, operations }), above_us);
+            self.propose(Step::Commit(Commit { id, prepared: prepared.to_vec(), operations }), above_us);
         }
     }
 
@@ -61,7 +128,8 @@ impl Leader {
         self.watch(records, &id, now_ns);
         let Some(reservation) = self.reservations.remove(&id) else { return };
         if let (Some(to), Some(outcome)) = (reservation.committing, records.outcome(&id)) {
-            self.reply(to, Reply::Committed { id, committed_us: outcome.committed_us });
+            let next = self.issue_in_advance(now_ns).map(|id| id.number);
+            self.reply(to, Reply::Committed { id, committed_us: outcome.committed_us, next });
             for to in reservation.questions {
                 self.reply(to, Reply::Status { id, status: Status::Committed(outcome.committed_us) });
             }
@@ -71,6 +139,7 @@ impl Leader {
 
     /// The coordinator has given the transaction up. Without effect once the commit is appended.
     pub(super) fn withdraw(&mut self, id: TransactionId) {
+        self.in_advance.remove(&id);
         if self.reservations.get(&id).is_some_and(|reservation| reservation.committing.is_none()) {
             self.reservations.remove(&id);
             self.unlock(id);
@@ -100,7 +169,9 @@ impl Leader {
                 return;
             }
         }
-        let is_reserved = id.term == self.term && self.reservations.contains_key(&id);
+        let is_open = (id.term == self.term && self.reservations.contains_key(&id))
+            || self.pending.get(&id).is_some_and(|pending| matches!(pending.role, Role::Home { .. }))
+            || (self.in_advance.contains_key(&id) && !self.planted.aborted_while_in_advance);
         let status = match records.outcome(&id) {
             Some(outcome) => {
                 let is_covered = of.is_none_or(|(tablet, stamp_us)| outcome.covers(tablet, stamp_us));
@@ -109,7 +180,7 @@ impl Leader {
                     false => Status::Aborted,
                 }
             }
-            None if is_reserved && !self.planted.aborted_while_reserved => Status::NotYet,
+            None if is_open && !self.planted.aborted_while_reserved => Status::NotYet,
             None => Status::Aborted,
         };
         self.reply(asker, Reply::Status { id, status });
@@ -138,6 +209,8 @@ impl Leader {
     }
 
     pub(super) fn expire_reservations(&mut self, now_ns: u64) {
+        let reservation_ns = self.timing.reservation_ns;
+        self.in_advance.retain(|_, since_ns| now_ns < *since_ns + reservation_ns);
         let is_over = |reservation: &Reservation| {
             reservation.committing.is_none() && now_ns >= reservation.since_ns + self.timing.reservation_ns
         };

@@ -3,6 +3,7 @@
 use super::*;
 use crate::ids::{Participant, Prepared};
 use crate::locks::Owner;
+use crate::message::HomePart;
 use crate::step::{Commit, Ending};
 use crate::targets::Target;
 use diorite_base::TableId;
@@ -112,7 +113,7 @@ fn a_prepare_that_is_repeated_after_the_end_is_covered_by_no_commit() {
     let mut at_home = Tablet::new();
     let of_home = at_home.reserve(9);
     let covered = Prepared { participant: participant(20), stamp_us: first_us };
-    at_home.request(CLIENT, Request::Commit { id: of_home, prepared: vec![covered] });
+    at_home.request(CLIENT, Request::Commit { id: of_home, prepared: vec![covered], part: None });
     let Reply::Committed { committed_us, .. } = at_home.last_reply() else { panic!("{:?}", at_home.replies) };
     for (stamp_us, status) in [(first_us, Status::Committed(committed_us)), (again_us, Status::Aborted)] {
         at_home.request(SWEEPER, Request::Status { id: of_home, of: Some((TabletId(20), stamp_us)), at_us: None });
@@ -148,11 +149,10 @@ fn records_are_forgotten_many_at_a_time_and_only_when_they_were_released_or_are_
     let ids = [1, 2, 3].map(|key| {
         let id = tablet.reserve(key);
         let prepared = vec![Prepared { participant: participant(20), stamp_us: 1 }];
-        tablet.request(CLIENT, Request::Commit { id, prepared });
+        tablet.request(CLIENT, Request::Commit { id, prepared, part: None });
         id
     });
-    tablet.request(CLIENT, Request::Forget(ids[0]));
-    tablet.request(CLIENT, Request::Forget(ids[1]));
+    tablet.request(CLIENT, Request::Forget(ids[..2].to_vec()));
     tablet.leader.finished(ids[2], TabletId(20));
     tablet.sweep(1);
     assert_eq!(tablet.steps.last(), Some(&Step::Forget(ids[..2].to_vec())));
@@ -160,6 +160,69 @@ fn records_are_forgotten_many_at_a_time_and_only_when_they_were_released_or_are_
     assert!(tablet.records.outcome(&ids[2]).is_some(), "its coordinator may still ask");
     tablet.sweep(Timing::default().keep_record_ns);
     assert_eq!(tablet.steps.last(), Some(&Step::Forget(vec![ids[2]])));
+}
+
+/// A commit of what was issued in advance, of the row 1.
+fn unreserved(id: TransactionId) -> Request {
+    let part = HomePart { attempt: 1, targets: row(1), program: Program(vec![1]) };
+    Request::Commit { id, prepared: Vec::new(), part: Some(part) }
+}
+
+#[test]
+fn what_was_issued_in_advance_is_committed_once_while_it_is_young_and_wanted() {
+    let mut tablet = Tablet::new();
+    let first = tablet.leader.issue_in_advance(0).unwrap();
+    tablet.request(CLIENT, unreserved(first));
+    let Reply::Committed { id, committed_us, next } = tablet.last_reply() else { panic!("{:?}", tablet.replies) };
+    assert_eq!(id, first);
+    tablet.request(CLIENT, unreserved(first));
+    let again = tablet.last_reply();
+    assert!(matches!(again, Reply::Committed { committed_us: of, .. } if of == committed_us), "{again:?}");
+    // Nothing else was issued, or it is void.
+    let second = TransactionId { number: next.unwrap(), ..first };
+    tablet.request(CLIENT, Request::Release(second));
+    let of_another_term = TransactionId { term: first.term + 1, ..first };
+    let never = TransactionId { number: 1_000, ..first };
+    for id in [second, of_another_term, never] {
+        tablet.request(CLIENT, unreserved(id));
+        assert_eq!(tablet.last_reply(), Reply::Lost(id));
+        tablet.request(CLIENT, Request::Status { id, of: None, at_us: None });
+        assert_eq!(tablet.last_reply(), Reply::Status { id, status: Status::Aborted });
+    }
+    let old = tablet.leader.issue_in_advance(0).unwrap();
+    tablet.request(CLIENT, Request::Status { id: old, of: None, at_us: None });
+    assert_eq!(tablet.last_reply(), Reply::Status { id: old, status: Status::NotYet });
+    tablet.sweep(Timing::default().reservation_ns);
+    tablet.request(CLIENT, unreserved(old));
+    assert_eq!(tablet.last_reply(), Reply::Lost(old));
+}
+
+#[test]
+fn a_commit_without_a_reservation_waits_for_no_lock_and_is_void_then() {
+    let mut tablet = Tablet::new();
+    let id = tablet.leader.issue_in_advance(0).unwrap();
+    let reserved = tablet.reserve(1);
+    tablet.request(SWEEPER, unreserved(id));
+    assert_eq!(tablet.last_reply(), Reply::NotReserved { attempt: 1, refusal: Refusal::Held });
+    tablet.request(CLIENT, Request::Release(reserved));
+    tablet.request(SWEEPER, unreserved(id));
+    assert_eq!(tablet.last_reply(), Reply::Lost(id));
+    assert!(tablet.leader.is_idle());
+}
+
+#[test]
+fn nothing_is_issued_in_advance_beside_the_end_of_a_tablet() {
+    let mut tablet = Tablet::new();
+    let (old, young) = (tablet.leader.issue_in_advance(1).unwrap(), tablet.leader.issue_in_advance(2).unwrap());
+    assert!(tablet.leader.stop_in_advance(2));
+    assert_eq!(tablet.leader.issue_in_advance(3), None);
+    tablet.request(CLIENT, unreserved(old));
+    assert_eq!(tablet.last_reply(), Reply::Lost(old));
+    tablet.request(CLIENT, unreserved(young));
+    assert!(matches!(tablet.last_reply(), Reply::Committed { next: None, .. }), "{:?}", tablet.replies);
+    assert!(!tablet.leader.stop_in_advance(2));
+    tablet.leader.resume_in_advance();
+    assert!(tablet.leader.issue_in_advance(4).is_some());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crate::coordinator::{Coordinator, Outcome, Plan};
 use crate::ids::TransactionId;
 use crate::leader::Known;
-use crate::message::{Reply, Request};
+use crate::message::{HomePart, Reply, Request};
 use crate::planted::Planted;
 use crate::step::Ending;
 use crate::timing::Timing;
@@ -30,8 +30,8 @@ pub struct Client {
 }
 
 impl Client {
-    pub fn new(plan: Arc<Plan>, timing: Timing, planted: Planted) -> Self {
-        let mut coordinator = Coordinator::new(Arc::clone(&plan), timing);
+    pub fn new(plan: Arc<Plan>, timing: Timing, planted: Planted, in_advance: Option<TransactionId>) -> Self {
+        let mut coordinator = Coordinator::new(Arc::clone(&plan), timing, in_advance);
         coordinator.plant(planted);
         Self { plan, coordinator: Some(coordinator), has_started: false, outcome: None, outstanding: Vec::new() }
     }
@@ -60,7 +60,10 @@ pub fn is_answer(reply: &Reply, request: &Request) -> bool {
         (
             Reply::Reserved { attempt: of, .. } | Reply::NotReserved { attempt: of, .. },
             Request::Reserve { attempt, .. },
-        ) => of == attempt,
+        )
+        | (Reply::NotReserved { attempt: of, .. }, Request::Commit { part: Some(HomePart { attempt, .. }), .. }) => {
+            of == attempt
+        }
         (Reply::Prepared { id, .. } | Reply::NotPrepared { id, .. }, Request::Prepare { id: of, .. })
         | (Reply::Committed { id, .. } | Reply::Lost(id), Request::Commit { id: of, .. })
         | (Reply::Status { id, .. }, Request::Status { id: of, .. })

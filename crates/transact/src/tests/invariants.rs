@@ -76,7 +76,8 @@ impl Past {
             self.aborted.insert(*id);
         }
         match reply {
-            Reply::Committed { id, committed_us } | Reply::Status { id, status: Status::Committed(committed_us) }
+            Reply::Committed { id, committed_us, .. }
+            | Reply::Status { id, status: Status::Committed(committed_us) }
                 if self.decided.get(id).is_none_or(|decided| decided.stamp_us != *committed_us) =>
             {
                 Err(format!("tablet {from} reports {id} as committed at {committed_us}, which it is not"))

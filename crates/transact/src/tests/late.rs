@@ -30,7 +30,7 @@ fn sent(coordinator: &mut Coordinator) -> Vec<(TabletId, Request)> {
     std::iter::from_fn(|| coordinator.action())
         .map(|action| match action {
             Action::Send(to, request) => (to, request),
-            Action::Answer(outcome) => panic!("{outcome:?}"),
+            other => panic!("{other:?}"),
         })
         .collect()
 }
@@ -38,7 +38,7 @@ fn sent(coordinator: &mut Coordinator) -> Vec<(TabletId, Request)> {
 #[test]
 fn a_prepare_that_is_answered_after_its_attempt_was_given_up_is_ended_again() {
     let plan = Arc::new(Plan { parts: [1, 2, 3].map(part).to_vec(), nearest: Some(0) });
-    let mut coordinator = Coordinator::new(plan, Timing::default());
+    let mut coordinator = Coordinator::new(plan, Timing::default(), None);
     coordinator.start(0);
     sent(&mut coordinator);
     coordinator.replied(HOME, Reply::Reserved { id: id(1), attempt: 1 }, 0);

@@ -26,6 +26,8 @@ pub enum Move {
     Misroute(usize),
     /// A coordinator no longer waits for the answer to a request.
     TimeOut(usize, usize),
+    /// The shell of a leader refuses a commit that brings the home's part.
+    Refuse(usize),
     Die(usize),
     Apply(usize),
     /// Another replica leads a tablet, with so many of the entries that are not applied.
@@ -79,6 +81,7 @@ impl Model {
             if world.budget.faults > 0 {
                 moves.push(Move::Repeat(at));
                 moves.push(Move::Lose(at));
+                moves.extend(is_refusable(&in_network.message).then_some(Move::Refuse(at)));
             }
             if let Message::Request { to, request, .. } = &*in_network.message
                 && self.has_former_leaders
@@ -147,6 +150,10 @@ impl Model {
                 _ => Ok(()),
             },
             Move::TimeOut(client, at) => world.time_out(client, at),
+            Move::Refuse(at) => {
+                world.budget.faults -= 1;
+                world.refuse(at)
+            }
             Move::Die(client) => {
                 world.budget.faults -= 1;
                 world.forget_coordinator(client);
@@ -256,6 +263,10 @@ impl System for Model {
     }
 }
 
+fn is_refusable(message: &Message) -> bool {
+    matches!(message, Message::Request { request: Request::Commit { part: Some(_), .. }, .. })
+}
+
 fn is_committed(known: Known) -> bool {
     matches!(known.status, Status::Committed(_))
 }
@@ -279,6 +290,21 @@ impl World {
             }
             Message::Request { .. } | Message::Reply { .. } | Message::Pin { .. } | Message::PinAnswer { .. } => {}
         }
+    }
+
+    fn refuse(&mut self, at: usize) -> Result<(), String> {
+        let message = self.network.remove(at).message;
+        let Message::Request { from: Source::Client(client), request: request @ Request::Commit { id, .. }, .. } =
+            &*message
+        else {
+            return Ok(());
+        };
+        let refused = Rc::make_mut(&mut self.clients[*client]);
+        refused.outstanding.retain(|waits| waits.request != *request);
+        if let Some(coordinator) = &mut refused.coordinator {
+            coordinator.commit_refused(*id);
+        }
+        self.run_coordinator(*client)
     }
 
     pub fn time_out(&mut self, client: usize, at: usize) -> Result<(), String> {

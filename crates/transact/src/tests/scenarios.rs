@@ -2,6 +2,7 @@
 
 use super::client::{Client, Reader, ReaderStage, Writer, WriterStage};
 use super::explore::{Explored, explore};
+use super::invariants::Past;
 use super::moves::{Model, Move, Reached};
 use super::quiet::Quiet;
 use super::snapshots::{SnapshotReader, SnapshotStage};
@@ -39,6 +40,8 @@ struct Scenario {
     attempts: u32,
     has_former_leaders: bool,
     readers_ask: bool,
+    /// The homes of the first attempts have issued ids in advance.
+    in_advance: bool,
 }
 
 impl Scenario {
@@ -51,7 +54,19 @@ impl Scenario {
         // The clocks of the first tablets are behind.
         let tablet =
             |at: usize| Rc::new(Tablet::new(TabletId(at as u64 + 1), at as i64 * 10, &[0, 1], timing, planted));
-        let client = |(parts, nearest): &(Vec<Increment>, Option<usize>)| {
+        let mut tablets: Vec<Rc<Tablet>> = (0..self.tablets).map(tablet).collect();
+        let mut past = Past::default();
+        let mut issued = |client: usize, home: Option<usize>| {
+            let home = Rc::make_mut(&mut tablets[home.filter(|_| self.in_advance)?]);
+            home.leader.resume_in_advance();
+            let id = home.leader.issue_in_advance(0)?;
+            home.leader.stop_in_advance(0);
+            past.issued(id, client);
+            Some(id)
+        };
+        let client = |(at, (parts, nearest)): (usize, &(Vec<Increment>, Option<usize>))| {
+            let home = nearest.map(|nearest| parts[nearest].0);
+            let in_advance = issued(at, home);
             let part = |&(tablet, key, by, least): &Increment| Part {
                 participant: Participant { table: TableId(1), tablet: TabletId(tablet as u64 + 1), key: vec![key] },
                 targets: targets(key),
@@ -59,7 +74,7 @@ impl Scenario {
                 readers_ask: self.readers_ask,
             };
             let plan = Plan { parts: parts.iter().map(part).collect(), nearest: *nearest };
-            Rc::new(Client::new(Arc::new(plan), timing, planted))
+            Rc::new(Client::new(Arc::new(plan), timing, planted, in_advance))
         };
         let writer = |&(tablet, key): &(usize, u8)| Writer { tablet, key, value: 50, stage: WriterStage::New };
         let reader =
@@ -71,15 +86,15 @@ impl Scenario {
             stage: SnapshotStage::New,
         };
         let mut world = World {
-            tablets: (0..self.tablets).map(tablet).collect(),
-            clients: self.transactions.iter().map(client).collect(),
+            clients: self.transactions.iter().enumerate().map(client).collect(),
+            tablets,
             writers: self.writers.iter().map(writer).collect(),
             readers: self.readers.iter().map(reader).collect(),
             snapshots: self.snapshots.iter().map(snapshot).collect(),
             network: Vec::new(),
             now_ns: 0,
             budget: self.budget,
-            past: Rc::default(),
+            past: Rc::new(past),
             planted,
             timing,
         };
@@ -125,6 +140,7 @@ fn one(name: &'static str, budget: Budget) -> Scenario {
         attempts: 2,
         has_former_leaders: false,
         readers_ask: true,
+        in_advance: false,
     }
 }
 
@@ -192,6 +208,11 @@ fn logged(scenario: Scenario) -> Scenario {
     Scenario { readers_ask: false, ..scenario }
 }
 
+/// The first attempts have ids in advance.
+fn in_advance(scenario: Scenario) -> Scenario {
+    Scenario { in_advance: true, ..scenario }
+}
+
 /// Each bug, and a scenario in which it has to be found.
 fn bugs() -> Vec<(Planted, Scenario)> {
     let none = Planted::default();
@@ -219,6 +240,9 @@ fn bugs() -> Vec<(Planted, Scenario)> {
         (Planted { believe_aborted: true, ..none }, pinned_of_two("forgotten", budget(0, 0, 1, 0), &[1], 12, 1)),
         (Planted { miss_later_commits: true, ..none }, pinned("later commits", budget(0, 0, 0, 0), &[1], 15, 1)),
         (Planted { answer_before_finished: true, ..none }, logged(one("answer early", budget(0, 0, 0, 0)))),
+        (Planted { aborted_while_in_advance: true, ..none }, in_advance(one("aborted in advance", budget(0, 0, 1, 0)))),
+        (Planted { any_number_is_in_advance: true, ..none }, in_advance(one("any number", budget(1, 0, 1, 0)))),
+        (Planted { wait_at_the_commit: true, ..none }, in_advance(two("wait at the commit", budget(0, 0, 0, 0)))),
         (Planted { aborted_while_reserved: true, ..none }, one("aborted while reserved", budget(0, 0, 1, 0))),
     ]
 }
@@ -251,6 +275,18 @@ fn short() -> Vec<Scenario> {
         written("a write at home, a change of leader", budget(0, 1, 0, 0), 0),
         read("two readers, a fault", budget(1, 0, 0, 0)),
         read("two readers, a sweep", budget(0, 0, 1, 0)),
+        in_advance(one("in advance, two faults, a sweep", budget(2, 0, 1, 0))),
+        in_advance(one("in advance, a fault, a change of leader", budget(1, 1, 0, 0))),
+        in_advance(one("in advance, a fault, two sweeps, a jump", budget(1, 0, 2, 1))),
+        in_advance(misrouted(one("in advance, a former leader is asked", budget(1, 1, 0, 0)))),
+        in_advance(over_three("in advance, three tablets, a sweep, a jump", budget(0, 0, 1, 1))),
+        in_advance(two("in advance, two transactions, a sweep", budget(0, 0, 1, 0))),
+        in_advance(logged(one("in advance, a batch, a fault, a change of leader", budget(1, 1, 0, 0)))),
+        in_advance(conditional("in advance, a condition, a fault", budget(1, 0, 0, 0))),
+        in_advance(written("in advance, a write at home, a change of leader", budget(0, 1, 0, 0), 0)),
+        in_advance(read("in advance, two readers, a sweep", budget(0, 0, 1, 0))),
+        in_advance(pinned("in advance, a read at one stamp", budget(0, 0, 0, 0), &[1, 2], 21, 2)),
+        in_advance(pinned_of_two("in advance, a read at one stamp, a sweep", budget(0, 0, 1, 0), &[0, 1], 11, 2)),
         pinned("a read at one stamp", budget(0, 0, 0, 0), &[1, 2], 21, 2),
         pinned_of_two("a read at one stamp, a sweep", budget(0, 0, 1, 0), &[0, 1], 11, 2),
         pinned_of_two("a read at one stamp, a fault", budget(1, 0, 0, 0), &[0, 1], 25, 1),
@@ -262,6 +298,13 @@ fn long() -> Vec<Scenario> {
     vec![
         one("a fault, a change of leader, a sweep, a jump", budget(1, 1, 1, 1)),
         one("a fault, two changes of leader", budget(1, 2, 0, 0)),
+        in_advance(one("in advance, a fault, a change of leader, a sweep, a jump", budget(1, 1, 1, 1))),
+        in_advance(one("in advance, a fault, two changes of leader", budget(1, 2, 0, 0))),
+        in_advance(over_three("in advance, three tablets, a change of leader", budget(0, 1, 0, 0))),
+        in_advance(two("in advance, two transactions, a fault", budget(1, 0, 0, 0))),
+        in_advance(two("in advance, two transactions, a change of leader", budget(0, 1, 0, 0))),
+        in_advance(circle("in advance, three transactions", budget(0, 0, 0, 0), Some(0))),
+        in_advance(read("in advance, two readers, a change of leader", budget(0, 1, 0, 0))),
         over_three("three tablets, a change of leader", budget(0, 1, 0, 0)),
         logged(one("a batch, a fault, a change of leader, a sweep, a jump", budget(1, 1, 1, 1))),
         two("two transactions, a fault", budget(1, 0, 0, 0)),

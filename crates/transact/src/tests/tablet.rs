@@ -88,6 +88,7 @@ impl Tablet {
         let mut leader = Leader::new(id, 1, &Records::default(), LockLimits::default(), timing, 0);
         leader.plant(planted);
         leader.ready();
+        leader.stop_in_advance(0);
         Self {
             id,
             term: 1,
@@ -127,6 +128,7 @@ impl Tablet {
         self.log.push_back(Entry::First);
         let mut leader = Leader::new(self.id, self.term, &self.records, LockLimits::default(), timing, now_ns);
         leader.plant(planted);
+        leader.stop_in_advance(0);
         if planted.reservation_survives {
             leader.take_over_reservations(&self.leader);
         }

@@ -253,6 +253,10 @@ impl World {
                     let to = self.index(tablet);
                     self.post(Message::Request { from: Source::Client(client), to, request });
                 }
+                Some(coordinator::Action::Ended(home, id)) => {
+                    let (from, to) = (Source::Client(client), self.index(home));
+                    self.post(Message::Request { from, to, request: Request::Forget(vec![id]) });
+                }
                 Some(coordinator::Action::Answer(outcome)) => {
                     if asked.outcome.replace(outcome).is_some() {
                         return Err(format!("client {client} is answered twice"));

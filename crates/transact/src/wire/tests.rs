@@ -19,14 +19,23 @@ pub(crate) fn calls() -> Vec<Call> {
     let ending = Ending::Committed { prepared_us: 5, committed_us: 6 };
     let requests = vec![
         Request::Reserve { attempt: 2, targets: targets(), program: program.clone(), wait_ns: None },
-        Request::Prepare { id: id(), home: home(), targets: targets(), program, wait_ns: Some(1_000) },
-        Request::Commit { id: id(), prepared: vec![Prepared { participant, stamp_us: -1 }] },
+        Request::Prepare { id: id(), home: home(), targets: targets(), program: program.clone(), wait_ns: Some(1_000) },
+        Request::Commit {
+            id: id(),
+            prepared: vec![Prepared { participant: participant.clone(), stamp_us: -1 }],
+            part: None,
+        },
+        Request::Commit {
+            id: id(),
+            prepared: vec![Prepared { participant, stamp_us: 1 }],
+            part: Some(HomePart { attempt: 2, targets: targets(), program }),
+        },
         Request::Release(id()),
         Request::Status { id: id(), of: Some((TabletId(1), 4)), at_us: None },
         Request::Status { id: id(), of: None, at_us: Some(i64::MIN) },
         Request::Finish { id: id(), ending },
         Request::Finish { id: id(), ending: Ending::Aborted },
-        Request::Forget(id()),
+        Request::Forget(vec![id(), id()]),
     ];
     let pinned = Targets::new(vec![Target::Row(b"k".to_vec())]);
     let others = [Call::Pin(77, pinned), Call::Unpin(PinId(u64::MAX))];
@@ -43,7 +52,8 @@ pub(crate) fn answers() -> Vec<Answer> {
         Answer::plain(Reply::Prepared { id: id(), stamp_us: 8 }),
         refused(Reply::NotPrepared { id: id(), refusal: Refusal::Held }),
         Answer::plain(Reply::NotPrepared { id: id(), refusal: Refusal::Unavailable }),
-        Answer::plain(Reply::Committed { id: id(), committed_us: 9 }),
+        Answer::plain(Reply::Committed { id: id(), committed_us: 9, next: None }),
+        Answer::plain(Reply::Committed { id: id(), committed_us: 9, next: Some(1_001) }),
         Answer::plain(Reply::Lost(id())),
         status(Status::Aborted),
         status(Status::NotYet),

@@ -13,7 +13,7 @@ use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_transact::leader::promises::{Pin, staged};
 use diorite_transact::leader::{Action, Asker, Evaluated};
 use diorite_transact::locks::Wait;
-use diorite_transact::message::{Program, Reply, Request};
+use diorite_transact::message::{HomePart, Program, Reply, Request};
 use diorite_transact::peer::PeerCall;
 use diorite_transact::records::Effect;
 use diorite_transact::step::Step;
@@ -174,8 +174,9 @@ impl MemoryKv {
                 Some(Answer::Done)
             }
             Call::Request(mut request) => {
-                if let Request::Reserve { targets, program, .. } | Request::Prepare { targets, program, .. } =
-                    &mut request
+                if let Request::Reserve { targets, program, .. }
+                | Request::Prepare { targets, program, .. }
+                | Request::Commit { part: Some(HomePart { targets, program, .. }), .. } = &mut request
                 {
                     *targets = targets_of(program);
                 }

@@ -18,7 +18,7 @@ use diorite_base::write::KvError;
 use diorite_storage::Engine;
 use diorite_transact::leader::Asker;
 use diorite_transact::locks::Wait;
-use diorite_transact::message::{Program, Request};
+use diorite_transact::message::{HomePart, Program, Request};
 use diorite_transact::step::{Ending, MAX_ROWS};
 use diorite_transact::targets::{Target, Targets};
 use diorite_transact::wire::{Answer, Call};
@@ -46,7 +46,9 @@ const MAX_STAMP_US: i64 = i64::MAX / 4;
 pub(crate) fn adds_data(mutation: &Mutation) -> bool {
     match MutationRef::decode(mutation.as_bytes()).map(|read| read.body()) {
         Ok(Body::Request(call)) => match Call::decode(call) {
-            Ok(Call::Request(Request::Reserve { .. } | Request::Prepare { .. })) => !mutation.is_deletion(),
+            Ok(Call::Request(
+                Request::Reserve { .. } | Request::Prepare { .. } | Request::Commit { part: Some(_), .. },
+            )) => !mutation.is_deletion(),
             Ok(Call::Request(_) | Call::Pin(..) | Call::Unpin(_)) => false,
             Err(_) => true,
         },
@@ -214,12 +216,16 @@ fn take_request<E: Engine>(
 ) {
     let now_ns = turn.now_ns();
     let mut staged_bytes = 0;
-    if let Request::Reserve { targets, program, wait_ns, .. } | Request::Prepare { targets, program, wait_ns, .. } =
-        &mut request
-    {
+    if let Request::Reserve { wait_ns, .. } | Request::Prepare { wait_ns, .. } = &mut request {
         if now_ns < replica.writes.transactions.held.drains_until_ns {
             return hold_back(turn, &mut replica.writes.transactions.held.calls, proposal);
         }
+        *wait_ns = wait_ns.map(|wait_ns| wait_ns.min(WAIT_NS));
+    }
+    if let Request::Reserve { targets, program, .. }
+    | Request::Prepare { targets, program, .. }
+    | Request::Commit { part: Some(HomePart { targets, program, .. }), .. } = &mut request
+    {
         let checked = checked_targets(replica, program).and_then(|found| {
             sizes.admit(&replica.writing(turn.began_wall_us, now_ns), &proposal.mutation)?;
             admitted(&proposal.mutation, 0, (replica.indexes(), &*replica.evaluator))?;
@@ -229,7 +235,6 @@ fn take_request<E: Engine>(
             Ok(found) => *targets = found,
             Err(error) => return turn.outcomes.push(proposal.waiter, Err(error)),
         }
-        *wait_ns = wait_ns.map(|wait_ns| wait_ns.min(WAIT_NS));
         staged_bytes = program.0.len();
     }
     let has_lease = has_lease(replica, turn);

@@ -15,6 +15,9 @@ const DRAIN_NS: u64 = 2_000_000_000;
 /// How long they are not held back after that, nanoseconds: they must get on beside an end that is wanted in vain.
 const PAUSE_NS: u64 = 2_000_000_000;
 
+/// How long what was issued in advance may still be committed, nanoseconds, before it is given up for the end of the tablet.
+const IN_ADVANCE_NS: u64 = 200_000_000;
+
 /// How long reads wait for their snapshots if the end of the tablet waits for nothing else, nanoseconds.
 const PINS_DRAIN_NS: u64 = 100_000_000;
 
@@ -37,7 +40,14 @@ fn is_drained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, now_ns: u
     if now_ns >= replica.writes.transactions.held.drains_until_ns + PAUSE_NS {
         replica.writes.transactions.held.drains_until_ns = now_ns + DRAIN_NS;
     }
-    let has_none = replica.writes.transactions.records.is_empty()
+    let has_in_advance = replica
+        .writes
+        .transactions
+        .led
+        .as_deref_mut()
+        .is_some_and(|led| led.leader.stop_in_advance(now_ns.saturating_sub(IN_ADVANCE_NS)));
+    let has_none = !has_in_advance
+        && replica.writes.transactions.records.is_empty()
         && replica.writes.transactions.led.as_ref().is_none_or(|led| {
             led.leader.is_idle() && led.steps.is_empty() && led.writes.admitted.is_empty() && led.evaluations.is_empty()
         });

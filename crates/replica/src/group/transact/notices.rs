@@ -65,6 +65,9 @@ pub(crate) fn sweep_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut
     }
     led.asks.swept_ns = now_ns;
     led.asks.sent.retain(|_, sent_ns| now_ns < *sent_ns + ASK_AGAIN_NS);
+    if now_ns >= replica.writes.transactions.held.drains_until_ns {
+        led.leader.resume_in_advance();
+    }
     led.leader.sweep(&replica.writes.transactions.records, now_ns);
     led.measure_staged(&replica.writes.transactions.records);
     run_transactions(replica, turn);

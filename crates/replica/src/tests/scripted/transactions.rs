@@ -79,6 +79,7 @@ fn calls_that_cannot_be_true_do_nothing() {
             &Call::Request(Request::Commit {
                 id: ELSEWHERE,
                 prepared: vec![Prepared { participant, stamp_us: far_us + DAY_US }],
+                part: None,
             })
             .encode(),
         ),
@@ -95,7 +96,10 @@ fn calls_that_cannot_be_true_do_nothing() {
     let id = trio.reserve(2, 1);
     assert!(trio.write(1, 3, pin(trio.newest_stamp_us(1) + 1_000_000)).unwrap().is_ok());
     assert!(matches!(trio.call(4, prepare(ELSEWHERE, 2)), Some(Reply::Prepared { .. })));
-    assert!(matches!(trio.call(5, Request::Commit { id, prepared: Vec::new() }), Some(Reply::Committed { .. })));
+    assert!(matches!(
+        trio.call(5, Request::Commit { id, prepared: Vec::new(), part: None }),
+        Some(Reply::Committed { .. })
+    ));
 }
 
 #[test]
@@ -109,10 +113,13 @@ fn writes_that_waited_for_a_row_are_proposed_before_whoever_came_after_them() {
     assert_eq!((trio.outcome(1, 2), trio.answer(3), trio.outcome(1, 4)), (None, None, None));
     assert!(trio.write(1, 5, add(2, 1)).unwrap().is_ok(), "another row");
     // The lock ends when the commit is applied.
-    assert!(matches!(trio.call(6, Request::Commit { id: first, prepared: Vec::new() }), Some(Reply::Committed { .. })));
+    assert!(matches!(
+        trio.call(6, Request::Commit { id: first, prepared: Vec::new(), part: None }),
+        Some(Reply::Committed { .. })
+    ));
     let Some(Reply::Reserved { id: second, .. }) = trio.reply(3) else { panic!("not reserved") };
     assert_eq!((trio.outcome(1, 2), trio.outcome(1, 4)), (Some(Ok(Vec::new())), None));
-    trio.call(7, Request::Commit { id: second, prepared: Vec::new() });
+    trio.call(7, Request::Commit { id: second, prepared: Vec::new(), part: None });
     assert_eq!(trio.outcome(1, 4), Some(Ok(Vec::new())));
     // (0 * 2 + 1) * 2 + 2
     assert_eq!(trio.nodes[&1].handle.data().get(&key(1)).unwrap().map(|value| number(&value)), Some(4));

@@ -1,0 +1,150 @@
+//! What this node remembers of homes between the transactions that it coordinates: ids that they have issued in advance,
+//! and transactions of which all participants have finished.
+//!
+//! Always true: an id is handed out once. Everything here may be forgotten: a transaction without such an id reserves
+//! first, and a home forgets its records by itself after a while. Left out: how long an id lives at its home
+//! ([`diorite_transact::timing`]).
+
+use ahash::AHashMap;
+use diorite_base::TabletId;
+use diorite_transact::TransactionId;
+use parking_lot::Mutex;
+
+/// The most ids of a home that are kept, and the most ended transactions that it is told of at once.
+const MAX_OF_HOME: usize = 64;
+/// The most homes that are remembered.
+const MAX_HOMES: usize = 4_096;
+/// An older id is not used: its home may soon not know it any more.
+const MAX_AGE_NS: u64 = 2_000_000_000;
+/// How long transactions reserve first at a home whose rows were held when a commit without a reservation came: with
+/// contention, prepares would often be in vain.
+const RESERVES_NS: u64 = 100_000_000;
+
+/// When a home is to be told of ended transactions.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Tell {
+    /// With those that end in the next moments: [`InAdvance::take_ended`].
+    Soon,
+    Now(Vec<TransactionId>),
+    /// Somebody else does it.
+    Not,
+}
+
+#[derive(Debug, Default)]
+struct OfHome {
+    ids: Vec<(TransactionId, u64)>,
+    reserves_until_ns: u64,
+    ended: Vec<TransactionId>,
+}
+
+/// See the top of this module.
+#[derive(Debug, Default)]
+pub(super) struct InAdvance(Mutex<AHashMap<TabletId, OfHome>>);
+
+impl InAdvance {
+    fn with<T>(&self, home: TabletId, change: impl FnOnce(&mut OfHome) -> T) -> T {
+        let mut homes = self.0.lock();
+        if homes.len() >= MAX_HOMES && !homes.contains_key(&home) {
+            homes.clear();
+        }
+        change(homes.entry(home).or_default())
+    }
+
+    /// An id with which a transaction may begin at this home.
+    pub(super) fn take(&self, home: TabletId, now_ns: u64) -> Option<TransactionId> {
+        let mut homes = self.0.lock();
+        let of_home = homes.get_mut(&home).filter(|of_home| now_ns >= of_home.reserves_until_ns)?;
+        // The newest one is the last.
+        let newest = of_home.ids.pop().filter(|(_, since_ns)| now_ns < *since_ns + MAX_AGE_NS);
+        if newest.is_none() {
+            of_home.ids.clear();
+        }
+        newest.map(|(id, _)| id)
+    }
+
+    /// A home has issued an id in advance.
+    pub(super) fn put(&self, id: TransactionId, now_ns: u64) {
+        self.with(id.tablet, |of_home| {
+            if of_home.ids.last().is_some_and(|(last, _)| last.term != id.term) {
+                of_home.ids.clear();
+            }
+            if of_home.ids.len() < MAX_OF_HOME {
+                of_home.ids.push((id, now_ns));
+            }
+        });
+    }
+
+    /// A commit without a reservation has found rows of the home held.
+    pub(super) fn was_held(&self, home: TabletId, now_ns: u64) {
+        self.with(home, |of_home| of_home.reserves_until_ns = now_ns + RESERVES_NS);
+    }
+
+    /// All participants of a transaction have finished.
+    pub(super) fn ended(&self, home: TabletId, id: TransactionId) -> Tell {
+        self.with(home, |of_home| {
+            of_home.ended.push(id);
+            match of_home.ended.len() {
+                1 => Tell::Soon,
+                MAX_OF_HOME.. => Tell::Now(std::mem::take(&mut of_home.ended)),
+                _ => Tell::Not,
+            }
+        })
+    }
+
+    /// The transactions that a home is to be told of.
+    pub(super) fn take_ended(&self, home: TabletId) -> Vec<TransactionId> {
+        self.0.lock().get_mut(&home).map(|of_home| std::mem::take(&mut of_home.ended)).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOME: TabletId = TabletId(7);
+
+    fn id(term: u64, number: u64) -> TransactionId {
+        TransactionId { tablet: HOME, term, number }
+    }
+
+    #[test]
+    fn an_id_is_handed_out_once_while_it_is_young_and_the_rows_of_its_home_are_free() {
+        let pool = InAdvance::default();
+        assert_eq!(pool.take(HOME, 0), None);
+        pool.put(id(1, 1), 0);
+        pool.put(id(1, 2), 5);
+        assert_eq!(pool.take(TabletId(8), 6), None);
+        assert_eq!(
+            (pool.take(HOME, 6), pool.take(HOME, 6), pool.take(HOME, 6)),
+            (Some(id(1, 2)), Some(id(1, 1)), None)
+        );
+        pool.put(id(1, 3), 10);
+        assert_eq!(pool.take(HOME, 10 + MAX_AGE_NS), None);
+        pool.put(id(1, 4), 10 + MAX_AGE_NS);
+        pool.was_held(HOME, 10 + MAX_AGE_NS);
+        assert_eq!(pool.take(HOME, 11 + MAX_AGE_NS), None);
+        assert_eq!(pool.take(HOME, 10 + MAX_AGE_NS + RESERVES_NS), Some(id(1, 4)));
+    }
+
+    #[test]
+    fn ids_of_a_former_term_and_too_many_ids_are_dropped() {
+        let pool = InAdvance::default();
+        pool.put(id(1, 1), 0);
+        for number in 1..=MAX_OF_HOME as u64 + 1 {
+            pool.put(id(2, number), 0);
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| pool.take(HOME, 1)).collect();
+        assert_eq!((taken.len(), taken[0], taken[MAX_OF_HOME - 1]), (MAX_OF_HOME, id(2, MAX_OF_HOME as u64), id(2, 1)));
+    }
+
+    #[test]
+    fn a_home_is_told_of_ended_transactions_together() {
+        let pool = InAdvance::default();
+        assert_eq!((pool.ended(HOME, id(1, 1)), pool.ended(HOME, id(1, 2))), (Tell::Soon, Tell::Not));
+        assert_eq!(pool.take_ended(HOME), [id(1, 1), id(1, 2)]);
+        let all: Vec<_> = (1..=MAX_OF_HOME as u64).map(|number| id(1, number)).collect();
+        let told: Vec<_> = all.iter().map(|id| pool.ended(HOME, *id)).collect();
+        assert_eq!((&told[0], told.last()), (&Tell::Soon, Some(&Tell::Now(all))));
+        assert_eq!(pool.take_ended(HOME), []);
+    }
+}
