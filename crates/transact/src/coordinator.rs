@@ -69,7 +69,7 @@ pub enum Action {
     Send(TabletId, Request),
     /// Answer the client.
     Answer(Outcome),
-    /// Tell the home that all participants have finished ([`Request::Forget`]), when there is an occasion: it does without
+    /// Report to the home, soon, that all participants have finished ([`Request::Forget`]). The home does without
     /// after a while.
     Ended(TabletId, TransactionId),
 }

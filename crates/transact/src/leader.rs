@@ -321,7 +321,7 @@ impl Leader {
             }
             Request::Commit { id, prepared, part: None } => self.commit(records, asker, id, prepared, now_ns),
             Request::Release(id) => self.withdraw(id),
-            Request::Status { id, of, at_us } => self.status(records, asker, id, of, at_us),
+            Request::Status { id, of, at_us } => self.status(records, asker, id, of, at_us, now_ns),
             Request::Finish { id, ending } => self.finish(records, Some(asker), id, ending),
             Request::Forget(ids) => ids.into_iter().for_each(|id| self.release_record(id)),
         }

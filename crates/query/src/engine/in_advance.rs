@@ -10,7 +10,7 @@ use diorite_base::TabletId;
 use diorite_transact::TransactionId;
 use parking_lot::Mutex;
 
-/// The most ids of a home that are kept, and the most ended transactions that it is told of at once.
+/// The most ids of a home that are kept, and the most ended transactions that are reported at once.
 const MAX_OF_HOME: usize = 64;
 /// The most homes that are remembered.
 const MAX_HOMES: usize = 4_096;
@@ -20,13 +20,13 @@ const MAX_AGE_NS: u64 = 2_000_000_000;
 /// contention, prepares would often be in vain.
 const RESERVES_NS: u64 = 100_000_000;
 
-/// When a home is to be told of ended transactions.
+/// When ended transactions are to be reported to their home.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Tell {
+pub(super) enum Report {
     /// With those that end in the next moments: [`InAdvance::take_ended`].
     Soon,
     Now(Vec<TransactionId>),
-    /// Somebody else does it.
+    /// Another transaction does it.
     Not,
 }
 
@@ -80,18 +80,18 @@ impl InAdvance {
     }
 
     /// All participants of a transaction have finished.
-    pub(super) fn ended(&self, home: TabletId, id: TransactionId) -> Tell {
+    pub(super) fn ended(&self, home: TabletId, id: TransactionId) -> Report {
         self.with(home, |of_home| {
             of_home.ended.push(id);
             match of_home.ended.len() {
-                1 => Tell::Soon,
-                MAX_OF_HOME.. => Tell::Now(std::mem::take(&mut of_home.ended)),
-                _ => Tell::Not,
+                1 => Report::Soon,
+                MAX_OF_HOME.. => Report::Now(std::mem::take(&mut of_home.ended)),
+                _ => Report::Not,
             }
         })
     }
 
-    /// The transactions that a home is to be told of.
+    /// The transactions that are to be reported to a home.
     pub(super) fn take_ended(&self, home: TabletId) -> Vec<TransactionId> {
         self.0.lock().get_mut(&home).map(|of_home| std::mem::take(&mut of_home.ended)).unwrap_or_default()
     }
@@ -138,13 +138,13 @@ mod tests {
     }
 
     #[test]
-    fn a_home_is_told_of_ended_transactions_together() {
+    fn ended_transactions_are_reported_together() {
         let pool = InAdvance::default();
-        assert_eq!((pool.ended(HOME, id(1, 1)), pool.ended(HOME, id(1, 2))), (Tell::Soon, Tell::Not));
+        assert_eq!((pool.ended(HOME, id(1, 1)), pool.ended(HOME, id(1, 2))), (Report::Soon, Report::Not));
         assert_eq!(pool.take_ended(HOME), [id(1, 1), id(1, 2)]);
         let all: Vec<_> = (1..=MAX_OF_HOME as u64).map(|number| id(1, number)).collect();
-        let told: Vec<_> = all.iter().map(|id| pool.ended(HOME, *id)).collect();
-        assert_eq!((&told[0], told.last()), (&Tell::Soon, Some(&Tell::Now(all))));
+        let reports: Vec<_> = all.iter().map(|id| pool.ended(HOME, *id)).collect();
+        assert_eq!((&reports[0], reports.last()), (&Report::Soon, Some(&Report::Now(all))));
         assert_eq!(pool.take_ended(HOME), []);
     }
 }

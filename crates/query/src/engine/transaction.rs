@@ -5,7 +5,7 @@
 //! a commit was sent. Left out: the parts of a transaction ([`crate::exec::modify::transaction`]), and the protocol
 //! ([`diorite_transact`]).
 
-use super::in_advance::{InAdvance, Tell};
+use super::in_advance::{InAdvance, Report};
 use super::outcomes::TransactionEnd;
 use super::state::{QueryEngine, REPLANS};
 use super::write::{Gathered, WriteAnswer, Writing};
@@ -37,8 +37,8 @@ use std::sync::Arc;
 
 /// How often the bytes of a transaction's programs are in memory at once: in the plan, and twice when they are sent.
 const COPIES: usize = 3;
-/// A home is told of the transactions that have ended in this time, at once.
-const TELLS_AFTER_NS: u64 = 20_000_000;
+/// The transactions that have ended in this time are reported to their home together.
+const REPORTS_AFTER_NS: u64 = 20_000_000;
 /// The first wait before something is sent again that was not answered, and the longest.
 const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MAX_PAUSE_NS: u64 = 100_000_000;
@@ -146,7 +146,7 @@ fn without_program(mut request: Request) -> Request {
     request
 }
 
-async fn tell<K: Kv>(kv: Arc<K>, home: TabletId, ended: Vec<TransactionId>) {
+async fn report<K: Kv>(kv: Arc<K>, home: TabletId, ended: Vec<TransactionId>) {
     let call = Call::Request(Request::Forget(ended));
     // The home does without.
     let _ = kv.write(home, Mutation::request(&call.encode()), None).await;
@@ -237,23 +237,23 @@ impl<K: Kv> Transaction<K> {
                 Action::Send(_, Request::Reserve { .. }) if self.begins_no_more => self.has_stopped = true,
                 Action::Send(tablet, request) => self.send(tablet, request),
                 Action::Answer(outcome) => answer = Some(outcome),
-                Action::Ended(home, id) => self.tell_of_end(home, id),
+                Action::Ended(home, id) => self.report_end(home, id),
             }
         }
         answer
     }
 
     /// All participants of the transaction have finished.
-    fn tell_of_end(&self, home: TabletId, id: TransactionId) {
+    fn report_end(&self, home: TabletId, id: TransactionId) {
         let (kv, pool) = (Arc::clone(&self.kv), Arc::clone(&self.in_advance));
         match pool.ended(home, id) {
-            Tell::Not => {}
-            Tell::Now(ended) => self.kv.spawn(tell(kv, home, ended)),
-            Tell::Soon => self.kv.spawn(async move {
-                kv.pause(TELLS_AFTER_NS).await;
+            Report::Not => {}
+            Report::Now(ended) => self.kv.spawn(report(kv, home, ended)),
+            Report::Soon => self.kv.spawn(async move {
+                kv.pause(REPORTS_AFTER_NS).await;
                 let ended = pool.take_ended(home);
                 if !ended.is_empty() {
-                    tell(kv, home, ended).await;
+                    report(kv, home, ended).await;
                 }
             }),
         }

@@ -490,7 +490,7 @@ fn a_commit_without_a_reservation_that_its_home_refuses_leaves_nothing() {
         let sent = database.kv.writes.load(Ordering::Relaxed) - sent;
         assert!(sent >= 5, "the prepare, the commit, its end, a question to the home, the end of the prepare: {sent}");
     }
-    // Without a fault: the prepare, the commit, the end, and what the home is told of ended transactions.
+    // Without a fault: the prepare, the commit, the end, and the report of ended transactions.
     database.run(&batch).unwrap();
     database.end_all();
     let sent = database.kv.writes.load(Ordering::Relaxed);

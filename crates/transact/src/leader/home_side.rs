@@ -53,6 +53,12 @@ impl Leader {
         self.issues_in_advance = true;
     }
 
+    /// Whether it may still be committed without a reservation. Nothing has to pass by for its time to end: a home whose
+    /// tablet is otherwise at rest is not swept.
+    fn is_in_advance(&self, id: &TransactionId, now_ns: u64) -> bool {
+        self.in_advance.get(id).is_some_and(|since_ns| now_ns < *since_ns + self.timing.reservation_ns)
+    }
+
     pub(super) fn reserve(&mut self, asker: Asker, attempt: u32, targets: &Targets, program: Program, wait: Wait) {
         let id = self.next_id();
         let pending = Pending { asker, program, role: Role::Home { attempt, commit: None }, stage: Stage::Queued };
@@ -80,7 +86,8 @@ impl Leader {
             earlier.asker = asker;
             return;
         }
-        let is_in_advance = self.in_advance.remove(&id).is_some();
+        let is_in_advance = self.is_in_advance(&id, now_ns);
+        self.in_advance.remove(&id);
         let is_unknown = records.outcome(&id).is_none() && !self.reservations.contains_key(&id);
         if is_in_advance || (is_unknown && self.planted.any_number_is_in_advance) {
             let wait = match self.planted.wait_at_the_commit {
@@ -158,6 +165,7 @@ impl Leader {
         id: TransactionId,
         of: Option<(TabletId, i64)>,
         at_us: Option<i64>,
+        now_ns: u64,
     ) {
         if let Some(at_us) = at_us.filter(|_| !self.planted.resolve_without_stamp) {
             self.promise(at_us);
@@ -171,7 +179,7 @@ impl Leader {
         }
         let is_open = (id.term == self.term && self.reservations.contains_key(&id))
             || self.pending.get(&id).is_some_and(|pending| matches!(pending.role, Role::Home { .. }))
-            || (self.in_advance.contains_key(&id) && !self.planted.aborted_while_in_advance);
+            || (self.is_in_advance(&id, now_ns) && !self.planted.aborted_while_in_advance);
         let status = match records.outcome(&id) {
             Some(outcome) => {
                 let is_covered = of.is_none_or(|(tablet, stamp_us)| outcome.covers(tablet, stamp_us));
