@@ -415,9 +415,9 @@ impl Coordinator {
         }
     }
 
-    /// The home has refused, for good, to take its part with the commit, and has not changed anything. Another copy of the
-    /// commit may still arrive, so the id is given up first, and then the home is asked.
-    pub fn commit_refused(&mut self, of: TransactionId) {
+    /// A commit that brings the home's part has failed, and may still arrive: the id is given up, and then the home is
+    /// asked.
+    pub fn commit_failed(&mut self, of: TransactionId) {
         let State::Committing { id, is_asking, .. } = &mut self.state else { return };
         if *id == of {
             *is_asking = true;

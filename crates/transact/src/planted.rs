@@ -54,6 +54,8 @@ pub struct Planted {
     pub aborted_while_in_advance: bool,
     /// What has a commit without a reservation is committed, whether its number was issued in advance or not.
     pub any_number_is_in_advance: bool,
+    /// The answer to a commit of an earlier term brings a number of this one.
+    pub number_of_another_term: bool,
     /// A commit without a reservation waits for its locks.
     pub wait_at_the_commit: bool,
     /// A reservation in force does not keep its transaction from being reported as aborted.

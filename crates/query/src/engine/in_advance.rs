@@ -16,8 +16,8 @@ const MAX_OF_HOME: usize = 64;
 const MAX_HOMES: usize = 4_096;
 /// An older id is not used: its home may soon not know it any more.
 const MAX_AGE_NS: u64 = 2_000_000_000;
-/// How long transactions reserve first at a home whose rows were held when a commit without a reservation came: with
-/// contention, prepares would often be in vain.
+/// How long transactions reserve first at a home after one has found rows held: with contention, prepares would often be in
+/// vain.
 const RESERVES_NS: u64 = 100_000_000;
 
 /// When ended transactions are to be reported to their home.
@@ -74,7 +74,12 @@ impl InAdvance {
         });
     }
 
-    /// A commit without a reservation has found rows of the home held.
+    /// A home does not know an id any more, so it may not know the others.
+    pub(super) fn forget_ids(&self, home: TabletId) {
+        self.with(home, |of_home| of_home.ids.clear());
+    }
+
+    /// Rows were held that a transaction with an id of this home needs.
     pub(super) fn was_held(&self, home: TabletId, now_ns: u64) {
         self.with(home, |of_home| of_home.reserves_until_ns = now_ns + RESERVES_NS);
     }

@@ -1,9 +1,9 @@
 //! Transactions over several tablets: this node coordinates them, with [`Coordinator`] deciding what is sent.
 //!
 //! Always true: all that a step sends is sent at once; what is left to do once the client can be answered, or when its
-//! request is ended, is done beside it, and by the tablets themselves if this node dies; nothing is planned again once
-//! a commit was sent. Left out: the parts of a transaction ([`crate::exec::modify::transaction`]), and the protocol
-//! ([`diorite_transact`]).
+//! request is ended, is done beside it, and by the tablets themselves if this node dies; nothing is planned again
+//! once a commit was sent that may have been carried out. Left out: the parts of a transaction
+//! ([`crate::exec::modify::transaction`]), and the protocol ([`diorite_transact`]).
 
 use super::in_advance::{InAdvance, Report};
 use super::outcomes::TransactionEnd;
@@ -114,8 +114,8 @@ struct Transaction<K: Kv> {
     in_vain: usize,
     /// The last failure of a tablet.
     last: Option<(TabletId, KvError)>,
-    /// The home has refused its part for good, with the commit.
-    refused: Option<(TabletId, KvError)>,
+    /// A commit without a reservation may still arrive at the home although it was not answered.
+    may_arrive: bool,
     /// No further attempt is begun: a tablet has refused its part for good.
     begins_no_more: bool,
     /// The attempt in which that happened has ended, and nothing of it will be committed.
@@ -170,7 +170,7 @@ impl<K: Kv> Transaction<K> {
             sent,
             in_vain: 0,
             last: None,
-            refused: None,
+            may_arrive: false,
             begins_no_more: false,
             has_stopped: false,
         }
@@ -265,9 +265,11 @@ impl<K: Kv> Transaction<K> {
             (_, Reply::Committed { id, next: Some(number), .. }) => {
                 self.in_advance.put(TransactionId { number: *number, ..*id }, now_ns);
             }
-            (Request::Commit { id, .. }, Reply::NotReserved { refusal: Refusal::Held, .. }) => {
+            (Request::Commit { id, .. }, Reply::NotReserved { refusal: Refusal::Held, .. })
+            | (Request::Prepare { id, .. }, Reply::NotPrepared { refusal: Refusal::Held, .. }) => {
                 self.in_advance.was_held(id.tablet, now_ns);
             }
+            (Request::Commit { id, part: Some(_), .. }, Reply::Lost(_)) => self.in_advance.forget_ids(id.tablet),
             _ => {}
         }
     }
@@ -282,6 +284,10 @@ impl<K: Kv> Transaction<K> {
             Ok(Answer::Reply { reply: Reply::Lost(_) | Reply::Status { status: Status::Aborted, .. }, .. })
                 if to != tablet =>
             {
+                if let Request::Commit { id, part: Some(_), .. } = request {
+                    self.commit_failed(tablet, id, KvError::NoSuchTablet(tablet), now_ns);
+                    return None;
+                }
                 self.failed(tablet, &request, KvError::NoSuchTablet(tablet), now_ns);
                 None
             }
@@ -312,16 +318,25 @@ impl<K: Kv> Transaction<K> {
             Err(error) => {
                 let is_final = matches!(error, KvError::NoSuchTablet(_) | KvError::TooLarge(_) | KvError::DiskFull(_));
                 if let Request::Commit { id, part: Some(_), .. } = request {
-                    self.in_vain += 1;
-                    self.last = Some((tablet, error.clone()));
-                    self.refused = self.refused.take().or(is_final.then_some((tablet, error)));
-                    self.coordinator.commit_refused(id);
+                    self.commit_failed(tablet, id, error, now_ns);
                     return None;
                 }
                 let is_final = is_final && begins;
                 self.failed(tablet, &request, error.clone(), now_ns);
                 is_final.then_some(Ended::Impossible(tablet, error))
             }
+        }
+    }
+
+    /// A commit without a reservation was not carried out, or not answered. If it certainly never reached the home, the next
+    /// attempt reserves, and finds what is final.
+    fn commit_failed(&mut self, tablet: TabletId, id: TransactionId, error: KvError, now_ns: u64) {
+        self.in_vain += 1;
+        self.may_arrive |= !error.is_refusal();
+        self.last = Some((tablet, error));
+        match self.may_arrive {
+            true => self.coordinator.commit_failed(id),
+            false => self.coordinator.replied(tablet, Reply::Lost(id), now_ns),
         }
     }
 
@@ -337,17 +352,12 @@ impl<K: Kv> Transaction<K> {
         let mut ended = None;
         loop {
             // If that was an answer to the attempt that is going on, the coordinator gives it up and begins another.
-            self.begins_no_more = self.refused.is_some() || matches!(ended, Some(Ended::Impossible(..)));
+            self.begins_no_more = matches!(ended, Some(Ended::Impossible(..)));
             match (self.carry_out(), ended.take()) {
                 (Some(Outcome::ConditionFailed), Some(refused @ Ended::Refused(..))) => return refused,
                 (Some(Outcome::Unavailable), Some(impossible @ Ended::Impossible(..))) => return impossible,
                 (Some(outcome), _) => return Ended::Answered(outcome),
                 (None, Some(impossible @ Ended::Impossible(..))) if self.has_stopped => return impossible,
-                (None, None) if self.has_stopped && self.refused.is_some() => {
-                    if let Some((tablet, error)) = self.refused.take() {
-                        return Ended::Impossible(tablet, error);
-                    }
-                }
                 (None, _) => {}
             }
             let Some(sent) = self.sent.next().await.filter(|_| self.goes_on()) else {

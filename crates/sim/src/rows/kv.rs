@@ -17,7 +17,7 @@ use diorite_query::kv::{
 use diorite_query::program::Program;
 use diorite_replica::{Committed, PinnedView, TabletHandle};
 use diorite_storage::{MemoryTablet, ScanRange, StorageError, TabletData};
-use diorite_transact::message::Request;
+use diorite_transact::message::{HomePart, Request};
 use diorite_transact::version::DataVersion;
 use diorite_transact::wire::{Answer, Call, PinId};
 use parking_lot::Mutex;
@@ -242,7 +242,10 @@ fn without_tests(mutation: Mutation) -> Mutation {
         return mutation;
     };
     let Ok(Call::Request(mut request)) = Call::decode(call) else { return mutation };
-    if let Request::Reserve { program, .. } | Request::Prepare { program, .. } = &mut request {
+    if let Request::Reserve { program, .. }
+    | Request::Prepare { program, .. }
+    | Request::Commit { part: Some(HomePart { program, .. }), .. } = &mut request
+    {
         let Ok(mut decoded) = Program::decode(&program.0) else { return mutation };
         decoded.maintained.iter_mut().for_each(|maintained| maintained.guards.clear());
         program.0 = decoded.encode();

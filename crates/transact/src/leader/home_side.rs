@@ -30,14 +30,24 @@ impl Leader {
         id
     }
 
-    /// Issues a transaction that may be committed without a reservation; none if too many are.
+    /// Issues a transaction that may be committed without a reservation. The oldest one is given up if there are many.
     pub fn issue_in_advance(&mut self, now_ns: u64) -> Option<TransactionId> {
-        if self.in_advance.len() >= MAX_IN_ADVANCE || !self.issues_in_advance {
+        if !self.issues_in_advance {
             return None;
+        }
+        if self.in_advance.len() >= MAX_IN_ADVANCE {
+            // The oldest one, as numbers grow.
+            self.in_advance.pop_first();
         }
         let id = self.next_id();
         self.in_advance.insert(id, now_ns);
         Some(id)
+    }
+
+    /// A number for the answer to the commit of a transaction, which names the term of its id.
+    fn next_number_in_advance(&mut self, committed: &TransactionId, now_ns: u64) -> Option<u64> {
+        let is_of_this_term = committed.term == self.term || self.planted.number_of_another_term;
+        is_of_this_term.then(|| self.issue_in_advance(now_ns)).flatten().map(|id| id.number)
     }
 
     /// Issues nothing in advance any more. What was issued before `since_ns` only is given up. Returns whether something
@@ -111,7 +121,7 @@ impl Leader {
     ) {
         if let Some(outcome) = records.outcome(&id) {
             let committed_us = outcome.committed_us;
-            let next = self.issue_in_advance(now_ns).map(|id| id.number);
+            let next = self.next_number_in_advance(&id, now_ns);
             return self.reply(asker, Reply::Committed { id, committed_us, next });
         }
         let is_of_this_term = id.term == self.term || self.planted.reservation_survives;
@@ -135,7 +145,7 @@ impl Leader {
         self.watch(records, &id, now_ns);
         let Some(reservation) = self.reservations.remove(&id) else { return };
         if let (Some(to), Some(outcome)) = (reservation.committing, records.outcome(&id)) {
-            let next = self.issue_in_advance(now_ns).map(|id| id.number);
+            let next = self.next_number_in_advance(&id, now_ns);
             self.reply(to, Reply::Committed { id, committed_us: outcome.committed_us, next });
             for to in reservation.questions {
                 self.reply(to, Reply::Status { id, status: Status::Committed(outcome.committed_us) });
@@ -151,7 +161,9 @@ impl Leader {
             self.reservations.remove(&id);
             self.unlock(id);
         } else if self.pending.get(&id).is_some_and(|pending| matches!(pending.role, Role::Home { .. })) {
-            self.pending.remove(&id);
+            if let Some(Pending { asker, role: Role::Home { commit: Some(_), .. }, .. }) = self.pending.remove(&id) {
+                self.reply(asker, Reply::Lost(id));
+            }
             self.unlock(id);
         }
     }

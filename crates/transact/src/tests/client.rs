@@ -23,6 +23,8 @@ pub struct Outstanding {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Client {
     pub plan: Arc<Plan>,
+    /// It begins with the number that the answer to another one's commit brings.
+    pub is_next: bool,
     pub coordinator: Option<Coordinator>,
     pub has_started: bool,
     pub outcome: Option<Outcome>,
@@ -33,7 +35,19 @@ impl Client {
     pub fn new(plan: Arc<Plan>, timing: Timing, planted: Planted, in_advance: Option<TransactionId>) -> Self {
         let mut coordinator = Coordinator::new(Arc::clone(&plan), timing, in_advance);
         coordinator.plant(planted);
-        Self { plan, coordinator: Some(coordinator), has_started: false, outcome: None, outstanding: Vec::new() }
+        Self {
+            plan,
+            is_next: false,
+            coordinator: Some(coordinator),
+            has_started: false,
+            outcome: None,
+            outstanding: Vec::new(),
+        }
+    }
+
+    /// It begins when it is given an id.
+    pub fn next(plan: Arc<Plan>) -> Self {
+        Self { plan, is_next: true, coordinator: None, has_started: false, outcome: None, outstanding: Vec::new() }
     }
 
     /// Whether it waits for an answer to a request.

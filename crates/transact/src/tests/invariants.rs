@@ -65,8 +65,11 @@ pub fn version_after(
 }
 
 impl Past {
-    pub fn issued(&mut self, id: TransactionId, client: usize) {
-        self.clients.insert(id, client);
+    pub fn issued(&mut self, id: TransactionId, client: usize) -> Result<(), String> {
+        match self.clients.insert(id, client) {
+            Some(other) if other != client => Err(format!("{id} is issued for clients {other} and {client}")),
+            _ => Ok(()),
+        }
     }
 
     pub fn replied(&mut self, from: usize, reply: &Reply) -> Result<(), String> {

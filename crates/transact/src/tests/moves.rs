@@ -26,8 +26,8 @@ pub enum Move {
     Misroute(usize),
     /// A coordinator no longer waits for the answer to a request.
     TimeOut(usize, usize),
-    /// The shell of a leader refuses a commit that brings the home's part.
-    Refuse(usize),
+    /// A commit that brings the home's part fails.
+    Fail(usize),
     Die(usize),
     Apply(usize),
     /// Another replica leads a tablet, with so many of the entries that are not applied.
@@ -81,7 +81,7 @@ impl Model {
             if world.budget.faults > 0 {
                 moves.push(Move::Repeat(at));
                 moves.push(Move::Lose(at));
-                moves.extend(is_refusable(&in_network.message).then_some(Move::Refuse(at)));
+                moves.extend(may_fail(&in_network.message).then_some(Move::Fail(at)));
             }
             if let Message::Request { to, request, .. } = &*in_network.message
                 && self.has_former_leaders
@@ -150,9 +150,9 @@ impl Model {
                 _ => Ok(()),
             },
             Move::TimeOut(client, at) => world.time_out(client, at),
-            Move::Refuse(at) => {
+            Move::Fail(at) => {
                 world.budget.faults -= 1;
-                world.refuse(at)
+                world.fail(at)
             }
             Move::Die(client) => {
                 world.budget.faults -= 1;
@@ -263,7 +263,7 @@ impl System for Model {
     }
 }
 
-fn is_refusable(message: &Message) -> bool {
+fn may_fail(message: &Message) -> bool {
     matches!(message, Message::Request { request: Request::Commit { part: Some(_), .. }, .. })
 }
 
@@ -292,17 +292,17 @@ impl World {
         }
     }
 
-    fn refuse(&mut self, at: usize) -> Result<(), String> {
+    fn fail(&mut self, at: usize) -> Result<(), String> {
         let message = self.network.remove(at).message;
         let Message::Request { from: Source::Client(client), request: request @ Request::Commit { id, .. }, .. } =
             &*message
         else {
             return Ok(());
         };
-        let refused = Rc::make_mut(&mut self.clients[*client]);
-        refused.outstanding.retain(|waits| waits.request != *request);
-        if let Some(coordinator) = &mut refused.coordinator {
-            coordinator.commit_refused(*id);
+        let failed = Rc::make_mut(&mut self.clients[*client]);
+        failed.outstanding.retain(|waits| waits.request != *request);
+        if let Some(coordinator) = &mut failed.coordinator {
+            coordinator.commit_failed(*id);
         }
         self.run_coordinator(*client)
     }

@@ -42,6 +42,8 @@ struct Scenario {
     readers_ask: bool,
     /// The homes of the first attempts have issued ids in advance.
     in_advance: bool,
+    /// The second transaction begins with the number that the answer to the first one's commit brings.
+    next: bool,
 }
 
 impl Scenario {
@@ -61,7 +63,7 @@ impl Scenario {
             home.leader.resume_in_advance();
             let id = home.leader.issue_in_advance(0)?;
             home.leader.stop_in_advance(0);
-            past.issued(id, client);
+            past.issued(id, client).expect("a new id");
             Some(id)
         };
         let client = |(at, (parts, nearest)): (usize, &(Vec<Increment>, Option<usize>))| {
@@ -74,7 +76,10 @@ impl Scenario {
                 readers_ask: self.readers_ask,
             };
             let plan = Plan { parts: parts.iter().map(part).collect(), nearest: *nearest };
-            Rc::new(Client::new(Arc::new(plan), timing, planted, in_advance))
+            Rc::new(match self.next && at > 0 {
+                true => Client::next(Arc::new(plan)),
+                false => Client::new(Arc::new(plan), timing, planted, in_advance),
+            })
         };
         let writer = |&(tablet, key): &(usize, u8)| Writer { tablet, key, value: 50, stage: WriterStage::New };
         let reader =
@@ -98,7 +103,10 @@ impl Scenario {
             planted,
             timing,
         };
-        for client in 0..world.clients.len() {
+        if self.next {
+            world.tablets.iter_mut().for_each(|tablet| Rc::make_mut(tablet).issue_in_advance());
+        }
+        for client in (0..world.clients.len()).filter(|client| !self.next || *client == 0) {
             let started = Rc::make_mut(&mut world.clients[client]);
             started.has_started = true;
             if let Some(coordinator) = &mut started.coordinator {
@@ -141,6 +149,7 @@ fn one(name: &'static str, budget: Budget) -> Scenario {
         has_former_leaders: false,
         readers_ask: true,
         in_advance: false,
+        next: false,
     }
 }
 
@@ -213,6 +222,13 @@ fn in_advance(scenario: Scenario) -> Scenario {
     Scenario { in_advance: true, ..scenario }
 }
 
+/// Two transactions of one home, one after the other.
+fn next(name: &'static str, budget: Budget) -> Scenario {
+    let first = one(name, budget);
+    let second = (vec![(0, 0, 4, 0), (1, 0, 8, 0)], Some(0));
+    Scenario { transactions: vec![first.transactions[0].clone(), second], next: true, ..first }
+}
+
 /// Each bug, and a scenario in which it has to be found.
 fn bugs() -> Vec<(Planted, Scenario)> {
     let none = Planted::default();
@@ -242,6 +258,7 @@ fn bugs() -> Vec<(Planted, Scenario)> {
         (Planted { answer_before_finished: true, ..none }, logged(one("answer early", budget(0, 0, 0, 0)))),
         (Planted { aborted_while_in_advance: true, ..none }, in_advance(one("aborted in advance", budget(0, 0, 1, 0)))),
         (Planted { any_number_is_in_advance: true, ..none }, in_advance(one("any number", budget(1, 0, 1, 0)))),
+        (Planted { number_of_another_term: true, ..none }, next("another term", budget(1, 1, 0, 0))),
         (Planted { wait_at_the_commit: true, ..none }, in_advance(two("wait at the commit", budget(0, 0, 0, 0)))),
         (Planted { aborted_while_reserved: true, ..none }, one("aborted while reserved", budget(0, 0, 1, 0))),
     ]
@@ -278,6 +295,8 @@ fn short() -> Vec<Scenario> {
         in_advance(one("in advance, two faults, a sweep", budget(2, 0, 1, 0))),
         in_advance(one("in advance, a fault, a change of leader", budget(1, 1, 0, 0))),
         in_advance(one("in advance, a fault, two sweeps, a jump", budget(1, 0, 2, 1))),
+        next("one after the other, a change of leader", budget(0, 1, 0, 0)),
+        next("one after the other, a fault", budget(1, 0, 0, 0)),
         in_advance(misrouted(one("in advance, a former leader is asked", budget(1, 1, 0, 0)))),
         in_advance(over_three("in advance, three tablets, a sweep, a jump", budget(0, 0, 1, 1))),
         in_advance(two("in advance, two transactions, a sweep", budget(0, 0, 1, 0))),

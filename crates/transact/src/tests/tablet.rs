@@ -66,6 +66,8 @@ pub struct Tablet {
     pub leader: Leader,
     pub former: Option<Box<(Leader, Records)>>,
     pub log: VecDeque<Entry>,
+    /// Answers to commits bring numbers.
+    pub issues: bool,
     pub pins: Vec<PendingPin>,
 }
 
@@ -99,6 +101,7 @@ impl Tablet {
             leader,
             former: None,
             log: VecDeque::new(),
+            issues: false,
             pins: Vec::new(),
         }
     }
@@ -128,12 +131,20 @@ impl Tablet {
         self.log.push_back(Entry::First);
         let mut leader = Leader::new(self.id, self.term, &self.records, LockLimits::default(), timing, now_ns);
         leader.plant(planted);
-        leader.stop_in_advance(0);
+        if !self.issues {
+            leader.stop_in_advance(0);
+        }
         if planted.reservation_survives {
             leader.take_over_reservations(&self.leader);
         }
         let former = std::mem::replace(&mut self.leader, leader);
         self.former = Some(Box::new((former, self.records.clone())));
+    }
+
+    /// Answers to commits bring numbers from now on.
+    pub fn issue_in_advance(&mut self) {
+        self.issues = true;
+        self.leader.resume_in_advance();
     }
 
     /// A write that is no transaction; false if it is not accepted.

@@ -8,7 +8,7 @@ use super::explore::Fingerprint;
 use super::invariants::Past;
 use super::snapshots::{PinAnswer, SnapshotReader};
 use super::tablet::{Entry, Tablet};
-use crate::coordinator;
+use crate::coordinator::{self, Coordinator};
 use crate::ids::TransactionId;
 use crate::leader::{Action, Asker, Evaluated};
 use crate::message::{Reply, Request};
@@ -17,6 +17,7 @@ use crate::planted::Planted;
 use crate::timing::Timing;
 use diorite_base::TabletId;
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Who has asked, and receives the reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -204,6 +205,7 @@ impl World {
         let from_id = self.tablets[from].id;
         match to {
             Source::Client(client) => {
+                self.begin_next(&reply)?;
                 let now_ns = self.now_ns;
                 let asked = Rc::make_mut(&mut self.clients[client]);
                 asked.receives(from_id, &reply);
@@ -232,6 +234,24 @@ impl World {
                 Ok(())
             }
         }
+    }
+
+    /// The answer to a commit brings a number, with which another transaction begins.
+    fn begin_next(&mut self, reply: &Reply) -> Result<(), String> {
+        let Reply::Committed { id, next: Some(number), .. } = reply else { return Ok(()) };
+        let Some(next) = self.clients.iter().position(|client| client.is_next && !client.has_started) else {
+            return Ok(());
+        };
+        let id = TransactionId { number: *number, ..*id };
+        self.past_mut().issued(id, next)?;
+        let (timing, planted, now_ns) = (self.timing, self.planted, self.now_ns);
+        let begins = Rc::make_mut(&mut self.clients[next]);
+        begins.has_started = true;
+        let mut coordinator = Coordinator::new(Arc::clone(&begins.plan), timing, Some(id));
+        coordinator.plant(planted);
+        coordinator.start(now_ns);
+        begins.coordinator = Some(coordinator);
+        self.run_coordinator(next)
     }
 
     /// Nobody will answer this request.
@@ -305,7 +325,7 @@ impl World {
                     let past = Rc::make_mut(&mut self.past);
                     past.replied(at, &reply)?;
                     if let (Source::Client(client), Reply::Reserved { id, .. }) = (Source::of(to), &reply) {
-                        past.issued(*id, client);
+                        past.issued(*id, client)?;
                     }
                     self.post(Message::Reply { from: at, to: Source::of(to), reply });
                 }
