@@ -12,7 +12,7 @@
 //!           · [explicit i64, if flags & EXPLICIT] · [grace u32, if flags & TIME] · body
 //! body     := program bytes, if flags & EVALUATED
 //!           | a request to the tablet's leader, if flags & REQUEST: it is answered, and is not in the log
-//!           | a step of a transaction, if flags & STEP
+//!           | steps of transactions, if flags & STEP
 //!           | operation*
 //! operation:= kind u8 · key length · key · value length · value
 //! ```
@@ -254,12 +254,12 @@ pub fn time_passes(stamp_us: i64, gc_grace_s: u32) -> Vec<u8> {
     bytes
 }
 
-/// A mutation with a step of a transaction. Only leaders propose it; one from another node is refused.
-pub fn step(stamp_us: i64, step: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(HEADER_BYTES + step.len());
+/// A mutation with steps of transactions. Only leaders propose it; one from another node is refused.
+pub fn step(stamp_us: i64, steps: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEADER_BYTES + steps.len());
     bytes.push(STEP);
     bytes.extend_from_slice(&stamp_us.to_le_bytes());
-    bytes.extend_from_slice(step);
+    bytes.extend_from_slice(steps);
     bytes
 }
 
@@ -285,7 +285,7 @@ pub enum Body<'a> {
     Evaluated(&'a [u8]),
     /// A request to the leader.
     Request(&'a [u8]),
-    /// A step of a transaction.
+    /// Steps of transactions.
     Step(&'a [u8]),
 }
 

@@ -61,6 +61,9 @@ const POISON: &[u8] = b"poison";
 /// A program at which every replica panics.
 const BOMB: &[u8] = b"bomb";
 
+/// The row whose program is said to edit what is stored.
+const EDITED: u64 = 77;
+
 /// A program of one key: it doubles the key's counter, replies with the former value, and raises a flag.
 struct Doubler;
 
@@ -125,6 +128,10 @@ impl Evaluator for Doubler {
     fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
         see(program, None);
         Ok(())
+    }
+
+    fn edits_stored(&self, program: &[u8]) -> bool {
+        program == key(EDITED)
     }
 }
 

@@ -11,7 +11,7 @@
 //! Always true: a leader answers nothing before the first entry of its term is applied, and so knows everything that
 //! earlier leaders can have decided. Its reservations and queues are in memory and end with it. Nothing is evaluated
 //! while an earlier write to the same rows is in flight. A lock is held from before a step is appended until the step
-//! that ends it is applied.
+//! that ends it is applied. So steps that are appended and not applied concern different rows, and may share an entry.
 //! Left out: whether this replica holds the lease, which the shell says with each question that depends on it.
 
 mod home_side;

@@ -60,6 +60,8 @@ pub struct Planted {
     pub wait_at_the_commit: bool,
     /// A reservation in force does not keep its transaction from being reported as aborted.
     pub aborted_while_reserved: bool,
+    /// The rows of a prepare are unlocked when its end is appended, not when it is applied.
+    pub unlock_at_the_end: bool,
 }
 
 impl Planted {

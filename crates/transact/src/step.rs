@@ -240,11 +240,12 @@ impl Ending {
     }
 }
 
-/// Encodes the steps of one entry.
-pub fn encode_steps(steps: &[Step]) -> Vec<u8> {
+/// Encodes the steps of one entry. They concern different rows: each sees all that was applied before the entry, and
+/// nothing of the others.
+pub fn encode_steps<'a>(steps: impl IntoIterator<Item = &'a Step>) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     out.push(VERSION);
-    steps.iter().for_each(|step| step.encode(&mut out));
+    steps.into_iter().for_each(|step| step.encode(&mut out));
     out
 }
 

@@ -121,6 +121,12 @@ pub struct Growth<'a> {
 /// Carries out evaluated mutations. Deterministic: the same program over the same tablet gives the same changes and the
 /// same reply on every replica. Errors of the client are in the reply, never in the error.
 pub trait Evaluator: Send + Sync + 'static {
+    /// The evaluator that carries out whatever this one does not carry out itself, if there is one: it decides wherever
+    /// this one has no method of its own.
+    fn inner(&self) -> Option<&dyn Evaluator> {
+        None
+    }
+
     /// Runs `program`; returns the reply for the client.
     fn evaluate(
         &self,
@@ -137,7 +143,10 @@ pub trait Evaluator: Send + Sync + 'static {
         context: EvaluationContext,
         view: &dyn TabletView,
     ) -> Result<Vec<u8>, EvaluationFailed> {
-        self.evaluate(program, context, view, &mut Discarded)
+        match self.inner() {
+            Some(inner) => inner.reply(program, context, view),
+            None => self.evaluate(program, context, view, &mut Discarded),
+        }
     }
 
     /// Calls `see` with each key and each range of keys, from its start to before its end, that `program` reads or
@@ -146,26 +155,28 @@ pub trait Evaluator: Send + Sync + 'static {
     /// # Errors
     /// Replicas could not decode it.
     fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
-        let _ = (program, see);
-        Err(Unprovable::Unreadable("these rows have no programs".to_owned()))
+        let none = || Err(Unprovable::Unreadable("these rows have no programs".to_owned()));
+        self.inner().map_or_else(none, |inner| inner.targets(program, see))
     }
 
     /// Whether the reply of [`Self::evaluate`] says that the program took effect.
     fn has_applied(&self, reply: &[u8]) -> bool {
-        let _ = reply;
-        true
+        self.inner().is_none_or(|inner| inner.has_applied(reply))
     }
 
     /// A program that does what `program` does whose conditions hold; `None` if it is the same.
     fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
-        let _ = program;
-        None
+        self.inner()?.without_conditions(program)
+    }
+
+    /// Whether `program` writes values that it makes of stored ones, which may be much longer than itself.
+    fn edits_stored(&self, program: &[u8]) -> bool {
+        self.inner().is_some_and(|inner| inner.edits_stored(program))
     }
 
     /// The latest timestamp with which `program` writes that a client has given, if it has any.
     fn explicit_us(&self, program: &[u8]) -> Option<i64> {
-        let _ = program;
-        None
+        self.inner()?.explicit_us(program)
     }
 
     /// The value of a key that holds `stored` once `written` is merged into it.
@@ -173,38 +184,38 @@ pub trait Evaluator: Send + Sync + 'static {
     /// # Errors
     /// One of them is damaged.
     fn merged(&self, stored: Option<&[u8]>, written: &[u8]) -> Result<Vec<u8>, EvaluationFailed> {
-        let _ = stored;
-        Ok(written.to_vec())
+        self.inner().map_or_else(|| Ok(written.to_vec()), |inner| inner.merged(stored, written))
     }
 
     /// The form of `value` to merge instead of `value`, if it differs. A value with timestamps from before the horizon
     /// gets the horizon added, so that deletions past the horizon do not affect it, whether they are still stored or
     /// not.
     fn bounded(&self, value: &[u8], horizon: Horizon) -> Option<Vec<u8>> {
-        let _ = (value, horizon);
-        None
+        self.inner()?.bounded(value, horizon)
     }
 
     /// Replaces the placeholder paths of list elements in `value`, which is the `nth` of the mutation.
     fn place(&self, value: &mut [u8], stamp_us: i64, nth: u32) {
-        let _ = (value, stamp_us, nth);
+        if let Some(inner) = self.inner() {
+            inner.place(value, stamp_us, nth);
+        }
     }
 
     /// The form in which to store a value here that was written to another tablet, if it differs from `value`.
     fn taken_over(&self, value: &[u8]) -> Option<Vec<u8>> {
-        let _ = value;
-        None
+        self.inner()?.taken_over(value)
     }
 
     /// The effect of merging `value` on the size of a row.
     fn effect(&self, value: &[u8]) -> Effect {
-        let _ = value;
-        Effect::Grows
+        self.inner().map_or(Effect::Grows, |inner| inner.effect(value))
     }
 
     /// Calls `see` for each key that `program` may write to, if its conditions hold.
     fn growth(&self, program: &[u8], see: &mut dyn FnMut(Growth<'_>)) {
-        let _ = (program, see);
+        if let Some(inner) = self.inner() {
+            inner.growth(program, see);
+        }
     }
 
     /// The indexes that the tablet has to maintain, according to its flags and data; `None`: none.
@@ -212,20 +223,17 @@ pub trait Evaluator: Send + Sync + 'static {
     /// # Errors
     /// If the data cannot be read, or specifies an index that this program does not know.
     fn row_indexes(&self, flags: u64, view: &dyn TabletView) -> Result<Option<Arc<dyn RowIndexes>>, EvaluationFailed> {
-        let _ = (flags, view);
-        Ok(None)
+        self.inner().map_or(Ok(None), |inner| inner.row_indexes(flags, view))
     }
 
     /// Whether `program` changes which indexes the tablet has.
     fn changes_indexes(&self, program: &[u8]) -> bool {
-        let _ = program;
-        false
+        self.inner().is_some_and(|inner| inner.changes_indexes(program))
     }
 
     /// Whether `program` may change what a unique index or a view says of a row, and does not say that it maintains it.
     fn is_unmaintained(&self, program: &[u8], indexes: &dyn RowIndexes) -> bool {
-        let _ = (program, indexes);
-        false
+        self.inner().is_some_and(|inner| inner.is_unmaintained(program, indexes))
     }
 
     /// Takes over a record of another tablet with its rows: views that say something of them already.
@@ -239,8 +247,7 @@ pub trait Evaluator: Send + Sync + 'static {
         view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<(), EvaluationFailed> {
-        let _ = (key, value, view, changes);
-        Ok(())
+        self.inner().map_or(Ok(()), |inner| inner.adopt(key, value, view, changes))
     }
 
     /// Rows were taken over that were written to another tablet: has them compared again, for unique indexes and views.
@@ -248,15 +255,13 @@ pub trait Evaluator: Send + Sync + 'static {
     /// # Errors
     /// If the data cannot be read.
     fn compare_again(&self, view: &dyn TabletView, changes: &mut dyn TabletChanges) -> Result<(), EvaluationFailed> {
-        let _ = (view, changes);
-        Ok(())
+        self.inner().map_or(Ok(()), |inner| inner.compare_again(view, changes))
     }
 
     /// About how many bytes of index entries follow from what `program` writes, if its conditions hold; counting ends
     /// beyond `most`.
     fn index_bytes(&self, program: &[u8], indexes: &dyn RowIndexes, most: usize) -> usize {
-        let _ = (program, indexes, most);
-        0
+        self.inner().map_or(0, |inner| inner.index_bytes(program, indexes, most))
     }
 
     /// Makes the tablet's indexes incomplete from the row with this key on, some of whose entries are not written.
@@ -269,7 +274,6 @@ pub trait Evaluator: Send + Sync + 'static {
         view: &dyn TabletView,
         changes: &mut dyn TabletChanges,
     ) -> Result<(), EvaluationFailed> {
-        let _ = (from, view, changes);
-        Ok(())
+        self.inner().map_or(Ok(()), |inner| inner.index_again(from, view, changes))
     }
 }

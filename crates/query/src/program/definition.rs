@@ -225,6 +225,16 @@ pub enum ProgramOperation {
     },
 }
 
+impl ProgramOperation {
+    /// Whether it writes a value that it makes of the stored one, which may be of any length.
+    pub fn edits_stored(&self) -> bool {
+        match self {
+            Self::List { .. } | Self::Document { .. } => true,
+            Self::Row { .. } | Self::Delete { .. } | Self::Sum { .. } => false,
+        }
+    }
+}
+
 /// A change of a list that depends on its elements.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ListEdit {

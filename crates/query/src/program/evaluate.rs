@@ -78,6 +78,11 @@ impl Evaluator for TabletEvaluator {
         Some(targets::without_conditions(program).encode())
     }
 
+    fn edits_stored(&self, program: &[u8]) -> bool {
+        // What is proposed decodes.
+        Program::decode(program).is_ok_and(|program| program.operations.iter().any(ProgramOperation::edits_stored))
+    }
+
     fn explicit_us(&self, program: &[u8]) -> Option<i64> {
         // What is proposed decodes.
         Program::decode(program).ok().and_then(|program| targets::explicit_us(&program))

@@ -315,7 +315,7 @@ impl<E: Engine> Applier<E> {
                     self.evaluate(replica, entry, &mutation, program, state, outcomes)?;
                 }
                 Body::Step(steps) => {
-                    self.apply_step(replica, entry, (&mutation, steps), state, outcomes)?;
+                    self.apply_steps(replica, entry, (&mutation, steps), state, outcomes)?;
                 }
                 Body::Request(_) => return Err(corrupt(Malformed)),
             }
@@ -353,8 +353,8 @@ impl<E: Engine> Applier<E> {
         Ok(())
     }
 
-    /// Applies a step of a transaction.
-    fn apply_step(
+    /// Applies the steps of an entry. Their programs see what was applied before the entry.
+    fn apply_steps(
         &mut self,
         replica: &mut Replica<E>,
         entry: &Entry,

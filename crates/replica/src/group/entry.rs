@@ -37,9 +37,9 @@ impl Payload {
         self.grace_s = Some(gc_grace_s);
     }
 
-    /// Adds a step of a transaction, which has an entry of its own.
-    pub(crate) fn push_step(&mut self, step: &[u8]) {
-        self.push_bytes(step);
+    /// Adds steps of transactions, which have an entry of their own.
+    pub(crate) fn push_steps(&mut self, steps: &[u8]) {
+        self.push_bytes(steps);
     }
 
     /// The `gc_grace_seconds` that it carries, if any.

@@ -90,6 +90,9 @@ impl Leader {
                 Ending::Committed { .. } | Ending::Aborted => i64::MIN,
             };
             self.propose(Step::Finish { id, ending }, above_us);
+            if self.planted.unlock_at_the_end {
+                self.unlock(id);
+            }
         }
     }
 

@@ -44,6 +44,8 @@ struct Scenario {
     in_advance: bool,
     /// The second transaction begins with the number that the answer to the first one's commit brings.
     next: bool,
+    /// Steps share entries.
+    shares_entries: bool,
 }
 
 impl Scenario {
@@ -103,6 +105,9 @@ impl Scenario {
             planted,
             timing,
         };
+        if self.shares_entries {
+            world.tablets.iter_mut().for_each(|tablet| Rc::make_mut(tablet).shares_entries = true);
+        }
         if self.next {
             world.tablets.iter_mut().for_each(|tablet| Rc::make_mut(tablet).issue_in_advance());
         }
@@ -150,6 +155,7 @@ fn one(name: &'static str, budget: Budget) -> Scenario {
         readers_ask: true,
         in_advance: false,
         next: false,
+        shares_entries: false,
     }
 }
 
@@ -222,6 +228,18 @@ fn in_advance(scenario: Scenario) -> Scenario {
     Scenario { in_advance: true, ..scenario }
 }
 
+/// Steps that are appended one after the other share an entry.
+fn shared(scenario: Scenario) -> Scenario {
+    Scenario { shares_entries: true, ..scenario }
+}
+
+/// Two transactions over different rows of the same tablets, with different homes.
+fn beside(name: &'static str, budget: Budget) -> Scenario {
+    let second = (vec![(0, 1, 4, 0), (1, 1, 8, 0)], Some(1));
+    let first = one(name, budget);
+    Scenario { transactions: vec![first.transactions[0].clone(), second], ..first }
+}
+
 /// Two transactions of one home, one after the other.
 fn next(name: &'static str, budget: Budget) -> Scenario {
     let first = one(name, budget);
@@ -261,6 +279,7 @@ fn bugs() -> Vec<(Planted, Scenario)> {
         (Planted { number_of_another_term: true, ..none }, next("another term", budget(1, 1, 0, 0))),
         (Planted { wait_at_the_commit: true, ..none }, in_advance(two("wait at the commit", budget(0, 0, 0, 0)))),
         (Planted { aborted_while_reserved: true, ..none }, one("aborted while reserved", budget(0, 0, 1, 0))),
+        (Planted { unlock_at_the_end: true, ..none }, shared(two("unlock at the end", budget(0, 0, 0, 0)))),
     ]
 }
 
@@ -306,6 +325,11 @@ fn short() -> Vec<Scenario> {
         in_advance(read("in advance, two readers, a sweep", budget(0, 0, 1, 0))),
         in_advance(pinned("in advance, a read at one stamp", budget(0, 0, 0, 0), &[1, 2], 21, 2)),
         in_advance(pinned_of_two("in advance, a read at one stamp, a sweep", budget(0, 0, 1, 0), &[0, 1], 11, 2)),
+        shared(beside("shared entries, a fault", budget(1, 0, 0, 0))),
+        shared(in_advance(beside("shared entries, in advance", budget(0, 0, 0, 0)))),
+        shared(two("shared entries, the same rows, a sweep", budget(0, 0, 1, 0))),
+        shared(written("shared entries, a write, a change of leader", budget(0, 1, 0, 0), 1)),
+        shared(pinned_of_two("shared entries, a read at one stamp, a sweep", budget(0, 0, 1, 0), &[0, 1], 11, 2)),
         pinned("a read at one stamp", budget(0, 0, 0, 0), &[1, 2], 21, 2),
         pinned_of_two("a read at one stamp, a sweep", budget(0, 0, 1, 0), &[0, 1], 11, 2),
         pinned_of_two("a read at one stamp, a fault", budget(1, 0, 0, 0), &[0, 1], 25, 1),
@@ -324,6 +348,13 @@ fn long() -> Vec<Scenario> {
         in_advance(two("in advance, two transactions, a change of leader", budget(0, 1, 0, 0))),
         in_advance(circle("in advance, three transactions", budget(0, 0, 0, 0), Some(0))),
         in_advance(read("in advance, two readers, a change of leader", budget(0, 1, 0, 0))),
+        shared(beside("shared entries, two faults", budget(2, 0, 0, 0))),
+        shared(beside("shared entries, a change of leader", budget(0, 1, 0, 0))),
+        shared(in_advance(two("shared entries, the same rows, in advance, a fault", budget(1, 0, 0, 0)))),
+        Scenario {
+            snapshots: vec![(vec![0, 1], 14, 1)],
+            ..shared(beside("shared entries, a read", budget(0, 0, 0, 0)))
+        },
         over_three("three tablets, a change of leader", budget(0, 1, 0, 0)),
         logged(one("a batch, a fault, a change of leader, a sweep, a jump", budget(1, 1, 1, 1))),
         two("two transactions, a fault", budget(1, 0, 0, 0)),

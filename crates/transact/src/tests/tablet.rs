@@ -5,7 +5,7 @@
 
 use super::snapshots::PendingPin;
 use crate::leader::Leader;
-use crate::locks::{LockLimits, Wait};
+use crate::locks::{LockLimits, Owner, Wait};
 use crate::message::Program;
 use crate::planted::Planted;
 use crate::records::Records;
@@ -68,6 +68,8 @@ pub struct Tablet {
     pub log: VecDeque<Entry>,
     /// Answers to commits bring numbers.
     pub issues: bool,
+    /// Steps that are appended one after the other share an entry, and so its stamp.
+    pub shares_entries: bool,
     pub pins: Vec<PendingPin>,
 }
 
@@ -102,6 +104,7 @@ impl Tablet {
             former: None,
             log: VecDeque::new(),
             issues: false,
+            shares_entries: false,
             pins: Vec::new(),
         }
     }
@@ -109,6 +112,44 @@ impl Tablet {
     pub fn stamp(&mut self, above_us: i64) -> i64 {
         self.clock_us = self.clock_us.max(above_us) + 1;
         self.clock_us
+    }
+
+    /// Appends a step.
+    pub fn append(&mut self, step: Step, above_us: i64) -> Result<(), String> {
+        let last_us = match self.log.back() {
+            Some(Entry::Step { stamp_us, .. }) if self.shares_entries && *stamp_us > above_us => Some(*stamp_us),
+            _ => None,
+        };
+        if let Some(last_us) = last_us {
+            let of_entry = self.log.iter().rev().map_while(|entry| match entry {
+                Entry::Step { stamp_us, step } if *stamp_us == last_us => Some(step),
+                _ => None,
+            });
+            let rows = self.rows_of(&step);
+            if let Some(other) =
+                of_entry.into_iter().find(|other| self.rows_of(other).iter().any(|row| rows.contains(row)))
+            {
+                return Err(format!("{step:?} and {other:?} share an entry and a row"));
+            }
+        }
+        let stamp_us = last_us.unwrap_or_else(|| self.stamp(above_us));
+        self.log.push_back(Entry::Step { stamp_us, step });
+        Ok(())
+    }
+
+    /// The rows that a step concerns.
+    fn rows_of(&self, step: &Step) -> Vec<u8> {
+        let locked = |targets: &Targets| -> Vec<u8> {
+            targets.iter().filter_map(|target| target.start().first().copied()).collect()
+        };
+        match step {
+            Step::Prepare(prepare) => locked(&prepare.targets),
+            Step::Commit(commit) => {
+                self.leader.locks().held_by(&Owner::Transaction(commit.id)).map_or(Vec::new(), locked)
+            }
+            Step::Finish { id, .. } => self.records.prepared(id).map_or(Vec::new(), |it| locked(&it.prepare.targets)),
+            Step::Forget(_) => Vec::new(),
+        }
     }
 
     /// The rows that a program writes; none if its condition is not satisfied.

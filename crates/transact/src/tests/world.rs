@@ -311,8 +311,7 @@ impl World {
             let Some(action) = tablet.leader.action() else { return Ok(()) };
             match action {
                 Action::Propose { step, above_us } => {
-                    let stamp_us = tablet.stamp(above_us);
-                    tablet.log.push_back(Entry::Step { stamp_us, step });
+                    tablet.append(step, above_us)?;
                 }
                 Action::Evaluate { id, program } => {
                     let evaluated = match tablet.evaluate(&program) {

@@ -15,8 +15,12 @@ use diorite_transact::TransactionId;
 use diorite_transact::leader::{Action, Evaluated};
 use diorite_transact::message::Program;
 use diorite_transact::peer::PeerCall;
-use diorite_transact::step::{Operation, encode_steps};
+use diorite_transact::step::{Ending, Operation, Step, encode_steps};
 use diorite_transact::wire::Answer;
+
+/// Steps that share an entry have no more bytes together, with the programs that they end, so what follows from them is
+/// less than an entry may add to the indexes of the tablet.
+const SHARED_ENTRY_BYTES: usize = 8 << 10;
 
 /// Carries out what the leader wants, and tells it what has come of that, until it wants nothing more.
 pub(super) fn run_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
@@ -130,37 +134,66 @@ fn evaluate_for<E: Engine>(
     led.leader.evaluated(id, evaluated, turn.now_ns());
 }
 
-/// Whether the next step stages or writes what was planned without a unique index of the tablet.
-fn is_next_unmaintained<E: Engine>(replica: &Replica<E>) -> bool {
-    let Some(indexes) = replica.indexes().filter(|indexes| !indexes.dependents().is_empty()) else { return false };
-    let next = replica.writes.transactions.led.as_deref().and_then(|led| led.steps.front());
-    let is_unmaintained = |operation: &Operation| replica.evaluator.is_unmaintained(&operation.program, indexes);
-    next.is_some_and(|(step, _)| step.operations().iter().any(is_unmaintained))
+/// Gives up the steps that were reserved or evaluated before a unique index was specified, and take no notice of it.
+fn give_up_unmaintained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
+    loop {
+        let Some(indexes) = replica.indexes().filter(|indexes| !indexes.dependents().is_empty()) else { return };
+        let is_unmaintained = |operation: &Operation| replica.evaluator.is_unmaintained(&operation.program, indexes);
+        let steps = replica.writes.transactions.led.iter().flat_map(|led| &led.steps);
+        let place = steps.map(|(step, _)| step).position(|step| step.operations().iter().any(is_unmaintained));
+        let led = replica.writes.transactions.led.as_deref_mut();
+        let (Some(place), Some(led)) = (place, led) else { return };
+        if let Some((step, _)) = led.steps.remove(place) {
+            led.leader.not_proposed(&step);
+        }
+        carry_out(replica, turn);
+    }
 }
 
-/// Proposes the steps that the leader wants, each as an entry of its own. What was reserved or evaluated before a unique
-/// index was specified, and takes no notice of it, is given up.
+/// How many of the leader's next steps share an entry with this stamp; 1 at least.
+fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> usize {
+    if led.steps.len() == 1 {
+        return 1;
+    }
+    let (mut bytes, mut encoded) = (0, Vec::new());
+    let may_share = |(step, above_us): &&(Step, i64)| {
+        let finished = match step {
+            Step::Finish { id, ending: Ending::Committed { .. } } => replica.writes.transactions.records.prepared(id),
+            _ => None,
+        };
+        let staged = finished.map_or(&[][..], |record| &record.prepare.operations);
+        encoded.clear();
+        step.encode(&mut encoded);
+        bytes += encoded.len() + staged.iter().map(|operation| operation.program.len()).sum::<usize>();
+        let mut operations = step.operations().iter().chain(staged);
+        // A later stamp is for the steps that need it: programs are not run long after the second as of which they read.
+        *above_us < stamp_us
+            && bytes <= SHARED_ENTRY_BYTES
+            && !operations.any(|operation| replica.evaluator.edits_stored(&operation.program))
+    };
+    led.steps.iter().take_while(may_share).count().max(1)
+}
+
+/// Proposes the steps that the leader wants, in few entries: on each replica an entry with programs takes a write of its
+/// own.
 pub(crate) fn propose_steps<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
-    loop {
-        let is_unmaintained = is_next_unmaintained(replica);
-        let Some(led) = replica.writes.transactions.led.as_deref_mut() else { break };
-        if is_unmaintained {
-            if let Some((step, _)) = led.steps.pop_front() {
-                led.leader.not_proposed(&step);
-            }
-            carry_out(replica, turn);
-            continue;
-        }
-        let Some((step, above_us)) = led.steps.front() else { break };
+    give_up_unmaintained(replica, turn);
+    while let Some(led) = replica.writes.transactions.led.as_deref()
+        && let Some((_, above_us)) = led.steps.front()
+    {
         replica.writes.stamps.observe(*above_us);
         let stamp_us = replica.writes.stamps.stamp(turn.began_wall_us);
+        let count = steps_of_entry(replica, led, stamp_us);
+        let steps = encode_steps(led.steps.iter().take(count).map(|(step, _)| step));
         let mut payload = Payload::default();
-        payload.push_step(&mutation::step(stamp_us, &encode_steps(std::slice::from_ref(step))));
+        payload.push_steps(&mutation::step(stamp_us, &steps));
         if let Err(error) = replica.group.propose(payload.take()) {
-            tracing::debug!(tablet = %replica.id(), %error, "a step of a transaction waits to be proposed");
+            tracing::debug!(tablet = %replica.id(), %error, "steps of transactions wait to be proposed");
             break;
         }
-        led.steps.pop_front();
+        if let Some(led) = replica.writes.transactions.led.as_deref_mut() {
+            led.steps.drain(..count);
+        }
         replica.writes.newest_us = stamp_us;
         replica.writes.proposed_ns = turn.began_ns;
     }

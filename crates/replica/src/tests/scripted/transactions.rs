@@ -34,6 +34,23 @@ impl Trio {
         self.reply(token)
     }
 
+    /// The replies to requests that arrive in one turn, and how many entries of the log they take.
+    fn calls(&mut self, token: u64, requests: Vec<Request>) -> (Vec<Reply>, u64) {
+        let index = |trio: &Self| trio.nodes[&1].handle.data().applied_state().unwrap().index;
+        let (before, tokens) = (index(self), token..token + requests.len() as u64);
+        let node = self.nodes.get_mut(&1).unwrap();
+        let sink = Arc::clone(&node.outcomes) as Arc<dyn WriteSink>;
+        for (token, request) in tokens.clone().zip(requests) {
+            let call = Mutation::request(&Call::Request(request).encode());
+            node.input
+                .proposals
+                .push(Proposal::new(TABLET, call, Arc::clone(&sink), token).unwrap().until(NO_DEADLINE));
+        }
+        node.core.turn(&mut node.input);
+        self.deliver();
+        (tokens.map(|token| self.reply(token).unwrap()).collect(), index(self) - before)
+    }
+
     fn reserve(&mut self, token: u64, n: u64) -> TransactionId {
         match self.call(token, reserve(n)) {
             Some(Reply::Reserved { id, .. }) => id,
@@ -217,4 +234,52 @@ fn reads_that_follow_each_other_do_not_put_off_the_end_of_a_tablet() {
         trio.run_step();
     }
     assert!(trio.nodes.values().all(|node| node.handle.split().is_some()), "it is split");
+}
+
+#[test]
+fn steps_of_one_turn_share_an_entry_where_nothing_speaks_against_it() {
+    let mut trio = Trio::new();
+    (1..4).for_each(|n| assert!(trio.write(1, n, add(n, 1)).unwrap().is_ok()));
+    let id = |number| TransactionId { number, ..ELSEWHERE };
+    let (prepared, entries) = trio.calls(10, (1..4).map(|n| prepare(id(n), n)).collect());
+    assert_eq!(entries, 1);
+    let finish = |reply: &Reply| match *reply {
+        Reply::Prepared { id, stamp_us } => {
+            Request::Finish { id, ending: Ending::Committed { prepared_us: stamp_us, committed_us: stamp_us + 1 } }
+        }
+        ref other => panic!("not prepared: {other:?}"),
+    };
+    let (finished, entries) = trio.calls(20, prepared.iter().map(finish).collect());
+    assert_eq!((finished, entries), ((1..4).map(|n| Reply::Finished(id(n))).collect(), 1));
+    // Followers apply later.
+    trio.run(1_000);
+    for node in trio.nodes.values() {
+        let values = (1..4).map(|n| node.handle.data().get(&key(n)).unwrap().map(|value| number(&value)));
+        assert_eq!(values.collect::<Vec<_>>(), [Some(2); 3], "each program has run once");
+    }
+
+    let (_, entries) = trio.calls(30, [4, EDITED, 5].map(|n| prepare(id(n), n)).to_vec());
+    assert_eq!(entries, 3, "what edits stored values may write much");
+
+    let long = |n: u64| match prepare(id(n), n) {
+        Request::Prepare { id, home, targets, program, wait_ns } => {
+            Request::Prepare { id, home: Home { key: vec![7; 3_000], ..home }, targets, program, wait_ns }
+        }
+        other => other,
+    };
+    let (_, entries) = trio.calls(40, (6..9).map(long).collect());
+    assert_eq!(entries, 2);
+
+    let later_us = trio.newest_stamp_us(1).max(trio.wall_us()) + 100_000;
+    let participant = || Participant { table: TableId(7), tablet: TabletId(2_000), key: key(99) };
+    let commit = |id, stamps: &[i64]| Request::Commit {
+        id,
+        prepared: stamps.iter().map(|stamp_us| Prepared { participant: participant(), stamp_us: *stamp_us }).collect(),
+        part: None,
+    };
+    let ids: Vec<TransactionId> = (20..24).map(|n| trio.reserve(n + 30, n)).collect();
+    let (_, entries) = trio.calls(60, vec![commit(ids[0], &[]), commit(ids[1], &[later_us])]);
+    assert_eq!(entries, 2, "only the second one has to wait for the later second");
+    let (_, entries) = trio.calls(70, vec![commit(ids[2], &[later_us + 100_000]), commit(ids[3], &[])]);
+    assert_eq!(entries, 1);
 }
