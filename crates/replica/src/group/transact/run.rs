@@ -134,17 +134,27 @@ fn evaluate_for<E: Engine>(
     led.leader.evaluated(id, evaluated, turn.now_ns());
 }
 
-/// Gives up the steps that were reserved or evaluated before a unique index was specified, and take no notice of it.
+/// Whether a step stages or writes what was planned before a unique index of the tablet was specified, and does not
+/// maintain it.
+fn is_unmaintained<E: Engine>(replica: &Replica<E>, step: &Step) -> bool {
+    let Some(indexes) = replica.indexes().filter(|indexes| !indexes.dependents().is_empty()) else { return false };
+    step.operations().iter().any(|operation| replica.evaluator.is_unmaintained(&operation.program, indexes))
+}
+
+/// Gives up the steps that do not maintain the tablet's unique indexes.
 fn give_up_unmaintained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
     loop {
-        let Some(indexes) = replica.indexes().filter(|indexes| !indexes.dependents().is_empty()) else { return };
-        let is_unmaintained = |operation: &Operation| replica.evaluator.is_unmaintained(&operation.program, indexes);
         let steps = replica.writes.transactions.led.iter().flat_map(|led| &led.steps);
-        let place = steps.map(|(step, _)| step).position(|step| step.operations().iter().any(is_unmaintained));
+        let are_kept: Vec<bool> = steps.map(|(step, _)| !is_unmaintained(replica, step)).collect();
         let led = replica.writes.transactions.led.as_deref_mut();
-        let (Some(place), Some(led)) = (place, led) else { return };
-        if let Some((step, _)) = led.steps.remove(place) {
-            led.leader.not_proposed(&step);
+        let Some(led) = led.filter(|_| are_kept.contains(&false)) else { return };
+        for is_kept in are_kept {
+            let Some((step, above_us)) = led.steps.pop_front() else { break };
+            if is_kept {
+                led.steps.push_back((step, above_us));
+            } else {
+                led.leader.not_proposed(&step);
+            }
         }
         carry_out(replica, turn);
     }
@@ -166,7 +176,8 @@ fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> 
         step.encode(&mut encoded);
         bytes += encoded.len() + staged.iter().map(|operation| operation.program.len()).sum::<usize>();
         let mut operations = step.operations().iter().chain(staged);
-        // A later stamp is for the steps that need it: programs are not run long after the second as of which they read.
+        // A step that needs a later stamp begins another entry: the programs of the steps before it must not be run with
+        // a stamp far beyond the second as of which they read.
         *above_us < stamp_us
             && bytes <= SHARED_ENTRY_BYTES
             && !operations.any(|operation| replica.evaluator.edits_stored(&operation.program))
