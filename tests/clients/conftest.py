@@ -61,7 +61,7 @@ def binary():
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or cache_folder() / "target")
     path = pathlib.Path(named) if named else target / "release" / "diorite"
     if not path.is_file():
-        pytest.exit(f"there is no server at {path}: build it with `make build`", returncode=2)
+        pytest.exit(f"there is no server at {path}: `cargo build --release --package diorite` builds it", returncode=2)
     return path
 
 
