@@ -70,6 +70,8 @@ pub struct Fetch {
     /// more, the read fails with [`KvError::Locked`], as a read without a snapshot does that meets a row which a
     /// transaction has prepared.
     pub pinned: Option<PinnedRead>,
+    /// The answer is to say the version of the data.
+    pub wants_version: bool,
 }
 
 /// A read in a snapshot.
@@ -169,6 +171,8 @@ pub struct Fetched {
     pub chunk: ScanChunk,
     /// The partial aggregate, in place of all else: an encoded reply ([`crate::exec::pushdown`]).
     pub partial: Option<Vec<u8>>,
+    /// The version of the tablet's data, if it was asked for and has not changed during the read.
+    pub version: Option<DataVersion>,
     /// The charge for its memory until the caller charges it to the request.
     pub kept: Kept,
 }

@@ -14,6 +14,7 @@ use diorite_model::key::token_of;
 use diorite_query::kv::{Fetch, Fetched};
 use diorite_replica::{Leadership, Liveness, TabletHandle};
 use diorite_storage::MemoryTablet;
+use diorite_transact::version::DataVersion;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,6 +106,8 @@ pub struct Serving {
     pub question: Question,
     /// For whom.
     pub waits: Waits,
+    /// Of a read that asks for it, the version of the data from before the read.
+    pub version: Option<DataVersion>,
 }
 
 /// A request between two nodes: who asks, in which process, who is asked, and its number.

@@ -9,8 +9,9 @@ use diorite_base::write::{KvError, Waited};
 use diorite_base::{Levels, NodeId, TabletId};
 use diorite_golden::{Decoded, Golden, kinds};
 use diorite_query::kv::several::{Several, Span, encode};
-use diorite_query::kv::{CommittedIn, Fetch, FetchRows, IndexScan, PinnedRead, ScanChunk, ScanRequest};
+use diorite_query::kv::{CommittedIn, Fetch, FetchRows, Fetched, IndexScan, PinnedRead, ScanChunk, ScanRequest};
 use diorite_transact::TransactionId;
+use diorite_transact::version::DataVersion;
 use diorite_transact::wire::PinId;
 use std::sync::Arc;
 
@@ -74,6 +75,7 @@ fn fetches() -> Vec<(&'static str, Fetch, Option<u64>)> {
         ("several", fetch(FetchRows::Several(several.clone())), None),
         ("in a snapshot", Fetch { pinned, ..fetch(FetchRows::Several(several)) }, Some(300)),
         ("index", fetch(FetchRows::Index(scan)), None),
+        ("with the version", Fetch { wants_version: true, ..fetch(FetchRows::Nothing) }, None),
     ]
 }
 
@@ -103,25 +105,27 @@ fn requests_have_their_bytes() {
                 (vec!["write"], framed(kind, put))
             }
         };
-        // Reads before level 2 had no snapshots.
-        let shown = format!("{request:?}").replace(", pinned: None", "");
+        // Reads before level 2 had neither snapshots nor versions.
+        let shown = format!("{request:?}").replace(", pinned: None", "").replace(", wants_version: false", "");
         Decoded { kinds, shown, encoded: Some(encoded) }
     });
 }
 
 fn answers() -> Vec<(&'static str, Vec<u8>)> {
-    let nothing = Parts { header: None, static_row: None, row: None, chunk: None, partial: None };
+    let nothing = || Parts { header: None, static_row: None, row: None, chunk: None, partial: None, version: None };
     let value = |text: &[u8]| Some(text.to_vec());
     let chunk = ScanChunk { buffer: b"keyvaluek2".to_vec(), ends: vec![(3, 8), (10, 10)], exhausted: false };
-    let rows = Parts { header: value(b"header"), static_row: value(b"static"), row: value(b"row"), ..nothing };
-    let scanned = Parts { chunk: Some(chunk), header: value(b""), row: None, static_row: None, partial: None };
-    let partial: Parts<Vec<u8>> =
-        Parts { header: None, static_row: None, row: None, chunk: None, partial: value(b"partial") };
+    let rows = Parts { header: value(b"header"), static_row: value(b"static"), row: value(b"row"), ..nothing() };
+    let scanned = Parts { chunk: Some(chunk), header: value(b""), ..nothing() };
+    let partial: Parts<Vec<u8>> = Parts { partial: value(b"partial"), ..nothing() };
+    let version = Some(DataVersion { node: NodeId(3), term: 300, changes: 70_000 });
+    let versioned: Parts<Vec<u8>> = Parts { row: value(b"row"), version, ..nothing() };
     let fetched = |parts: &Parts<Vec<u8>>| framed(FrameKind::Answers, |out| put_fetched(out, 300, parts));
     let mut written = vec![
         ("rows", fetched(&rows)),
         ("chunk", fetched(&scanned)),
         ("partial aggregate", fetched(&partial)),
+        ("with the version", fetched(&versioned)),
         ("written", framed(FrameKind::Answers, |out| put_written(out, 300, b"reply"))),
     ];
     let text = || "why".to_owned();
@@ -149,7 +153,7 @@ fn answers_have_their_bytes() {
         let (id, outcome) = read_answer(&mut reader, |_| TABLET).unwrap();
         assert!(reader.is_empty() && kind == FrameKind::Answers);
         let mut kinds = vec![outcome_kind(&outcome)];
-        let shown = format!("{id}: {outcome:?}");
+        let shown = format!("{id}: {outcome:?}").replace(", version: None", "");
         let encoded = framed(kind, |out| match outcome {
             Outcome::Written(reply) => put_written(out, id, &reply),
             Outcome::Failed(error) => {
@@ -158,8 +162,8 @@ fn answers_have_their_bytes() {
             }
             Outcome::Fetched(fetched) => {
                 let chunk = Some(fetched.chunk).filter(|chunk| *chunk != ScanChunk::default());
-                let (header, static_row, row) = (fetched.header, fetched.static_row, fetched.row);
-                put_fetched(out, id, &Parts { header, static_row, row, chunk, partial: fetched.partial });
+                let Fetched { header, static_row, row, partial, version, .. } = fetched;
+                put_fetched(out, id, &Parts { header, static_row, row, chunk, partial, version });
             }
         });
         Decoded { kinds, shown, encoded: Some(encoded) }

@@ -111,6 +111,8 @@ pub(super) fn read(
     look: &Look<'_>,
     aggregation: &Aggregation,
 ) -> Result<Outcome, KvError> {
+    let version = || if request.wants_version { handle.version() } else { None };
+    let before = version();
     let parts = match &request.pinned {
         // Rows of transactions may have to be computed.
         Some(_) if look.is_in_memory() => None,
@@ -126,6 +128,7 @@ pub(super) fn read(
             }
         },
     };
+    let parts = parts.map(|parts| Parts { version: before.filter(|before| version() == Some(*before)), ..parts });
     if let Some(parts) = &parts {
         // The pinned values and their copies are in memory at the same time.
         look.hold(parts.value_bytes().saturating_mul(2))?;
@@ -164,7 +167,7 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
     if request.static_row.is_some() || needs_header() {
         return Ok(One::More);
     }
-    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None };
+    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None, version: None };
     match &request.rows {
         RowsRef::Nothing => handle.check(permit)?,
         RowsRef::One(key) => {
@@ -293,7 +296,7 @@ fn read_pinned(
 
 /// Reads all parts at one moment.
 fn read_all(visit: &impl Rows, request: &FetchRef<'_>, look: &Look<'_>) -> Result<Option<Parts<Value>>, KvError> {
-    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None };
+    let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None, version: None };
     let mut scratch = Vec::new();
     if let Some((flags, key)) = &request.header
         && visit.flags() & flags != 0
@@ -340,8 +343,9 @@ impl Aggregation {
     /// Replaces rows by their partial aggregate, if the request asks for one.
     fn apply(&self, request: &FetchRef<'_>, parts: Parts<Value>) -> Parts<Value> {
         let Some(task) = request.aggregate else { return parts };
+        let version = parts.version;
         let partial = Some(self.aggregator.aggregate(&self.catalogs.catalog(), task, &parts.into_fetched()));
-        Parts { header: None, static_row: None, row: None, chunk: None, partial }
+        Parts { header: None, static_row: None, row: None, chunk: None, partial, version }
     }
 }
 

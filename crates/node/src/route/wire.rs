@@ -10,6 +10,7 @@ use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
 use diorite_query::kv::several::Several;
 use diorite_query::kv::{Fetch, FetchRows, Fetched, Kept, PinnedRead, ScanChunk, ScanRequest};
+use diorite_transact::version::DataVersion;
 use std::ops::Deref;
 
 const VERSION: u8 = 1;
@@ -26,9 +27,11 @@ const HAS_INDEX: u8 = HAS_ROW | HAS_RANGE;
 const FETCH: u8 = 1;
 const WRITE: u8 = 2;
 const WRITE_UNTIL: u8 = 3;
+const FETCH_VERSIONED: u8 = 4;
 const FETCHED: u8 = 0;
 const WRITTEN: u8 = 1;
 const FAILED: u8 = 2;
+const FETCHED_VERSIONED: u8 = 3;
 
 /// The kind of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,6 +145,8 @@ pub(super) struct FetchRef<'a> {
     pub(super) left_ms: Option<u64>,
     /// The snapshot to read in.
     pub(super) pinned: Option<PinnedRef<'a>>,
+    /// The answer says the version of the data.
+    pub(super) wants_version: bool,
 }
 
 impl<'a> From<&'a Fetch> for FetchRef<'a> {
@@ -173,6 +178,7 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
                 .pinned
                 .as_ref()
                 .map(|pinned| PinnedRef { pin: pinned.pin, committed: Committed::Given(&pinned.committed) }),
+            wants_version: fetch.wants_version,
         }
     }
 }
@@ -209,6 +215,7 @@ impl FetchRef<'_> {
                 let committed = pinned.committed.to_vec().ok()?;
                 Some(PinnedRead { pin: pinned.pin, committed: committed.into() })
             }),
+            wants_version: self.wants_version,
         }
     }
 }
@@ -235,7 +242,7 @@ pub(super) struct RequestRef<'a> {
 pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fetch, left_ms: Option<u64>) {
     put_varint(out, id);
     put_varint(out, tablet.0);
-    out.push(FETCH);
+    out.push(if fetch.wants_version { FETCH_VERSIONED } else { FETCH });
     let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
     let rows = match &fetch.rows {
         FetchRows::Nothing => 0,
@@ -307,6 +314,7 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
     let tablet = TabletId(reader.varint()?);
     let operation = match reader.u8()? {
         FETCH => OperationRef::Fetch(read_fetch(reader)?),
+        FETCH_VERSIONED => OperationRef::Fetch(FetchRef { wants_version: true, ..read_fetch(reader)? }),
         WRITE => OperationRef::Write(reader.slice()?, None),
         WRITE_UNTIL => {
             let left_ms = reader.varint()?;
@@ -363,7 +371,7 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     let aggregate = if parts & HAS_AGGREGATE == 0 { None } else { Some(reader.slice()?) };
     let left_ms = if parts & HAS_LIMIT == 0 { None } else { Some(reader.varint()?) };
     let pinned = if parts & HAS_PIN == 0 { None } else { Some(read_pinned(reader)?) };
-    Ok(FetchRef { header, static_row, rows, aggregate, left_ms, pinned })
+    Ok(FetchRef { header, static_row, rows, aggregate, left_ms, pinned, wants_version: false })
 }
 
 /// The content of an answer. The tablet of an error is not sent: the asking node knows which tablet it asked for.
@@ -383,6 +391,8 @@ pub(super) struct Parts<V> {
     pub(super) chunk: Option<ScanChunk>,
     /// The partial aggregate, which replaces the other parts.
     pub(super) partial: Option<Vec<u8>>,
+    /// The version of the data, if it was asked for and has not changed during the read.
+    pub(super) version: Option<DataVersion>,
 }
 
 impl<V: Deref<Target = [u8]>> Parts<V> {
@@ -404,6 +414,7 @@ impl<V: Deref<Target = [u8]>> Parts<V> {
             row: self.row.map(|value| value.to_vec()),
             chunk: self.chunk.unwrap_or_default(),
             partial: self.partial,
+            version: self.version,
             kept: Kept::default(),
         }
     }
@@ -412,7 +423,13 @@ impl<V: Deref<Target = [u8]>> Parts<V> {
 /// Appends the answer to a read.
 pub(super) fn put_fetched<V: Deref<Target = [u8]>>(out: &mut Vec<u8>, id: u64, parts: &Parts<V>) {
     put_varint(out, id);
-    out.push(FETCHED);
+    match &parts.version {
+        None => out.push(FETCHED),
+        Some(version) => {
+            out.push(FETCHED_VERSIONED);
+            put_version(out, version);
+        }
+    }
     let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
     out.push(
         flag(parts.header.is_some(), HAS_HEADER)
@@ -438,6 +455,14 @@ pub(super) fn put_fetched<V: Deref<Target = [u8]>>(out: &mut Vec<u8>, id: u64, p
     if let Some(partial) = &parts.partial {
         put_slice(out, partial);
     }
+}
+
+fn put_version(out: &mut Vec<u8>, version: &DataVersion) {
+    [version.node.0, version.term, version.changes].into_iter().for_each(|part| put_varint(out, part));
+}
+
+fn read_version(reader: &mut Reader<'_>) -> Result<DataVersion, Malformed> {
+    Ok(DataVersion { node: NodeId(reader.varint()?), term: reader.varint()?, changes: reader.varint()? })
 }
 
 /// Appends the answer to a write.
@@ -490,6 +515,10 @@ pub(super) fn read_answer(
     let id = reader.varint()?;
     let outcome = match reader.u8()? {
         FETCHED => Outcome::Fetched(read_fetched(reader)?),
+        FETCHED_VERSIONED => {
+            let version = Some(read_version(reader)?);
+            Outcome::Fetched(Fetched { version, ..read_fetched(reader)? })
+        }
         WRITTEN => Outcome::Written(reader.slice()?.to_vec()),
         FAILED => Outcome::Failed(read_failed(reader, tablet_of(id))?),
         _ => return Err(Malformed),
@@ -507,7 +536,7 @@ fn read_fetched(reader: &mut Reader<'_>) -> Result<Fetched, Malformed> {
     let row = value(HAS_ROW, reader)?;
     let chunk = if parts & HAS_RANGE == 0 { ScanChunk::default() } else { read_chunk(reader)? };
     let partial = value(HAS_AGGREGATE, reader)?;
-    Ok(Fetched { header, static_row, row, chunk, partial, kept: Kept::default() })
+    Ok(Fetched { header, static_row, row, chunk, partial, version: None, kept: Kept::default() })
 }
 
 fn read_chunk(reader: &mut Reader<'_>) -> Result<ScanChunk, Malformed> {

@@ -101,26 +101,31 @@ impl Selecting<'_> {
             };
             let snapshot = match resumed.take().filter(|_| need == Need::Several) {
                 Some(pins) => Snapshot::resuming(&engine.kv, pins),
-                None => Snapshot::new(&engine.kv, need),
+                None => Snapshot::new(&engine.kv, need).trying(&engine.attempts),
             };
             let source = Source::tablets(&*engine.kv, needs_disk, staleness_ms, budget).in_snapshot(&snapshot);
             let before_bytes = budget.meter().used_bytes();
             let outcome = Read { plan, bound: &bound, source: &source, tablets: &entry.tablets }.execute(page).await;
-            let is_unchanged = snapshot.is_unchanged();
             let has_more = matches!(&outcome, Ok(Rows { paging_state: Some(_), .. }));
             // The next page needs a snapshot in which it can go on.
             let wants_snapshot = has_more && page.state.is_none();
-            let is_before = outcome.as_ref().err().is_none_or(depends_on_rows)
-                && is_judged_before(&mut bound.environment, &snapshot, judged_before);
+            let is_of_rows = outcome.as_ref().err().is_none_or(depends_on_rows);
+            // Other nodes are not asked for what decides nothing.
+            let is_decided = snapshot.reads_elsewhere() && (wants_snapshot || !is_of_rows);
+            let is_unchanged = if is_decided { Some(false) } else { snapshot.is_unchanged(budget.deadline()).await };
+            let is_before = is_of_rows && is_judged_before(&mut bound.environment, &snapshot, judged_before);
             judged_before += u32::from(is_before);
             let begins_again = is_before
                 || match is_unchanged {
                     None => snapshot.has_met_lock(),
                     Some(true) => snapshot.has_met_lock() || wants_snapshot,
-                    Some(false) => snapshot.has_met_lock() || outcome.as_ref().err().is_none_or(depends_on_rows),
+                    Some(false) => snapshot.has_met_lock() || is_of_rows,
                 };
             if is_unchanged.is_some() {
                 engine.transaction_outcomes().note_read(!begins_again);
+                if !is_decided {
+                    snapshot.note_attempt(is_unchanged == Some(true));
+                }
             }
             if begins_again && restarts < ROUNDS {
                 if restarts > 0 {

@@ -9,6 +9,7 @@ use super::request::OwnedRequest;
 use crate::activity::Activity;
 use crate::audit::Auditor;
 use crate::error::{invalid, not_begun};
+use crate::exec::attempts::Attempts;
 use crate::exec::modify::Defaults;
 use crate::functions::{Environment, UuidSource};
 use crate::kv::Kv;
@@ -67,6 +68,7 @@ pub struct QueryEngine<K> {
     pub(super) uuids: UuidSource,
     pub(super) activity: Activity,
     pub(super) outcomes: TransactionOutcomes,
+    pub(super) attempts: Arc<Attempts>,
     pub(super) in_advance: Arc<InAdvance>,
     /// This node.
     pub(super) node: NodeId,
@@ -84,7 +86,8 @@ impl<K: Kv> QueryEngine<K> {
         let uuids = UuidSource::new(random);
         let node = kv.local_node().node;
         let (activity, outcomes, in_advance) = (Activity::default(), TransactionOutcomes::default(), Arc::default());
-        Arc::new(Self { kv, config, prepared, uuids, activity, outcomes, in_advance, node })
+        let attempts = Arc::default();
+        Arc::new(Self { kv, config, prepared, uuids, activity, outcomes, attempts, in_advance, node })
     }
 
     /// Statistics of requests by statement. The caller of the engine records their durations.

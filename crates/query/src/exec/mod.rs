@@ -10,6 +10,7 @@
 
 pub mod aggregate;
 mod ahead;
+pub mod attempts;
 mod by_index;
 mod cells;
 pub mod collect;

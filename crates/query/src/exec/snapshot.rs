@@ -2,12 +2,13 @@
 //!
 //! [`SnapshotRead`] decides what is asked; the leaders of the tablets keep the snapshots until they are unpinned, or have
 //! not been used for some seconds. A read of one row needs none, unless a transaction has prepared that row; nor does a
-//! read of few partitions that this node leads, if nothing has changed in their tablets meanwhile ([`Versions`]).
+//! read of few partitions, if nothing has changed in their tablets meanwhile ([`diorite_transact::version`]).
 //!
 //! Always true: of a transaction that is committed, a page shows all rows or none; what is kept for a page is given up when
 //! the page is done, whatever becomes of it, unless the next page is to go on in it. That is kept for some seconds by those
 //! who keep it, and nobody gives it up: clients name it. Left out: where it is named ([`super::paging`]).
 
+use super::attempts::Attempts;
 use super::homes::tablet_of_home;
 use super::paging::Pins;
 use crate::budget::Budget;
@@ -18,7 +19,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_transact::message::{Reply, Request, Status};
 use diorite_transact::snapshot::{Action, SnapshotRead, StagedIn};
 use diorite_transact::targets::Targets;
-use diorite_transact::version::Versions;
+use diorite_transact::version::{Answers, DataVersion, Versions};
 use diorite_transact::wire::{Answer, Call, PinId};
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -38,9 +39,13 @@ const FIRST_PAUSE_NS: u64 = 1_000_000;
 const MAX_PAUSE_NS: u64 = 128_000_000;
 const ENDING_PAUSE_NS: u64 = 4_000_000;
 /// A tablet that is written to all the time has stamped above any stamp that was current when the question was sent: the
-/// read goes that much beyond what it has stamped, and further each time.
+/// read goes that much beyond the clock, and further each time.
 const FIRST_MARGIN_US: i64 = 1_000;
-const MAX_MARGIN_US: i64 = 64_000;
+const MAX_MARGIN_US: i64 = 32_000;
+/// Where stamps are ahead of the clock, because they are above those of reads, each write adds a microsecond: the read goes
+/// only that much beyond what is stamped. Otherwise reads would drive each other's stamps ahead, until all had to wait.
+const FIRST_STEP_US: i64 = 100;
+const MAX_STEP_US: i64 = 3_200;
 /// How far the stamp of a read may be ahead of the clock.
 const MAX_AHEAD_US: i64 = 50_000;
 /// The memory of a pinned tablet, and of a prepare in it.
@@ -72,9 +77,14 @@ pub struct Snapshot<K: Kv> {
     kv: Arc<K>,
     need: Need,
     pins: OnceLock<Pins>,
-    /// In place of pins.
+    /// In place of pins: of the tablets that this node leads.
     versions: OnceLock<Versions>,
-    /// When the pins were taken, or the versions: nothing that is read was written later.
+    /// And of the others.
+    answers: Mutex<Answers>,
+    /// How earlier reads of the others have fared.
+    attempts: Option<Arc<Attempts>>,
+    /// When the pins were taken, or the last of the versions: nothing that is read was written later, if no clock is ahead of
+    /// this node's by more than a snapshot's stamp.
     taken_us: OnceLock<i64>,
     /// The pins of the page before.
     resumed: Mutex<Option<Pins>>,
@@ -105,10 +115,26 @@ impl<K: Kv> Snapshot<K> {
             need,
             pins: OnceLock::new(),
             versions: OnceLock::new(),
+            answers: Mutex::default(),
+            attempts: None,
             taken_us: OnceLock::new(),
             resumed: Mutex::default(),
             is_kept: AtomicBool::new(false),
             has_met_lock: AtomicBool::new(false),
+        }
+    }
+
+    /// It does without if that was worth it lately.
+    #[must_use]
+    pub fn trying(mut self, attempts: &Arc<Attempts>) -> Self {
+        self.attempts = Some(Arc::clone(attempts));
+        self
+    }
+
+    /// Takes down whether a read without a snapshot was of one moment.
+    pub fn note_attempt(&self, is_of_one_moment: bool) {
+        if let Some(attempts) = &self.attempts {
+            attempts.note(self.answers.lock().tablets(), !is_of_one_moment);
         }
     }
 
@@ -144,9 +170,42 @@ impl<K: Kv> Snapshot<K> {
         self.has_met_lock.load(Ordering::Relaxed)
     }
 
+    /// Whether it does without pins, and tablets that other nodes lead have to be asked once more.
+    pub fn reads_elsewhere(&self) -> bool {
+        self.versions.get().is_some() && !self.answers.lock().is_empty()
+    }
+
     /// For a read without a snapshot, once everything is read: whether all of it is of one moment.
-    pub fn is_unchanged(&self) -> Option<bool> {
-        self.versions.get().map(|versions| versions.are_current(|tablet| self.kv.version(tablet)))
+    pub async fn is_unchanged(&self, deadline_ns: Option<u64>) -> Option<bool> {
+        let versions = self.versions.get()?;
+        if self.reads_elsewhere() {
+            self.note_taken(i64::MIN);
+        }
+        // Every tablet has answered: what follows is the second look.
+        let is_current = versions.are_current(|tablet| self.kv.version(tablet));
+        let to_look_at = self.answers.lock().to_look_at().filter(|_| is_current && !self.has_met_lock());
+        let Some(to_look_at) = to_look_at else { return Some(false) };
+        let look = |(tablet, before): (TabletId, DataVersion)| async move {
+            let fetch = Fetch { wants_version: true, deadline_ns, ..Fetch::default() };
+            self.kv.fetch(tablet, fetch).await.is_ok_and(|fetched| fetched.version == Some(before))
+        };
+        let mut looks: FuturesUnordered<_> = to_look_at.into_iter().map(look).collect();
+        while let Some(is_current) = looks.next().await {
+            if !is_current {
+                return Some(false);
+            }
+        }
+        Some(true)
+    }
+
+    /// Whether the answer of a tablet has to say the version of its data.
+    pub fn wants_version(&self, tablet: TabletId) -> bool {
+        self.versions.get().is_some() && self.answers.lock().is_of(tablet)
+    }
+
+    /// Takes down the version that an answer has said.
+    pub fn note_version(&self, tablet: TabletId, version: Option<DataVersion>) {
+        self.answers.lock().note(tablet, version);
     }
 
     /// When the snapshot was taken, or a read without one began: nothing that is read was written later. `None`: a
@@ -155,9 +214,9 @@ impl<K: Kv> Snapshot<K> {
         self.taken_us.get().copied()
     }
 
-    fn note_taken(&self) {
+    fn note_taken(&self, at_least_us: i64) {
         // It is set once, as a page takes one snapshot.
-        let _ = self.taken_us.set(self.kv.now_us());
+        let _ = self.taken_us.set(self.kv.now_us().max(at_least_us));
     }
 
     /// Prepares a read without a snapshot of these tablets; returns whether that is possible.
@@ -165,9 +224,13 @@ impl<K: Kv> Snapshot<K> {
         if self.need != Need::Several || !touched.is_small {
             return false;
         }
-        let versions = Versions::now(touched.targets.keys().copied(), |tablet| self.kv.version(tablet));
-        let Some(versions) = versions else { return false };
-        self.note_taken();
+        let (versions, others) = Versions::now(touched.targets.keys().copied(), |tablet| self.kv.version(tablet));
+        if others.is_empty() {
+            self.note_taken(i64::MIN);
+        } else if self.attempts.as_ref().is_some_and(|attempts| !attempts.is_worth_it(&others)) {
+            return false;
+        }
+        *self.answers.lock() = Answers::none_of(others);
         self.versions.set(versions).is_ok()
     }
 
@@ -224,10 +287,11 @@ impl<K: Kv> Snapshot<K> {
         let kept = Kept { kv: Arc::clone(&self.kv), pins: BTreeMap::new() };
         let taking =
             Taking { kv: &self.kv, touched, deadline_ns, read, kept, asking: Asking::new(), tries: 0, last: None };
-        let pins = taking.run(budget).await?;
+        let (pins, at_us) = taking.run(budget).await?;
         // A page takes one snapshot.
         drop(self.pins.set(pins));
-        self.note_taken();
+        // A leader whose clock is ahead has stamped ahead of this node's clock, but not above the stamp of the snapshot.
+        self.note_taken(at_us);
         Ok(())
     }
 }
@@ -293,7 +357,8 @@ struct Taking<'k, K: Kv> {
 }
 
 impl<K: Kv> Taking<'_, K> {
-    async fn run(mut self, budget: &Budget) -> Result<Pins, Failure> {
+    /// The snapshots, and the stamp as of which they are.
+    async fn run(mut self, budget: &Budget) -> Result<(Pins, i64), Failure> {
         loop {
             while let Some(action) = self.read.action() {
                 match action {
@@ -307,7 +372,7 @@ impl<K: Kv> Taking<'_, K> {
                         let request = Request::Status { id, of: Some((tablet, prepared_us)), at_us: Some(at_us) };
                         self.ask(Asked::Status(of, round), to, &Call::Request(request));
                     }
-                    Action::Done { committed, .. } => return Ok(self.done(&committed)),
+                    Action::Done { committed, at_us } => return Ok((self.done(&committed), at_us)),
                     Action::GiveUp => return Err(self.given_up()),
                 }
             }
@@ -347,11 +412,11 @@ impl<K: Kv> Taking<'_, K> {
                 budget.take(staged_bytes)?;
             }
             Ok(Answer::TooLate(newest_us)) => {
-                let margin_us = FIRST_MARGIN_US
-                    .checked_shl(self.tries.min(16))
-                    .map_or(MAX_MARGIN_US, |margin_us| margin_us.min(MAX_MARGIN_US));
+                let grown = |first: i64, most: i64| (first << self.tries.min(16)).min(most);
+                let (margin_us, step_us) = (grown(FIRST_MARGIN_US, MAX_MARGIN_US), grown(FIRST_STEP_US, MAX_STEP_US));
                 self.tries += 1;
-                let at_us = newest_us.saturating_add(margin_us);
+                let after_clock_us = self.kv.now_us().saturating_add(margin_us);
+                let at_us = newest_us.saturating_add(step_us).max(after_clock_us);
                 self.let_time_pass(at_us).await;
                 self.read.too_late(round, at_us, self.kv.monotonic_ns());
             }

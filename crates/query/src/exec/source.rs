@@ -119,7 +119,7 @@ impl<'k, K: Kv> Source<'k, K> {
         else {
             return Ok(Now::WouldBlock);
         };
-        if snapshot.is_some_and(|snapshot| snapshot.pins().is_some()) {
+        if snapshot.is_some_and(|snapshot| snapshot.pins().is_some() || snapshot.wants_version(tablet)) {
             return Ok(Now::WouldBlock);
         }
         let (staleness_ms, deadline_ns) = (*staleness_ms, *deadline_ns);
@@ -136,10 +136,13 @@ impl<'k, K: Kv> Source<'k, K> {
             Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet, snapshot } => {
                 let (needs_disk, staleness_ms, deadline_ns) = (*needs_disk, *staleness_ms, *deadline_ns);
                 let pinned = snapshot.and_then(|snapshot| snapshot.pin_of(tablet));
-                let request = Fetch { needs_disk, staleness_ms, deadline_ns, pinned, ..request };
+                let wants_version = snapshot.is_some_and(|snapshot| snapshot.wants_version(tablet));
+                let request = Fetch { needs_disk, staleness_ms, deadline_ns, pinned, wants_version, ..request };
                 let outcome = kv.fetch(tablet, request).await;
-                if let (Err(KvError::Locked(_)), Some(snapshot)) = (&outcome, snapshot) {
-                    snapshot.meet_lock();
+                match (&outcome, snapshot) {
+                    (Err(KvError::Locked(_)), Some(snapshot)) => snapshot.meet_lock(),
+                    (Ok(fetched), Some(snapshot)) if wants_version => snapshot.note_version(tablet, fetched.version),
+                    _ => {}
                 }
                 outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
             }

@@ -285,7 +285,13 @@ impl MemoryKv {
         }
         let get = |key: &Vec<u8>| tablet.entries.get(key).cloned();
         let header = request.header.filter(|(flags, _)| tablet.flags & flags != 0);
+        let version = match *self.transactions.versions.lock() {
+            Versions::Elsewhere if request.wants_version => Some(version(tablet.newest_us.unsigned_abs())),
+            Versions::KeptElsewhere if request.wants_version => Some(version(0)),
+            _ => None,
+        };
         let mut fetched = Fetched {
+            version,
             header: header.and_then(|(_, key)| get(&key)),
             static_row: request.static_row.as_ref().and_then(get),
             ..Fetched::default()
@@ -371,6 +377,10 @@ fn read_several(tablet: &Tablet, several: &Several) -> ScanChunk {
     chunk
 }
 
+fn version(changes: u64) -> DataVersion {
+    DataVersion { node: NodeId(1), term: 1, changes }
+}
+
 impl Kv for MemoryKv {
     type Pinned = Vec<u8>;
 
@@ -416,7 +426,13 @@ impl Kv for MemoryKv {
             }
             self.waiting.fetch_sub(1, Ordering::Relaxed);
         }
-        self.read(tablet, request)
+        let wants_version = request.wants_version;
+        let fetched = self.read(tablet, request)?;
+        if wants_version {
+            // An answer takes its time.
+            yield_once().await;
+        }
+        Ok(fetched)
     }
 
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
@@ -425,12 +441,13 @@ impl Kv for MemoryKv {
     }
 
     fn version(&self, id: TabletId) -> Option<DataVersion> {
-        let changes = match *self.transactions.versions.lock() {
-            Versions::Unknown => return None,
-            Versions::Known => self.tablets.lock().get(&id).map_or(0, |tablet| tablet.newest_us.unsigned_abs()),
-            Versions::Kept => 0,
-        };
-        Some(DataVersion { node: NodeId(1), term: 1, changes })
+        match *self.transactions.versions.lock() {
+            Versions::Unknown | Versions::Elsewhere | Versions::KeptElsewhere => None,
+            Versions::Known => {
+                Some(version(self.tablets.lock().get(&id).map_or(0, |tablet| tablet.newest_us.unsigned_abs())))
+            }
+            Versions::Kept => Some(version(0)),
+        }
     }
 
     fn submit(

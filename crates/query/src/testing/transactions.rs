@@ -186,11 +186,28 @@ fn few_rows_are_read_without_a_snapshot_unless_a_tablet_changes_meanwhile() {
 }
 
 #[test]
-fn rows_of_different_moments_are_read_if_changes_are_not_noticed() {
+fn few_rows_that_other_nodes_lead_are_read_without_a_snapshot_too() {
     let database = bank();
-    database.kv.set_versions(Versions::Kept);
+    database.kv.set_versions(Versions::Elsewhere);
+    let before = database.kv.fetches.load(Ordering::Relaxed);
+    assert_eq!(database.rows("SELECT balance FROM accounts WHERE id IN (1, 7)").len(), 2);
+    let fetches = database.kv.fetches.load(Ordering::Relaxed) - before;
+    assert_eq!((fetches, database.kv.pin_count()), (4, 0), "an answer of each tablet, and a second look at each");
     let (reads, torn) = read_two_accounts(&database);
-    assert!(torn > 0, "none of {reads} reads");
+    let pins = database.kv.pin_count();
+    let most = 2 * reads as u64;
+    assert!(torn == 0 && pins > 0 && pins < most, "{torn} of {reads} reads, {pins} snapshots of a tablet");
+    assert_eq!(database.sum(), TOTAL);
+}
+
+#[test]
+fn rows_of_different_moments_are_read_if_changes_are_not_noticed() {
+    for versions in [Versions::Kept, Versions::KeptElsewhere] {
+        let database = bank();
+        database.kv.set_versions(versions);
+        let (reads, torn) = read_two_accounts(&database);
+        assert!(torn > 0, "{versions:?}: none of {reads} reads");
+    }
 }
 
 /// The balances of all pages of this statement, with a transfer after each page; and the number of pages.

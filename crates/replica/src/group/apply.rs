@@ -558,6 +558,7 @@ impl<E: Engine> Applier<E> {
         self.progress.step();
         let TabletHandle { data, transacted, .. } = &*replica.handle;
         let written = self.close_batch(replica).and_then(|()| {
+            // Also if only records of transactions change: what is prepared has another version before it is answered.
             transacted.change(|| {
                 if self.account.changes_records() {
                     transacted.index_notes.forget();

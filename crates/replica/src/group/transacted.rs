@@ -1,8 +1,9 @@
 //! What readers on any thread see of transactions over several tablets: what is prepared, the snapshots that are kept, the
 //! version of the data, and what they have noted of its indexes.
 //!
-//! Always true: every change of the data that readers can see is made by [`Transacted::change`], so what was read between
-//! two equal versions was all there at one moment.
+//! Always true: every change of the data that readers can see is made by [`Transacted::change`], and so is every prepare, in
+//! whose answer others learn of it; so what was read between two equal versions was all there at one moment, in several
+//! tablets as well ([`diorite_transact::version`]).
 
 use crate::group::index_notes::IndexNotes;
 use crate::group::pins::Pins;

@@ -8,6 +8,7 @@ use crate::step::Step;
 use diorite_base::write::KvError;
 use diorite_base::{NodeId, TabletId};
 use diorite_control::routing::{Asked, Machine, Output};
+use diorite_query::kv::Fetched;
 use diorite_replica::{Leadership, Term};
 use diorite_rpc::{Lane, Transport};
 use diorite_storage::TabletData;
@@ -15,6 +16,11 @@ use diorite_storage::TabletData;
 /// Whether a read with this error may be tried elsewhere: its replica has just ceased to lead.
 fn is_refusal(error: &KvError) -> bool {
     matches!(error, KvError::NotLeader { .. } | KvError::Unavailable(_))
+}
+
+/// Whether the answer has to say the version of the data.
+fn wants_version(question: &Question) -> bool {
+    matches!(question, Question::Fetch(fetch) if fetch.wants_version)
 }
 
 impl Cluster {
@@ -128,19 +134,19 @@ impl Cluster {
         };
         match refused {
             Some(error) => {
-                self.served(Serving { node, tablet, question, waits }, Err(error));
+                self.served(Serving { node, tablet, question, waits, version: None }, Err(error));
             }
-            None => self.begin_serving(Serving { node, tablet, question, waits }),
+            None => self.begin_serving(Serving { node, tablet, question, waits, version: None }),
         }
     }
 
     fn serve(&mut self, node: NodeId, tablet: TabletId, waits: Waits) {
         let Waits::Here(work, _) = &waits else { return };
         let question = work.question.clone();
-        self.begin_serving(Serving { node, tablet, question, waits });
+        self.begin_serving(Serving { node, tablet, question, waits, version: None });
     }
 
-    fn begin_serving(&mut self, serving: Serving) {
+    fn begin_serving(&mut self, mut serving: Serving) {
         let (node, tablet, token) = (serving.node, serving.tablet, self.routed.next);
         self.routed.next += 1;
         let Some(life) = self.life(node) else { return };
@@ -149,7 +155,11 @@ impl Cluster {
             self.routed.serving.insert(token, serving);
             return self.wake(node);
         }
-        match life.handles.get(&tablet).map(|handle| handle.begin_read()) {
+        let handle = life.handles.get(&tablet);
+        if wants_version(&serving.question) {
+            serving.version = handle.and_then(|handle| handle.version());
+        }
+        match handle.map(|handle| handle.begin_read()) {
             Some(Ok(term)) => {
                 self.routed.serving.insert(token, serving);
                 let at_ns = self.now_ns() + self.read_pause_ns();
@@ -189,11 +199,17 @@ impl Cluster {
     pub fn read_end(&mut self, token: u64, term: Term, given: Given) {
         let Some(serving) = self.routed.serving.get(&token) else { return };
         let (node, tablet) = (serving.node, serving.tablet);
+        let (before, wants_version) = (serving.version, wants_version(&serving.question));
         let handle = self.life(node).and_then(|life| life.handles.get(&tablet));
         let ended = match handle.map(|handle| handle.finish_read(term)) {
             Some(Ok(())) => Ok(given),
             Some(Err(error)) => Err(error),
             None => Err(KvError::NotLeader { tablet, leader: None }),
+        };
+        let version = handle.and_then(|handle| handle.version()).filter(|after| before == Some(*after));
+        let ended = match ended {
+            Ok(Given::Fetched(fetched)) if wants_version => Ok(Given::Fetched(Fetched { version, ..fetched })),
+            ended => ended,
         };
         self.served_later(token, ended);
     }
@@ -206,7 +222,7 @@ impl Cluster {
     }
 
     fn served(&mut self, serving: Serving, ended: Ended) {
-        let Serving { node, tablet, question, waits } = serving;
+        let Serving { node, tablet, question, waits, .. } = serving;
         let (now_ns, is_write) = (self.now_ns(), matches!(question, Question::Write(_)));
         match (waits, ended) {
             // For a write that was proposed this error means that it is certainly lost; its sender receives it.

@@ -74,10 +74,11 @@ impl Cluster {
 
     /// A statement goes on as far as it can.
     fn go_on_with(&mut self, client: u32) {
-        let (now_ns, versions) = (self.now_ns(), self.versions());
+        let now_ns = self.now_ns();
+        let open_node = self.rows.as_ref().and_then(|rows| rows.open.get(&client)).map(|open| open.node);
+        let versions = open_node.map(|node| self.versions(node)).unwrap_or_default();
         let Some(rows) = &mut self.rows else { return };
         rows.world.kv.set_versions(versions);
-        let open_node = rows.open.get(&client).map(|open| open.node);
         let node = open_node.and_then(|node| self.nodes.get(&node));
         if let Some(life) = node.and_then(|node| node.life.as_ref()) {
             let knows = open_node.map_or(Knows::Tables, |node| rows.knowledge(node, now_ns));
@@ -92,9 +93,9 @@ impl Cluster {
         }
     }
 
-    /// The versions of the tablets that are led now.
-    fn versions(&self) -> BTreeMap<TabletId, DataVersion> {
-        let lives = self.nodes.values().filter_map(|node| node.life.as_ref());
+    /// The versions of the tablets that a node leads now.
+    fn versions(&self, node: NodeId) -> BTreeMap<TabletId, DataVersion> {
+        let lives = self.nodes.get(&node).and_then(|node| node.life.as_ref()).into_iter();
         let handles = lives.flat_map(|life| life.handles.iter());
         handles.filter_map(|(tablet, handle)| Some((*tablet, handle.version()?))).collect()
     }

@@ -118,6 +118,27 @@ async fn ranges_are_read_in_pieces_in_either_direction() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_answer_says_the_version_of_the_data_if_it_is_asked_for() {
+    let (cluster, tablet) = two().await;
+    cluster.put(2, tablet, b"a", b"1").await.unwrap();
+    let versioned = |fetch: Fetch| Fetch { wants_version: true, ..fetch };
+    let ask = async |node: u64, fetch: Fetch| cluster.fetch(node, tablet, fetch).await.unwrap();
+    assert_eq!(ask(2, one(b"a")).await.version, None);
+    let before = ask(2, versioned(one(b"a"))).await;
+    assert_eq!(before.row.as_deref(), Some(&b"1"[..]));
+    let version = before.version.unwrap();
+    assert_eq!(version.node, NodeId(1), "it leads");
+    // The same from the disk, without rows, and on the node itself.
+    let from_disk = ask(2, Fetch { needs_disk: true, ..versioned(one(b"a")) }).await;
+    assert_eq!((from_disk.row, from_disk.version), (before.row, Some(version)));
+    assert_eq!(ask(2, versioned(Fetch::default())).await.version, Some(version));
+    assert_eq!(ask(1, versioned(Fetch::default())).await.version, Some(version));
+    cluster.put(2, tablet, b"b", b"2").await.unwrap();
+    let changed = ask(2, versioned(Fetch::default())).await.version;
+    assert!(changed.is_some_and(|changed| changed != version), "{changed:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
     let (cluster, tablet) = two().await;
     let prefix = b"\x80tokentokenpartition".to_vec();
@@ -137,6 +158,7 @@ async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
         needs_disk: false,
         aggregate: None,
         pinned: None,
+        wants_version: false,
     };
     let fetched = cluster.fetch(2, tablet, fetch.clone()).await.unwrap();
     assert_eq!((fetched.header, fetched.static_row.as_deref(), fetched.row), (None, Some(&b"static"[..]), None));

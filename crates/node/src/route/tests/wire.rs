@@ -7,6 +7,7 @@ use diorite_base::write::Waited;
 use diorite_query::kv::several::Several;
 use diorite_query::kv::{CommittedIn, PinnedRead, ScanChunk, ScanRequest};
 use diorite_transact::TransactionId;
+use diorite_transact::version::DataVersion;
 use diorite_transact::wire::PinId;
 use proptest::prelude::*;
 
@@ -33,8 +34,9 @@ fn rows() -> impl Strategy<Value = FetchRows> {
 fn fetch() -> impl Strategy<Value = Fetch> {
     let header = proptest::option::of((any::<u64>(), key()));
     let aggregate = proptest::option::of(key());
-    let parts = (header, proptest::option::of(key()), rows(), aggregate, proptest::option::of(pinned()));
-    parts.prop_map(|(header, static_row, rows, aggregate, pinned)| Fetch {
+    let pinned = proptest::option::of(pinned());
+    let parts = (header, proptest::option::of(key()), rows(), aggregate, pinned, any::<bool>());
+    parts.prop_map(|(header, static_row, rows, aggregate, pinned, wants_version)| Fetch {
         staleness_ms: None,
         header,
         static_row,
@@ -43,6 +45,7 @@ fn fetch() -> impl Strategy<Value = Fetch> {
         deadline_ns: None,
         aggregate,
         pinned,
+        wants_version,
     })
 }
 
@@ -53,6 +56,10 @@ fn pinned() -> impl Strategy<Value = PinnedRead> {
     });
     (any::<u64>(), proptest::collection::vec(committed, 0..3))
         .prop_map(|(pin, committed)| PinnedRead { pin: PinId(pin), committed: committed.into() })
+}
+
+fn version() -> impl Strategy<Value = DataVersion> {
+    any::<(u64, u64, u64)>().prop_map(|(node, term, changes)| DataVersion { node: NodeId(node), term, changes })
 }
 
 fn chunk() -> impl Strategy<Value = ScanChunk> {
@@ -107,6 +114,7 @@ proptest! {
         row in proptest::option::of(key()),
         chunk in proptest::option::of(chunk()),
         partial in proptest::option::of(key()),
+        version in proptest::option::of(version()),
         reply: Vec<u8>,
         error in error(),
     ) {
@@ -117,13 +125,14 @@ proptest! {
             row: row.as_deref(),
             chunk: chunk.clone(),
             partial: partial.clone(),
+            version,
         };
         wire::put_fetched(&mut out, id, &parts);
         wire::put_written(&mut out, id, &reply);
         wire::put_failed(&mut out, id, &error);
         let mut items = Reader::new(&out);
         let mut next = || wire::read_answer(&mut items, |_| TabletId(7)).unwrap();
-        let fetched = Fetched { header, static_row, row, chunk: chunk.unwrap_or_default(), partial, ..Fetched::default() };
+        let fetched = Fetched { header, static_row, row, chunk: chunk.unwrap_or_default(), partial, version, ..Fetched::default() };
         prop_assert_eq!(next(), (id, Outcome::Fetched(fetched)));
         prop_assert_eq!(next(), (id, Outcome::Written(reply)));
         prop_assert_eq!(next(), (id, Outcome::Failed(error)));

@@ -28,13 +28,17 @@ pub struct Waiting {
 }
 
 /// What is known of the versions of tablets. If they are, reads of several need no snapshots.
-#[derive(Default)]
+#[derive(Debug, Default, Clone, Copy)]
 pub enum Versions {
     #[default]
     Unknown,
     Known,
     /// They stay the same when tablets change: a bug.
     Kept,
+    /// Another node leads the tablets, and its answers say the versions.
+    Elsewhere,
+    /// With the same bug.
+    KeptElsewhere,
 }
 
 #[derive(Default)]

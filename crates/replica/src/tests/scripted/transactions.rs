@@ -80,6 +80,19 @@ fn pin(at_us: i64) -> Mutation {
     Mutation::request(&Call::Pin(at_us, Targets::new(vec![targets::Target::Row(key(1))])).encode())
 }
 
+/// Reads of several tablets without snapshots depend on it: whoever has looked for prepared rows before finds another version.
+#[test]
+fn a_prepare_has_changed_the_version_before_it_is_answered() {
+    let mut trio = Trio::new();
+    assert!(trio.write(1, 1, add(1, 1)).unwrap().is_ok());
+    let version = |trio: &Trio| trio.nodes[&1].handle.version().unwrap();
+    let before = version(&trio);
+    assert_eq!(version(&trio), before);
+    let reply = trio.call(2, prepare(ELSEWHERE, 1));
+    assert!(matches!(reply, Some(Reply::Prepared { .. })), "{reply:?}");
+    assert_ne!(version(&trio), before);
+}
+
 #[test]
 fn calls_that_cannot_be_true_do_nothing() {
     let mut trio = Trio::new();
