@@ -41,6 +41,7 @@ pub(crate) fn state(state: IndexState, done_permille: u16) -> String {
         IndexState::Failed => "failed".to_owned(),
         IndexState::Ready => "ready".to_owned(),
         IndexState::Building => format!("building {} %", done_permille / 10),
+        IndexState::Deferred => "deferred".to_owned(),
         IndexState::NotBegun => "not begun".to_owned(),
         IndexState::Unknown => "unknown".to_owned(),
     }

@@ -35,6 +35,7 @@ pub fn table(number: u128) -> Table {
         columns: vec![column(0, "k", ColumnKind::PartitionKey), column(1, "v", ColumnKind::Regular)],
         next_column_id: 2,
         indexes: Vec::new(),
+        deferred_indexes: Vec::new(),
         index_of: None,
         views: Vec::new(),
         view: None,

@@ -25,6 +25,7 @@ fn table() -> Table {
         ],
         next_column_id: 3,
         indexes: Vec::new(),
+        deferred_indexes: Vec::new(),
         index_of: None,
         views: Vec::new(),
         view: None,

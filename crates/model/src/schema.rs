@@ -258,6 +258,10 @@ pub struct Table {
     /// Its secondary indexes, in the order in which they were made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub indexes: Vec<Index>,
+    /// Indexes that are defined and wait for the next one that is not deferred. Nothing maintains or reads them, and those
+    /// that are unique or covering have no table yet.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deferred_indexes: Vec<Index>,
     /// Of the table of a unique index, and of the hidden view of a covering one, the table that the index is of.
     /// Statements cannot name it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -310,9 +314,14 @@ impl Table {
         self.columns.iter().find(|column| column.id == id)
     }
 
-    /// The index called `name`, in its stored form.
+    /// The index called `name`, in its stored form; it may be a deferred one.
     pub fn index(&self, name: &str) -> Option<&Index> {
-        self.indexes.iter().find(|index| index.name == name)
+        self.defined_indexes().find(|index| index.name == name)
+    }
+
+    /// All indexes that statements have defined, deferred ones too.
+    pub fn defined_indexes(&self) -> impl Iterator<Item = &Index> {
+        self.indexes.iter().chain(&self.deferred_indexes)
     }
 
     /// The table of a unique index of this table: its key is the encoded values, its one column the key of the row that
@@ -335,6 +344,7 @@ impl Table {
             gc_grace_s: self.gc_grace_s,
             options: self.options.iter().filter(|(name, _)| *name == "transactions").map(clone_pair).collect(),
             indexes: Vec::new(),
+            deferred_indexes: Vec::new(),
             index_of: Some(self.id),
             views: Vec::new(),
             view: None,

@@ -46,6 +46,7 @@ pub(crate) fn layout(partition: &[CqlType], clustering: &[(CqlType, Order)]) -> 
         version: 1,
         next_column_id: columns.len() as u32,
         indexes: Vec::new(),
+        deferred_indexes: Vec::new(),
         index_of: None,
         views: Vec::new(),
         view: None,

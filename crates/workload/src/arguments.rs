@@ -166,10 +166,10 @@ pub struct WorkloadArguments {
     /// Readers and writers together are this many, in the proportion of the two flags above.
     #[arg(long)]
     pub in_flight: Option<usize>,
-    /// Keys up to this number exist already.
+    /// Keys up to this number exist already; with --nouuid or --uuid, as each run has an identifier of its own.
     #[arg(long, alias = "max_written_key", allow_negative_numbers = true)]
     pub max_written_key: Option<Count>,
-    /// Read only, keys up to --max_written_key (or all of --num_unique_keys).
+    /// Read only, keys up to --max_written_key (or all of --num_unique_keys); with --nouuid or --uuid.
     #[arg(long, alias = "read_only")]
     pub read_only: bool,
     /// Keys start with "key" instead of an identifier of this run.
@@ -325,6 +325,13 @@ impl WorkloadArguments {
         }
         if self.read_only && self.max_written_key.is_none() && self.unique_keys() == Count(None) {
             return refuse("--read_only needs --max_written_key or a finite --num_unique_keys".into());
+        }
+        let are_keys_there = self.read_only || matches!(self.max_written_key, Some(Count(Some(_))));
+        let is_prefix_known = self.nouuid || self.uuid.is_some();
+        if are_keys_there && !is_prefix_known && !self.workload.has_series() {
+            return refuse(
+                "--read_only and --max_written_key mean keys of an earlier run: --nouuid or --uuid must say how they start".into(),
+            );
         }
         if self.client == ClientKind::Pipelined && (self.workload != WorkloadKind::KeyValue || self.rate.is_some()) {
             return refuse("--client pipelined runs CassandraKeyValue in a closed loop only".into());

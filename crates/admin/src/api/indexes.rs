@@ -30,6 +30,8 @@ pub enum IndexState {
     Failed,
     /// No node that leads it has answered; of the tablets that are known, all are complete.
     Unknown,
+    /// It waits for the next index of its table that is not deferred.
+    Deferred,
     /// The rows that were there before are not looked at yet.
     NotBegun,
     /// These rows are being indexed.

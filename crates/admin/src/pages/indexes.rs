@@ -26,6 +26,7 @@ fn word(state: IndexState) -> &'static str {
         IndexState::Failed => "failed",
         IndexState::Ready => "ready",
         IndexState::Building => "building",
+        IndexState::Deferred => "deferred",
         IndexState::NotBegun => "not begun",
         IndexState::Unknown => "unknown",
     }
@@ -34,7 +35,7 @@ fn word(state: IndexState) -> &'static str {
 fn standing(state: IndexState) -> Markup {
     let tone = match state {
         IndexState::Ready => Tone::Good,
-        IndexState::Building | IndexState::NotBegun => Tone::Plain,
+        IndexState::Building | IndexState::NotBegun | IndexState::Deferred => Tone::Plain,
         IndexState::Unknown | IndexState::Failed => Tone::Warning,
     };
     badge(tone, word(state))

@@ -42,7 +42,7 @@ impl Command {
             Command::SetCidrGroup { .. } | Command::DropCidrGroup { .. } => Level::RECORDED,
             Command::Roles { change } if change.names_groups() => Level::RECORDED,
             Command::CreateTable { table, .. } | Command::AlterTable { table }
-                if table.is_maintaining() || table.view.is_some() =>
+                if table.is_maintaining() || !table.deferred_indexes.is_empty() || table.view.is_some() =>
             {
                 Level::RECORDED
             }

@@ -148,13 +148,13 @@ fn drop_index_tables(catalog: &mut Catalog, before: &Table, changed: &Table) {
 /// The names of indexes are those of the keyspace.
 fn check_index_names(catalog: &Catalog, before: &Table, changed: &Table) -> Result<(), Rejected> {
     let fresh: BTreeSet<&str> = changed
-        .indexes
-        .iter()
-        .filter(|index| !before.indexes.contains(index))
+        .defined_indexes()
+        .filter(|index| !before.defined_indexes().any(|of| of.name == index.name))
         .map(|index| index.name.as_str())
         .collect();
     let others = catalog.tables_in(&changed.keyspace).filter(|entry| entry.table.id != changed.id);
-    let taken = others.flat_map(|entry| &entry.table.indexes).find(|index| fresh.contains(index.name.as_str()));
+    let taken =
+        others.flat_map(|entry| entry.table.defined_indexes()).find(|index| fresh.contains(index.name.as_str()));
     match taken.filter(|_| !fresh.is_empty()) {
         Some(index) => Err(Rejected(Rejection::Conflict, format!("index '{}' already exists", index.name))),
         None => Ok(()),

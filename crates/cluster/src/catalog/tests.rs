@@ -105,6 +105,7 @@ fn table_of(keyspace: &str, name: &str, value: CqlType) -> Table {
         ],
         next_column_id: 2,
         indexes: Vec::new(),
+        deferred_indexes: Vec::new(),
         index_of: None,
         views: Vec::new(),
         view: None,

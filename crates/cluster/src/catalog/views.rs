@@ -49,7 +49,7 @@ pub(super) fn create_view(catalog: &mut Catalog, definition: &Table, new: &NewVi
     if base.table.view.is_some() || base.table.index_of.is_some() {
         return Err(invalid("a materialized view follows from a table, not from another view or an index"));
     }
-    if !definition.views.is_empty() || !definition.indexes.is_empty() || definition.index_of.is_some() {
+    if !definition.views.is_empty() || definition.defined_indexes().next().is_some() || definition.index_of.is_some() {
         return Err(invalid("a materialized view has neither views nor indexes"));
     }
     let is_of_base = |column: &&Column| {
@@ -132,7 +132,7 @@ pub(super) fn check_change(before: &Table, changed: &Table) -> Result<(), Reject
     if changed.view != before.view {
         return Err(invalid("a materialized view keeps what makes it one"));
     }
-    if before.view.is_some() && (changed.columns != before.columns || !changed.indexes.is_empty()) {
+    if before.view.is_some() && (changed.columns != before.columns || changed.defined_indexes().next().is_some()) {
         return Err(invalid("the columns of a materialized view are those of its table, and it has no indexes"));
     }
     Ok(())

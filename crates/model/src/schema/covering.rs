@@ -118,6 +118,7 @@ impl Table {
             gc_grace_s: self.gc_grace_s,
             options: self.options.iter().filter(|(name, _)| *name == "transactions").map(clone_pair).collect(),
             indexes: Vec::new(),
+            deferred_indexes: Vec::new(),
             index_of: Some(self.id),
             views: Vec::new(),
             view: Some(Box::new(View { base: self.id, selects_all: false, predicate: Vec::new() })),

@@ -138,6 +138,7 @@ impl Operations {
         loop {
             let catalog = self.catalog.current();
             let of = indexes::status::find(&catalog, &wanted.keyspace, &wanted.name)?;
+            indexes::status::check_begun(&catalog, of)?;
             let dropped = || Failure::new(FailureKind::NotFound, "the table was dropped meanwhile");
             let part = find_part(Tables::of(&catalog, of).ok_or_else(dropped)?, wanted.part.clone())?;
             let leader = self.router.other_leader(part.tablet, attempt / 2, refused_by);

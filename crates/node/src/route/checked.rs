@@ -82,6 +82,7 @@ mod tests {
                 columns: vec![column.clone(); count],
                 next_column_id: 2,
                 indexes: Vec::new(),
+                deferred_indexes: Vec::new(),
                 index_of: None,
                 views: Vec::new(),
                 view: None,

@@ -156,6 +156,7 @@ fn catalog(nodes: u64, replication_factor: u32, tablets: u32) -> Catalog {
         columns: vec![column(0, "k", ColumnKind::PartitionKey), column(1, "v", ColumnKind::Regular)],
         next_column_id: 2,
         indexes: Vec::new(),
+        deferred_indexes: Vec::new(),
         index_of: None,
         views: Vec::new(),
         view: None,

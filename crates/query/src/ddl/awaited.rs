@@ -93,7 +93,7 @@ async fn await_removal<K: Kv>(kv: &K, table: TableId, index: &str, budget: &Budg
 fn awaited<K: Kv>(kv: &K, statement: &Statement, command: &Command) -> Vec<Awaited> {
     let catalog = kv.catalog();
     match (statement, command) {
-        (Statement::CreateIndex(_), Command::AlterTable { table }) => {
+        (Statement::CreateIndex(create), Command::AlterTable { table }) if !create.deferred => {
             let Some(entry) = catalog.table_by_id(table.id) else { return Vec::new() };
             let made = table.indexes.last().and_then(|made| entry.table.indexes.iter().find(|of| of.id == made.id));
             let Some(index) = made else { return Vec::new() };

@@ -9,7 +9,6 @@ use super::context::Context;
 use super::indexable::column_of;
 use super::text::identifier;
 use super::type_names::mentions_user_type;
-use super::viewed::check_count;
 use crate::error::{catalog_error, unreadable_outcome};
 use crate::index::Specification;
 use crate::kv::{Fetch, FetchRows, Kv};
@@ -20,7 +19,7 @@ use diorite_cluster::catalog::{Command, CoveringOutcome, Outcome};
 use diorite_cql::language::ast::{CreateIndex, Direction, IndexColumn};
 use diorite_cql::protocol::CqlError;
 use diorite_model::index::specification_key;
-use diorite_model::schema::{Clustered, Column, ColumnKind, Covering, CoveringState, Index, Order, Table, TableEntry};
+use diorite_model::schema::{Clustered, Column, ColumnKind, Covering, CoveringState, Index, Order, Table};
 use diorite_model::types::CqlType;
 use std::collections::BTreeSet;
 
@@ -61,15 +60,6 @@ pub(super) fn define(context: &Context<'_>, table: &Table, create: &CreateIndex)
         return Ok(Made::Local(None));
     }
     covering(table, create)
-}
-
-/// Refuses one more covering index.
-///
-/// # Errors
-/// If the table has as many views as it can have, or the nodes as many tablets.
-pub(super) fn check_room(context: &Context<'_>, entry: &TableEntry) -> Result<(), CqlError> {
-    check_count(&entry.table)?;
-    context.check_room(&entry.table.keyspace, u32::try_from(entry.tablets.len()).unwrap_or(u32::MAX))
 }
 
 /// Whether an index answers from its view all reads that `wanted` would answer.

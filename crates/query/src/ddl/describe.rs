@@ -125,7 +125,7 @@ pub fn table_schema(catalog: &Catalog, keyspace: &str, name: &str) -> Option<Str
     let table = &catalog.table(keyspace, name)?.table;
     let types = catalog.types_in(keyspace).map(|found| &**found).collect();
     let types = statements::needed_by(table, types).into_iter().map(statements::create_type);
-    let indexes = table.indexes.iter().map(|index| statements::create_index(table, index));
+    let indexes = table.defined_indexes().map(|index| statements::create_index(table, index));
     let views = views_of(catalog, table).map(|view| statements::create_view(table, view, false));
     let own = match base_of(catalog, table) {
         Some(base) => statements::create_view(base, table, false),
@@ -287,7 +287,7 @@ fn keyspace_element(keyspace: &Keyspace) -> Element {
 fn table_elements(scope: &Scope, table: &Table, internals: bool) -> Vec<Element> {
     let name = table.name.clone();
     let own = (table.keyspace.clone(), "table", name, statements::create_table(table, internals));
-    let indexes = table.indexes.iter().map(|index| index_element(table, index));
+    let indexes = table.defined_indexes().map(|index| index_element(table, index));
     let views = views_of(&scope.catalog, table).map(|view| view_element(table, view, internals));
     std::iter::once(own).chain(indexes).chain(views).collect()
 }

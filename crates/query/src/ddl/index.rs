@@ -1,7 +1,8 @@
 //! `CREATE INDEX`, `DROP INDEX`.
 //!
 //! Always true: an index is a part of its table's definition, and what changes the table's definition in the meantime
-//! makes the statement be planned again; the number of an index is the version of the table that has it first. Left
+//! makes the statement be planned again; the number of an index is the version of the table that has it first. Deferred
+//! indexes begin with the next one that is not deferred. Left
 //! out: indexes of whole documents and of vectors (refused by name); predicates ([`super::predicate`]), places in
 //! documents ([`super::place`]), and what makes an index unique ([`super::unique`]) or covering ([`super::covering`]).
 
@@ -10,13 +11,15 @@ use super::indexable::{check_type, column_of};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::text::identifier;
 use super::type_names::mentions_user_type;
+use super::viewed::check_count;
 use super::{covering, place, predicate, unique, viewed};
 use crate::error::{invalid, not_supported};
+use diorite_base::level::Level;
 use diorite_cluster::catalog::Command;
 use diorite_cql::language::ast::{CreateIndex, IndexColumn, Literal, Property, PropertyValue, QualifiedName};
 use diorite_cql::protocol::event::SchemaChangeType;
 use diorite_cql::protocol::{CqlError, SchemaTarget};
-use diorite_model::schema::{Column, ColumnId, ColumnKind, Index, IndexTarget, Table};
+use diorite_model::schema::{Column, ColumnId, ColumnKind, Index, IndexTarget, Table, TableEntry};
 use diorite_model::types::CqlType;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -60,9 +63,6 @@ pub fn target(table: &Table, index: &Index) -> String {
 }
 
 pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan, CqlError> {
-    if create.deferred {
-        return Err(not_supported("CREATE DEFERRED INDEX"));
-    }
     let keyspace = writable_keyspace(context, &create.table)?;
     let name = &create.table.name;
     let Some(entry) = context.catalog.table(keyspace, name) else {
@@ -99,29 +99,52 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
             && predicate::is_same(&known.predicate, &index.predicate)
             && index.covering.as_ref().is_none_or(|wanted| covering::covers(known, wanted))
     };
-    if let Some(known) = table.indexes.iter().find(is_same) {
+    if let Some(known) = table.defined_indexes().find(is_same) {
         if create.if_not_exists {
             return Ok(Plan::nothing());
         }
         return Err(invalid(format!("Index {} is a duplicate of existing index {}", index.name, known.name)));
     }
-    if table.indexes.len() >= MAX_INDEXES {
+    if table.defined_indexes().count() >= MAX_INDEXES {
         return Err(invalid(format!("table {name} has {MAX_INDEXES} indexes, which is the maximum")));
     }
-    let of_places = table.indexes.iter().filter(|known| !known.path.is_empty()).count();
+    let of_places = table.defined_indexes().filter(|known| !known.path.is_empty()).count();
     if !index.path.is_empty() && of_places >= MAX_OF_PLACES {
         let what = format!("table {name} has {MAX_OF_PLACES} indexes of places in documents, which is the maximum");
         return Err(invalid(what));
     }
     if index.covering.is_some() {
-        covering::check_room(context, entry)?;
+        check_count(&table)?;
     }
-    table.indexes.push(index);
+    if create.deferred {
+        if context.catalog.level() < Level::RECORDED {
+            return Err(invalid("deferred indexes need all nodes to run this release: see 'diorite admin upgrade'"));
+        }
+        warnings.push(deferred_warning(&index.name, name));
+        table.deferred_indexes.push(index);
+    } else {
+        let begun = std::mem::take(&mut table.deferred_indexes).into_iter().chain([index]);
+        check_room(context, entry, begun.clone())?;
+        table.indexes.extend(begun);
+    }
     let mut plan = alter(table);
     if let Plan::Propose { warnings: of_plan, .. } = &mut plan {
         *of_plan = warnings;
     }
     Ok(plan)
+}
+
+/// Refuses indexes for whose tables the nodes have no room.
+fn check_room(context: &Context<'_>, entry: &TableEntry, indexes: impl Iterator<Item = Index>) -> Result<(), CqlError> {
+    let tables = indexes.map(|index| usize::from(index.unique.is_some()) + usize::from(index.covering.is_some())).sum();
+    let tablets = entry.tablets.len().saturating_mul(tables);
+    context.check_room(&entry.table.keyspace, u32::try_from(tablets).unwrap_or(u32::MAX))
+}
+
+fn deferred_warning(index: &str, table: &str) -> String {
+    format!(
+        "index {index} is built with the next index of table {table} that is not deferred; until then no statement uses it"
+    )
 }
 
 fn alter(table: Table) -> Plan {
@@ -146,6 +169,7 @@ pub(super) fn drop(context: &Context<'_>, name: &QualifiedName, if_exists: bool)
     };
     let mut table = table.clone();
     table.indexes.retain(|index| index.name != name.name);
+    table.deferred_indexes.retain(|index| index.name != name.name);
     Ok(alter(table))
 }
 
@@ -156,7 +180,11 @@ pub(super) fn check_free(table: &Table, column: &Column, what: &str) -> Result<(
             || index.filtered.contains(&column.id)
             || index.predicate.iter().any(|condition| condition.column == column.id)
     };
-    let names: Vec<&str> = table.indexes.iter().filter(uses).map(|index| index.name.as_str()).collect();
+    let includes = |index: &&Index| index.covering.as_ref().is_some_and(|of| of.included.contains(&column.id));
+    // The columns of others that are covering are those of their views.
+    let deferred = table.deferred_indexes.iter().filter(|index| !uses(index) && includes(index));
+    let names: Vec<&str> =
+        table.defined_indexes().filter(uses).chain(deferred).map(|index| index.name.as_str()).collect();
     if names.is_empty() {
         return Ok(());
     }
@@ -234,7 +262,7 @@ fn free_name(context: &Context<'_>, table: &Table, column: &str) -> Result<Strin
     let taken: BTreeSet<&str> = context
         .catalog
         .tables_in(&table.keyspace)
-        .flat_map(|entry| &entry.table.indexes)
+        .flat_map(|entry| entry.table.defined_indexes())
         .map(|index| index.name.as_str())
         .collect();
     let base = format!("{of_table}_{of_column}_idx");

@@ -78,6 +78,7 @@ pub(super) fn define(
         version: 0,
         next_column_id: columns.len() as u32,
         indexes: Vec::new(),
+        deferred_indexes: Vec::new(),
         index_of: None,
         views: Vec::new(),
         view: None,

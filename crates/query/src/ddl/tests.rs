@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
+mod deferred;
 mod views;
 use super::context::{Context, Defaults, Plan};
 use super::statement::rejected;
@@ -168,7 +169,7 @@ fn golden_scripts() {
     diorite_golden::check_folder(&folder, 5, |path, script| {
         let database = match path.file_name().and_then(|name| name.to_str()) {
             Some("replication.cql") => Database::over(founded(2, &["east", "west", "west"])),
-            Some("views.cql" | "covering.cql") => views::raised(),
+            Some("views.cql" | "covering.cql" | "deferred.cql") => views::raised(),
             _ => Database::new(),
         };
         run_script(database, script)

@@ -42,7 +42,7 @@ pub(super) fn define(context: &Context<'_>, entry: &TableEntry, create: &CreateI
     if !create.where_clause.is_empty() {
         return Err(not_supported("a partial unique index"));
     }
-    if table.unique_indexes().count() >= MAX_UNIQUE {
+    if table.defined_indexes().filter(|index| index.unique.is_some()).count() >= MAX_UNIQUE {
         return Err(invalid(format!("table {} has {MAX_UNIQUE} unique indexes, which is the maximum", table.name)));
     }
     let named = create.partition.iter().chain(&create.clustering);
@@ -53,7 +53,6 @@ pub(super) fn define(context: &Context<'_>, entry: &TableEntry, create: &CreateI
     if columns.iter().collect::<BTreeSet<_>>().len() < columns.len() {
         return Err(invalid("a column is named twice"));
     }
-    context.check_room(&table.keyspace, u32::try_from(entry.tablets.len()).unwrap_or(u32::MAX))?;
     // The catalog makes the table.
     Ok(Unique { columns, table: TableId(0) })
 }
@@ -142,8 +141,11 @@ pub(super) fn check_transactions(changed: &Table) -> Result<(), CqlError> {
     if has_transactions(changed) {
         return Ok(());
     }
-    if let Some((index, _)) = changed.unique_indexes().next() {
+    if let Some(index) = changed.defined_indexes().find(|index| index.unique.is_some()) {
         return Err(invalid(format!("the unique index {} needs the transactions of the table", index.name)));
+    }
+    if let Some(index) = changed.deferred_indexes.iter().find(|index| index.covering.is_some()) {
+        return Err(invalid(format!("the covering index {} needs the transactions of the table", index.name)));
     }
     match changed.views.first() {
         Some(view) => Err(invalid(format!("the {} needs the transactions of the table", view.title()))),

@@ -137,6 +137,7 @@ fn define(
         version: 0,
         next_column_id: base.next_column_id,
         indexes: Vec::new(),
+        deferred_indexes: Vec::new(),
         index_of: None,
         views: Vec::new(),
         view: Some(Box::new(View { base: base.id, selects_all: create.selection == Selection::All, predicate })),

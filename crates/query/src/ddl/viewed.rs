@@ -38,10 +38,12 @@ pub(super) fn check_no_dependents(table: &Table, column: &str) -> Result<(), Cql
 
 /// Whether a table can have one more view, with a name or hidden.
 pub(super) fn check_count(base: &Table) -> Result<(), CqlError> {
-    if base.views.len() < MAX_VIEWS {
+    let deferred = base.deferred_indexes.iter().filter(|index| index.covering.is_some()).count();
+    let all = base.views.len() + deferred;
+    if all < MAX_VIEWS {
         return Ok(());
     }
     let name = &base.name;
-    let of = if base.named_views().count() < base.views.len() { " and covering indexes" } else { "" };
+    let of = if base.named_views().count() < all { " and covering indexes" } else { "" };
     Err(invalid(format!("table {name} has {MAX_VIEWS} materialized views{of}, which is the maximum")))
 }

@@ -162,7 +162,7 @@ fn column_rows<'a>(table: &'a Table, described: &'a Table) -> impl Iterator<Item
 
 pub(super) fn indexes<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterator<Item = Row> + 'a {
     let of_table = move |described: &'a Table| {
-        let mut by_name: Vec<&Index> = described.indexes.iter().collect();
+        let mut by_name: Vec<&Index> = described.defined_indexes().collect();
         by_name.sort_by(|a, b| a.name.cmp(&b.name));
         by_name.into_iter().map(move |index| {
             let mut options = index.options.clone();
@@ -172,6 +172,9 @@ pub(super) fn indexes<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterat
             options.extend(index.class.clone().map(|class| ("class_name".to_owned(), class)));
             if index.unique.is_some() {
                 options.insert("unique".to_owned(), "true".to_owned());
+            }
+            if described.deferred_indexes.iter().any(|of| of.id == index.id) {
+                options.insert("deferred".to_owned(), "true".to_owned());
             }
             if !index.predicate.is_empty() {
                 options.insert("predicate".to_owned(), predicate::text(described, &index.predicate));

@@ -122,7 +122,7 @@ fn workloads_with_indexes_have_the_options_of_the_published_client() {
 
 #[test]
 fn in_flight_is_shared_in_proportion_and_reaches_the_total() {
-    let settings = parse("--in-flight 64 --num_threads_write 0 --max_written_key 9").settings().unwrap();
+    let settings = parse("--in-flight 64 --num_threads_write 0 --nouuid --max_written_key 9").settings().unwrap();
     assert_eq!((settings.writers, settings.readers), (0, 64));
     let settings = parse("--in-flight 256 --num_threads_read 0").settings().unwrap();
     assert_eq!((settings.writers, settings.readers), (256, 0));
@@ -136,7 +136,7 @@ fn in_flight_is_shared_in_proportion_and_reaches_the_total() {
 fn a_run_without_writers_loads_keys_first_unless_told_which_exist() {
     let settings = parse("--num_threads_write 0 --num_unique_keys 5000").settings().unwrap();
     assert_eq!((settings.preload, settings.first_new), (5_000, 0));
-    let settings = parse("--read_only --max_written_key 99").settings().unwrap();
+    let settings = parse("--read_only --uuid run --max_written_key 99").settings().unwrap();
     assert_eq!((settings.preload, settings.first_new, settings.writers), (0, 100, 0));
 }
 
@@ -146,7 +146,9 @@ fn what_cannot_work_is_refused_with_the_limit() {
         ("--value_size 8", "16 bytes"),
         ("--rate 0", "--rate"),
         ("--num_threads_read 0 --num_threads_write 0", "neither"),
-        ("--read_only --num_unique_keys -1", "--max_written_key"),
+        ("--nouuid --read_only --num_unique_keys -1", "--max_written_key"),
+        ("--read_only", "--nouuid or --uuid"),
+        ("--max_written_key 9 --num_threads_write 0", "--nouuid or --uuid"),
         ("--client pipelined --workload CassandraTimeseries", "pipelined"),
         ("--batch_size 0", "at least 1"),
         ("--num_stores 0", "at least 1"),

@@ -463,6 +463,7 @@ mod tests {
             gc_grace_s: 0,
             options: std::collections::BTreeMap::new(),
             indexes: Vec::new(),
+            deferred_indexes: Vec::new(),
             index_of: None,
             views: Vec::new(),
             view: None,

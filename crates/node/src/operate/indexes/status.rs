@@ -14,7 +14,7 @@ use diorite_admin::api::{
 use diorite_base::mutation::EvaluationFailed;
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::Catalog;
-use diorite_model::schema::{CoveringState, Table, TableEntry};
+use diorite_model::schema::{CoveringState, Index, Table, TableEntry};
 use diorite_query::ddl::index::target;
 use diorite_query::index::{Compared, INDEXED, Specification, specifications};
 use diorite_replica::{Leadership, Store, TabletHandle};
@@ -140,7 +140,7 @@ fn led(
 
 /// What an index or a view is of.
 fn target_of(table: &Table, id: u64) -> String {
-    match table.indexes.iter().find(|index| index.id == id) {
+    match table.defined_indexes().find(|index| index.id == id) {
         Some(index) if index.unique.is_some() => format!("unique {}", target(table, index)),
         Some(index) => target(table, index),
         None => match table.hidden_views().find(|(view, _)| view.id == id) {
@@ -198,6 +198,17 @@ fn status(entry: &TableEntry, (index, index_name): (u64, &str), all: &[&Led]) ->
     }
 }
 
+/// An index that waits for the next one.
+fn deferred(entry: &TableEntry, index: &Index) -> IndexStatus {
+    let status = status(entry, (index.id, &index.name), &[]);
+    IndexStatus { state: IndexState::Deferred, tablets_unknown: 0, ..status }
+}
+
+/// The ids and names of what can be asked for.
+fn named(table: &Table) -> impl Iterator<Item = (u64, &str)> {
+    table.maintained().chain(table.deferred_indexes.iter().map(|index| (index.id, index.name.as_str())))
+}
+
 /// The answers that there are, and the reasons why others are missing.
 fn answered(answers: Answers<impl Display>) -> (Vec<(NodeId, Led)>, Vec<String>) {
     let (mut all, mut unanswered) = (Vec::new(), Vec::new());
@@ -222,6 +233,7 @@ pub(in crate::operate) fn gathered(sight: &Sight, answers: Answers<impl Display>
             let id = IndexId { table: entry.table.id, index };
             indexes.push(status(entry, (index, name), by_index.get(&id).map_or(&[], Vec::as_slice)));
         }
+        indexes.extend(entry.table.deferred_indexes.iter().map(|index| deferred(entry, index)));
     }
     indexes.sort_by(|a, b| (&a.keyspace, &a.table, &a.name).cmp(&(&b.keyspace, &b.table, &b.name)));
     IndexList { indexes, unanswered }
@@ -233,11 +245,21 @@ pub(in crate::operate) fn gathered(sight: &Sight, answers: Answers<impl Display>
 /// There is none.
 pub(in crate::operate) fn find(catalog: &Catalog, keyspace: &str, name: &str) -> Result<IndexId, Failure> {
     let of = |entry: &TableEntry| {
-        let (index, _) = entry.table.maintained().find(|(_, of)| *of == name)?;
+        let (index, _) = named(&entry.table).find(|(_, of)| *of == name)?;
         Some(IndexId { table: entry.table.id, index })
     };
     let found = catalog.tables_in(keyspace).find_map(|entry| of(entry));
     found.ok_or_else(|| Failure::new(FailureKind::NotFound, format!("there is no index {keyspace}.{name}")))
+}
+
+/// Refuses an index that is deferred: there is nothing to compare.
+pub(in crate::operate) fn check_begun(catalog: &Catalog, of: IndexId) -> Result<(), Failure> {
+    let entry = catalog.table_by_id(of.table);
+    let deferred = entry.and_then(|entry| entry.table.deferred_indexes.iter().find(|index| index.id == of.index));
+    deferred.map_or(Ok(()), |index| {
+        let message = format!("the index {} is deferred: it waits for the next index of its table", index.name);
+        Err(Failure::new(FailureKind::Invalid, message))
+    })
 }
 
 /// The answers of all nodes about one index.
@@ -251,6 +273,9 @@ pub(in crate::operate) fn detail(
 ) -> Result<IndexDetail, Failure> {
     let dropped = || Failure::new(FailureKind::NotFound, "the index was dropped meanwhile");
     let entry = sight.catalog.table_by_id(id.table).ok_or_else(dropped)?;
+    if let Some(index) = entry.table.deferred_indexes.iter().find(|index| index.id == id.index) {
+        return Ok(IndexDetail { status: deferred(entry, index), listed: Vec::new(), unanswered: Vec::new() });
+    }
     let index = entry.table.maintained().find(|(index, _)| *index == id.index).ok_or_else(dropped)?;
     let (all, unanswered) = answered(answers);
     let all: Vec<_> = all.into_iter().filter(|(_, led)| led.id == id).collect();

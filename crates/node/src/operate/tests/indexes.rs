@@ -2,7 +2,7 @@
 
 use super::{description, table};
 use crate::operate::Known;
-use crate::operate::indexes::status::{Led, detail, find, gathered};
+use crate::operate::indexes::status::{Led, check_begun, detail, find, gathered};
 use crate::operate::sight::Sight;
 use diorite_admin::api::{Failure, FailureKind, IndexDetail, IndexId, IndexList, IndexState, MOST_INDEXED_TABLETS};
 use diorite_base::{Level, Levels, NodeId, TableId, TabletId};
@@ -150,6 +150,24 @@ fn an_index_that_no_tablet_has_begun_is_not_begun() {
     let tablet = sight.catalog.table_by_id(id.table).unwrap().tablets[0].tablet;
     let found = gathered(&sight, vec![(NodeId(1), Ok::<_, String>(vec![led(id, &[(tablet, None)])]))]);
     assert_eq!(found.indexes[7].state, IndexState::NotBegun);
+}
+
+#[test]
+fn an_index_that_waits_for_the_next_one_is_deferred() {
+    let sight = sight();
+    let mut table = Table::clone(&sight.catalog.table("shop", "orders_007").unwrap().table);
+    table.deferred_indexes = vec![Index { id: 9, name: "later".to_owned(), ..table.indexes[0].clone() }];
+    let (catalog, outcome) = sight.catalog.apply(&Command::AlterTable { table });
+    assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+    let sight = Sight::new(NodeId(1), Arc::new(catalog), Known::default(), BTreeMap::new(), BTreeMap::new());
+    let none = || Vec::<(NodeId, Result<Vec<Led>, String>)>::new();
+    let found = gathered(&sight, none());
+    let states: Vec<_> = found.indexes.iter().filter(|one| one.table == "orders_007").map(|one| one.state).collect();
+    assert_eq!(states, [IndexState::Deferred, IndexState::Unknown]);
+    let id = find(&sight.catalog, "shop", "later").unwrap();
+    let status = detail(&sight, id, none()).unwrap().status;
+    assert_eq!((status.state, status.tablets_unknown, status.done_permille), (IndexState::Deferred, 0, 0));
+    assert_eq!(check_begun(&sight.catalog, id).unwrap_err().kind, FailureKind::Invalid);
 }
 
 #[test]

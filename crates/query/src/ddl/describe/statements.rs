@@ -118,6 +118,8 @@ fn push_options(table: &Table, internals: bool, statement: &mut String) {
 pub(super) fn create_index(table: &Table, index: &Index) -> String {
     let custom = if index.class.is_some() { "CUSTOM " } else { "" };
     let unique = if index.unique.is_some() { "UNIQUE " } else { "" };
+    let is_deferred = table.deferred_indexes.iter().any(|of| of.id == index.id);
+    let deferred = if is_deferred { "DEFERRED " } else { "" };
     let (keyspace, name) = (identifier(&table.keyspace), identifier(&table.name));
     let include = covering::include_text(table, index).map(|columns| format!(" INCLUDE ({columns})"));
     let include = include.unwrap_or_default();
@@ -133,7 +135,7 @@ pub(super) fn create_index(table: &Table, index: &Index) -> String {
         conditions => format!(" WHERE {}", predicate::text(table, conditions)),
     };
     format!(
-        "CREATE {unique}{custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options}{predicate};",
+        "CREATE {unique}{deferred}{custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options}{predicate};",
         identifier(&index.name),
         covering::key_text(table, index).unwrap_or_else(|| target(table, index))
     )
