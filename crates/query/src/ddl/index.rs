@@ -105,17 +105,7 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
         }
         return Err(invalid(format!("Index {} is a duplicate of existing index {}", index.name, known.name)));
     }
-    if table.defined_indexes().count() >= MAX_INDEXES {
-        return Err(invalid(format!("table {name} has {MAX_INDEXES} indexes, which is the maximum")));
-    }
-    let of_places = table.defined_indexes().filter(|known| !known.path.is_empty()).count();
-    if !index.path.is_empty() && of_places >= MAX_OF_PLACES {
-        let what = format!("table {name} has {MAX_OF_PLACES} indexes of places in documents, which is the maximum");
-        return Err(invalid(what));
-    }
-    if index.covering.is_some() {
-        check_count(&table)?;
-    }
+    check_limits(&table, &index)?;
     if create.deferred {
         if context.catalog.level() < Level::RECORDED {
             return Err(invalid("deferred indexes need all nodes to run this release: see 'diorite admin upgrade'"));
@@ -132,6 +122,23 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
         *of_plan = warnings;
     }
     Ok(plan)
+}
+
+/// Refuses one index more than a table may have.
+fn check_limits(table: &Table, index: &Index) -> Result<(), CqlError> {
+    let name = &table.name;
+    if table.defined_indexes().count() >= MAX_INDEXES {
+        return Err(invalid(format!("table {name} has {MAX_INDEXES} indexes, which is the maximum")));
+    }
+    let of_places = table.defined_indexes().filter(|known| !known.path.is_empty()).count();
+    if !index.path.is_empty() && of_places >= MAX_OF_PLACES {
+        let what = format!("table {name} has {MAX_OF_PLACES} indexes of places in documents, which is the maximum");
+        return Err(invalid(what));
+    }
+    if index.covering.is_some() {
+        check_count(table)?;
+    }
+    Ok(())
 }
 
 /// Refuses indexes for whose tables the nodes have no room.
