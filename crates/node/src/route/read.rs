@@ -95,6 +95,7 @@ impl Deref for Value {
 }
 
 /// The outcome of a read.
+#[allow(clippy::large_enum_variant, reason = "it is answered at once, one at a time")]
 pub(super) enum Outcome {
     Found(Parts<Value>),
     /// The read needs the disk.
@@ -154,6 +155,7 @@ fn is_much(request: &FetchRef<'_>, parts: &Parts<Value>) -> bool {
 }
 
 /// The outcome of a read without a snapshot.
+#[allow(clippy::large_enum_variant, reason = "it is answered at once, one at a time")]
 enum One {
     Found(Parts<Value>),
     NotInMemory,
