@@ -16,7 +16,7 @@ from cassandra import InvalidRequest, OperationTimedOut, ReadTimeout, Unavailabl
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import RetryPolicy, RoundRobinPolicy, WhiteListRoundRobinPolicy
 
-from conftest import HERE, clients_folder, cluster_of
+from conftest import HERE, binary, clients_folder, cluster_of
 
 if os.environ.get("DIORITE_TEST_ADDRESS"):
     pytest.skip("a cluster of its own is needed", allow_module_level=True)
@@ -174,6 +174,38 @@ def test_what_was_prepared_on_one_node_before_a_change_is_right_on_another(serve
 def metric(server, name):
     page = urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=10).read().decode()
     return sum(int(float(line.rsplit(" ", 1)[1])) for line in page.splitlines() if line.split("{")[0].split(" ")[0] == name)
+
+
+def test_the_load_generator_sends_requests_to_the_nodes_that_lead(servers):
+    """With the Rust driver, which learns each tablet's leader from the first answers."""
+    cluster, session = connect(servers)
+    session.execute("CREATE KEYSPACE IF NOT EXISTS led")
+    keys = ["--nodes", servers[0].address, "--keyspace", "led", "--nouuid", "--num_unique_keys", "500", "--tablets", "6"]
+
+    def run(*more):
+        before = hops()
+        command = [str(binary()), "workload", "--workload", "CassandraKeyValue", *keys, *more]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [now - then for now, then in zip(hops(), before)]
+
+    def hops():
+        return [sum(routed(server, led) for server in servers) for led in ("elsewhere", "here")]
+
+    def routed(server, led):
+        page = urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=10).read().decode()
+        named = f'diorite_routed_requests_total{{led="{led}"}} '
+        return next(int(float(line[len(named) :])) for line in page.splitlines() if line.startswith(named))
+
+    try:
+        elsewhere, here = run("--num_writes", "2000", "--num_threads_read", "0")
+        assert elsewhere < 500 and here + elsewhere >= 2000, (elsewhere, here)
+        elsewhere, here = run("--read_only", "--num_reads", "3000")
+        assert elsewhere < 600 and here + elsewhere >= 3000, (elsewhere, here)
+        elsewhere, here = run("--read_only", "--num_reads", "3000", "--tablet-aware=false")
+        assert elsewhere > 1000, (elsewhere, here)
+    finally:
+        cluster.shutdown()
 
 
 def test_a_lost_leader_costs_applications_only_timeouts_that_they_may_try_again(servers):

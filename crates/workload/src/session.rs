@@ -50,7 +50,8 @@ pub async fn connect(arguments: &ConnectionArguments, connections: usize) -> Res
         .default_execution_profile_handle(profile.into_handle())
         .tcp_nodelay(true)
         .connection_timeout(Duration::from_secs(10))
-        .fetch_schema_metadata(false)
+        // Without the names of tables it would know no tablets. Their columns it need not know.
+        .fetch_full_schema_metadata(false)
         .cluster_metadata_refresh_interval(Duration::from_secs(60));
     if let (Some(user), Some(password)) = (&arguments.username, &arguments.password) {
         builder = builder.user(user, password);
