@@ -45,11 +45,6 @@ impl Versions {
         (Self(known), others)
     }
 
-    /// Whether no version was known.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// Whether none has changed.
     pub fn are_current(&self, version: impl Fn(TabletId) -> Option<DataVersion>) -> bool {
         self.0.iter().all(|(tablet, before)| version(*tablet) == Some(*before))
@@ -124,7 +119,7 @@ mod tests {
     fn versions_are_current_until_one_has_changed_or_is_not_known() {
         let tablets = [TabletId(1), TabletId(2)];
         let (versions, others) = Versions::now(tablets, |tablet| Some(of(tablet.0)));
-        assert_eq!((versions.is_empty(), others), (false, Vec::new()));
+        assert_eq!(others, []);
         assert!(versions.are_current(|tablet| Some(of(tablet.0))));
         assert!(!versions.are_current(|tablet| Some(of(tablet.0 + u64::from(tablet == tablets[1])))));
         assert!(!versions.are_current(|tablet| Some(DataVersion { term: 4, ..of(tablet.0) })));

@@ -1,7 +1,7 @@
 //! Whether a read of tablets that other nodes lead is tried without a snapshot first ([`super::snapshot`]).
 //!
-//! Such a read takes two rounds of messages, in which many writes may come between. Always true: where nothing changes it
-//! is tried; of those that read a tablet in which the last attempts were in vain, one in [`PERIOD`] is. Left out: tablets
+//! Such a read takes two rounds of messages, between which a tablet may change. Always true: where nothing changes it is
+//! tried; of those that read a tablet for which the last attempts have failed, one in [`PERIOD`] is. Left out: tablets
 //! that this node leads, where an attempt costs next to nothing.
 
 use diorite_base::TabletId;
@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Tablets whose numbers differ by a multiple of this share what is known of them.
 const SLOTS: usize = 256;
-/// After so many attempts in vain, one after the other,
-const MOST_IN_VAIN: u8 = 3;
-/// one in so many is made.
+/// So many attempts may fail one after the other before attempts become rare.
+const MOST_FAILED: u8 = 3;
+/// Then one of so many reads is tried.
 const PERIOD: u8 = 16;
 
-/// Of each tablet the attempts in vain since the last one that was not; from [`MOST_IN_VAIN`] on, the reads since then.
+/// Of each tablet the attempts that have failed since the last one that succeeded; from [`MOST_FAILED`] on, the reads since
+/// then.
 #[derive(Debug)]
 pub struct Attempts([AtomicU8; SLOTS]);
 
@@ -30,28 +31,28 @@ impl Attempts {
     }
 
     /// Whether a read of these tablets is tried without a snapshot. Other threads may count at the same time: a number
-    /// that is off by one does no harm.
+    /// that is off by one is harmless.
     pub fn is_worth_it(&self, tablets: &[TabletId]) -> bool {
         tablets.iter().all(|tablet| {
             let slot = self.slot(*tablet);
             let count = slot.load(Ordering::Relaxed);
-            if count < MOST_IN_VAIN {
+            if count < MOST_FAILED {
                 return true;
             }
-            let is_due = count >= MOST_IN_VAIN + PERIOD - 1;
-            slot.store(if is_due { MOST_IN_VAIN - 1 } else { count + 1 }, Ordering::Relaxed);
+            let is_due = count >= MOST_FAILED + PERIOD - 1;
+            slot.store(if is_due { MOST_FAILED - 1 } else { count + 1 }, Ordering::Relaxed);
             is_due
         })
     }
 
     /// Takes down how an attempt has ended.
-    pub fn note(&self, tablets: impl IntoIterator<Item = TabletId>, was_in_vain: bool) {
+    pub fn note(&self, tablets: impl IntoIterator<Item = TabletId>, has_failed: bool) {
         for tablet in tablets {
             let slot = self.slot(tablet);
             let count = slot.load(Ordering::Relaxed);
-            if !was_in_vain && count > 0 {
+            if !has_failed && count > 0 {
                 slot.store(0, Ordering::Relaxed);
-            } else if was_in_vain && count < MOST_IN_VAIN {
+            } else if has_failed && count < MOST_FAILED {
                 slot.store(count + 1, Ordering::Relaxed);
             }
         }
@@ -63,9 +64,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn attempts_that_were_in_vain_become_rare_and_begin_again_after_a_success() {
+    fn failed_attempts_become_rare_and_begin_again_after_a_success() {
         let (attempts, one, two) = (Attempts::default(), TabletId(1), TabletId(2));
-        for _ in 0..MOST_IN_VAIN {
+        for _ in 0..MOST_FAILED {
             assert!(attempts.is_worth_it(&[one, two]));
             attempts.note([one], true);
         }
