@@ -46,7 +46,7 @@ use crate::catalog::{CATALOG_TABLET, CatalogFollower, LocalReplicas};
 use crate::route::Router;
 use ahash::AHashMap;
 use diorite_admin::Operator;
-use diorite_admin::api::{Activity, Ask, ClusterStatus, Failure, FailureKind, NodeQuestion};
+use diorite_admin::api::{Activity, Ask, Change, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
 use diorite_control::steering::Steering;
@@ -351,7 +351,7 @@ impl Operations {
     }
 
     /// The answer of the node that leads the catalog. A question is asked again while that node is being found; a
-    /// change only if it was certainly not begun.
+    /// change only if it was certainly not begun, or if to make it twice is to make it.
     async fn ask_leader(&self, ask: Ask) -> Answer {
         let attempts = if matches!(ask, Ask::Change(_)) { ATTEMPTS_TO_CHANGE } else { ATTEMPTS };
         let mut refused_by = None;
@@ -364,6 +364,10 @@ impl Operations {
                 Err(failure) if may_be_asked_again(&ask, failure.kind) => failure,
                 answer => return answer,
             };
+            if failure.kind == FailureKind::Unavailable && matches!(ask, Ask::Change(_)) {
+                // It was waited for long enough: once more.
+                attempt = attempt.max(attempts.saturating_sub(2));
+            }
             attempt += 1;
             if attempt == attempts {
                 return Err(failure);
@@ -419,10 +423,28 @@ fn too_early(node: NodeId) -> String {
     format!("the program of node {} does not know the question yet: upgrade that node first", node.0)
 }
 
+/// Whether to make a change twice is to make it: it sets a value, whatever the value was.
+fn is_repeatable(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::SetRate { .. }
+            | Change::SetBalancing { .. }
+            | Change::SetReplaceAfter { .. }
+            | Change::SetSplitSize { .. }
+            | Change::SetSplitLoad { .. }
+            | Change::SetMergeSize { .. }
+            | Change::SetLeaderZones { .. }
+    )
+}
+
 fn may_be_asked_again(ask: &Ask, failed: FailureKind) -> bool {
     match failed {
         FailureKind::NotBegun => true,
-        FailureKind::Unavailable => !matches!(ask, Ask::Change(_)),
+        // A question is lost with the connection that it, or its answer, is sent on.
+        FailureKind::Unavailable => match ask {
+            Ask::Change(change) => is_repeatable(change),
+            _ => true,
+        },
         FailureKind::NotFound
         | FailureKind::Unauthenticated
         | FailureKind::Forbidden

@@ -7,10 +7,10 @@ mod indexes;
 
 use super::report::{Details, Report};
 use super::sight::Sight;
-use super::{Answer, Known, answers, transactions};
+use super::{Answer, Known, answers, may_be_asked_again, transactions};
 use diorite_admin::api::{
-    Activity, Ask, MOST_PREPARED, NodeQuestion, PreparedTransaction, PreparedTransactions, ReplicaDetail, TabletDetail,
-    TabletEvent, TabletFilter, TabletPage, TabletState, TransactionHome, TransactionName,
+    Activity, Ask, Change, FailureKind, MOST_PREPARED, NodeQuestion, PreparedTransaction, PreparedTransactions,
+    ReplicaDetail, TabletDetail, TabletEvent, TabletFilter, TabletPage, TabletState, TransactionHome, TransactionName,
 };
 use diorite_admin::{Metrics, NodeView, Operator, router};
 use diorite_base::{Level, NodeId, TableId, TabletId};
@@ -579,4 +579,16 @@ fn what_is_lost_with_a_node_is_counted() {
     assert_eq!(node.activity.reads_per_second, Some(1_000.0));
     let down = answers::nodes(&sight).into_iter().find(|node| node.node == DOWN).unwrap();
     assert_eq!((down.is_up, down.activity.reads_per_second, down.uptime_seconds), (false, None, None));
+}
+
+#[test]
+fn a_change_of_unknown_outcome_is_repeated_only_if_that_is_harmless() {
+    use FailureKind::{NotBegun, Refused, Unavailable};
+    let set = Ask::Change(Change::SetRate { bytes_per_second: 7 });
+    let finish = Ask::Change(Change::FinishUpgrade);
+    let question = Ask::IndexesHere { of: None };
+    let may = |failed| [&set, &finish, &question].map(|ask| may_be_asked_again(ask, failed));
+    assert_eq!(may(NotBegun), [true, true, true]);
+    assert_eq!(may(Unavailable), [true, false, true]);
+    assert_eq!(may(Refused), [false, false, false]);
 }
