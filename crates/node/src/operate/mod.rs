@@ -354,7 +354,7 @@ impl Operations {
     /// change only if it was certainly not begun, or if to make it twice is to make it.
     async fn ask_leader(&self, ask: Ask) -> Answer {
         let attempts = if matches!(ask, Ask::Change(_)) { ATTEMPTS_TO_CHANGE } else { ATTEMPTS };
-        let mut refused_by = None;
+        let (mut refused_by, mut unanswered) = (None, None);
         let mut attempt = 0;
         loop {
             // A node that has just refused is skipped once. So every second attempt goes to a node that is not thought
@@ -364,15 +364,15 @@ impl Operations {
                 Err(failure) if may_be_asked_again(&ask, failure.kind) => failure,
                 answer => return answer,
             };
-            if failure.kind == FailureKind::Unavailable && matches!(ask, Ask::Change(_)) {
-                // It was waited for long enough: once more.
-                attempt = attempt.max(attempts.saturating_sub(2));
-            }
+            let is_unanswered = failure.kind == FailureKind::Unavailable && matches!(ask, Ask::Change(_));
             attempt += 1;
-            if attempt == attempts {
-                return Err(failure);
+            if attempt == attempts || (is_unanswered && unanswered.is_some()) {
+                // A refusal of a later attempt does not say that the one without an answer changed nothing.
+                return Err(unanswered.unwrap_or(failure));
             }
-            refused_by = leader;
+            // A node that has not answered may lead all the same.
+            refused_by = leader.filter(|_| !is_unanswered);
+            unanswered = unanswered.or(Some(failure).filter(|_| is_unanswered));
             crate::pause::pause(ASK_AGAIN).await;
         }
     }
