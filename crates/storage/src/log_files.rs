@@ -14,6 +14,7 @@
 
 use crate::log_freed::FreedRecord;
 use crate::log_queue::{Queue, numbered};
+use crate::precedence::run_at_lower_priority;
 use parking_lot::Mutex;
 use raft_engine::env::{FileSystem, Handle, Permission, WriteExt};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -27,8 +28,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// Bytes that are written and made durable at a time. The log's own fsyncs may have to wait for that long.
-const STEP_BYTES: usize = 1 << 20;
+/// Bytes that are written and made durable at a time. The log's own fsyncs may have to wait for that long, and other
+/// threads for the processor.
+const STEP_BYTES: usize = 256 << 10;
 
 /// The size of a log file. Files are recycled as a whole, so space is freed in units of this size.
 pub const FILE_BYTES: u64 = 16 << 20;
@@ -146,6 +148,7 @@ impl Spare {
     }
 
     fn keep_ready(&self, asked: &Receiver<()>) {
+        run_at_lower_priority();
         while asked.recv().is_ok() {
             if let Err(error) = self.prepare() {
                 // If the disk is full, the log will notice by itself.
