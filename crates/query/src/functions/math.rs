@@ -24,6 +24,22 @@ pub enum MathFunction {
     Round,
 }
 
+/// The nearest whole number. Halves go up, as by Java's Math.round. The sum of a number and a half may not be exact, so it
+/// is not computed.
+fn rounded(value: f64) -> f64 {
+    let below = value.floor();
+    if value - below >= 0.5 { below + 1.0 } else { below }
+}
+
+/// A whole number of this type, as Java converts a `double`: to the nearest `int` or `long`, and from an `int` to shorter
+/// types by their lowest bits.
+fn whole(data_type: &CqlType, value: f64) -> i64 {
+    match data_type {
+        CqlType::Int | CqlType::Smallint | CqlType::Tinyint => i64::from(value as i32),
+        _ => value as i64,
+    }
+}
+
 impl MathFunction {
     /// The function of a name.
     pub fn from_name(name: &str) -> Option<Self> {
@@ -43,9 +59,7 @@ impl MathFunction {
             MathFunction::Exp => value.exp(),
             MathFunction::Log => value.ln(),
             MathFunction::Log10 => value.log10(),
-            // Halves go up, as by Java's Math.round.
-            MathFunction::Round if value.is_finite() => (value + 0.5).floor(),
-            MathFunction::Round => value,
+            MathFunction::Round => rounded(value),
         }
     }
 
@@ -66,7 +80,7 @@ impl MathFunction {
             (MathFunction::Round, Number::Exact(value)) => Number::Exact(value.rounded()?),
             (_, Number::Single(value)) => Number::Single(self.of_float(value.into()) as f32),
             (_, Number::Float(value)) => Number::Float(self.of_float(value)),
-            (_, Number::Integer(value)) => Number::Integer(self.of_float(value as f64) as i64),
+            (_, Number::Integer(value)) => Number::Integer(whole(data_type, self.of_float(value as f64))),
             (_, number) => self.of_large(data_type, &number)?,
         };
         let mut out = Vec::new();

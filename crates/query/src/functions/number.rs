@@ -153,6 +153,10 @@ impl Decimal {
         if self.scale <= 0 {
             return Ok(Decimal { unscaled: self.at_scale(0)?, scale: 0 });
         }
+        // With fewer than 3 bits for each place it is below 0.8 to the power of the places: below a half from 4 places on.
+        if self.unscaled.bits() < 3 * u64::from(self.scale.unsigned_abs()) && self.scale > 3 {
+            return Ok(Decimal::zero());
+        }
         let places = u32::try_from(self.scale).ok().filter(|places| *places <= MAX_DIGITS);
         let places = places.ok_or_else(|| invalid("the scale is out of range"))?;
         Ok(Decimal { unscaled: round_half_up(&self.unscaled, &power(places)), scale: 0 })
