@@ -26,11 +26,11 @@ pub fn satisfies(operator: ComparisonOperator, ordering: Ordering) -> bool {
 pub fn element_of<'a>(data_type: &CqlType, wire: &'a [u8], key: &[u8]) -> Result<Option<&'a [u8]>, CqlError> {
     match data_type {
         CqlType::Map(key_type, ..) => {
-            let mut parts = collection::entries(wire).map_err(value_error)?;
-            while let (Some(entry_key), Some(entry_value)) = (parts.next(), parts.next()) {
+            for entry in collection::entries(wire).map_err(value_error)? {
+                let (entry_key, entry_value) = entry.map_err(value_error)?;
                 steps::count(1);
-                if value::compare(key_type, entry_key.map_err(value_error)?, key) == Ordering::Equal {
-                    return entry_value.map(Some).map_err(value_error);
+                if value::compare(key_type, entry_key, key) == Ordering::Equal {
+                    return Ok(Some(entry_value));
                 }
             }
             Ok(None)
@@ -83,9 +83,8 @@ pub fn contains(data_type: &CqlType, wire: &[u8], wanted: &[u8], is_key: bool) -
             }
         }
         CqlType::Map(key_type, value_type, _) => {
-            let mut parts = collection::entries(wire).map_err(value_error)?;
-            while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
-                let (key, value) = (key.map_err(value_error)?, value.map_err(value_error)?);
+            for entry in collection::entries(wire).map_err(value_error)? {
+                let (key, value) = entry.map_err(value_error)?;
                 if is_key && is_equal(key_type, key) || !is_key && is_equal(value_type, value) {
                     return Ok(true);
                 }

@@ -191,11 +191,10 @@ pub(crate) fn push_value(data_type: &CqlType, wire: &[u8], out: &mut Vec<u8>) ->
             out.push(END);
         }
         CqlType::Map(key, value, _) => {
-            let mut entries = entries(wire)?;
-            while let Some(one) = entries.next() {
-                push_component(key, one?, out)?;
-                let other = entries.next().ok_or_else(|| ValueError("a map entry has no value".to_owned()))?;
-                push_component(value, other?, out)?;
+            for entry in entries(wire)? {
+                let (one, other) = entry?;
+                push_component(key, one, out)?;
+                push_component(value, other, out)?;
             }
             out.push(END);
         }

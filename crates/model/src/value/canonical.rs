@@ -99,10 +99,10 @@ fn push_canonical(shape: &Shape<'_>, wire: &[u8], out: &mut Vec<u8>) -> Result<(
             all.iter().for_each(|value| push_element(Some(value), out));
         }
         (CqlType::Map(..), [key, value]) => {
-            let mut parts = entries(wire)?;
             let mut all = Vec::new();
-            while let (Some(one), Some(other)) = (parts.next(), parts.next()) {
-                all.push((stored(key, one?)?, stored(value, other?)?));
+            for entry in entries(wire)? {
+                let (one, other) = entry?;
+                all.push((stored(key, one)?, stored(value, other)?));
             }
             // The sort is stable: of equal keys the one given last comes last, and stays.
             key.sort(&mut all, |(key, _)| key);

@@ -15,9 +15,14 @@ pub fn elements(wire: &[u8]) -> Result<Elements<'_>, ValueError> {
 }
 
 /// The keys and values of a map in turn.
-pub fn entries(wire: &[u8]) -> Result<Elements<'_>, ValueError> {
+pub fn keys_and_values(wire: &[u8]) -> Result<Elements<'_>, ValueError> {
     let (count, rest) = read_count(wire)?;
     Ok(Elements { rest, left: count.saturating_mul(2) })
+}
+
+/// The entries of a map.
+pub fn entries(wire: &[u8]) -> Result<Entries<'_>, ValueError> {
+    keys_and_values(wire).map(Entries)
 }
 
 fn read_count(wire: &[u8]) -> Result<(usize, &[u8]), ValueError> {
@@ -80,6 +85,23 @@ impl<'a> Iterator for Elements<'a> {
             (self.rest, self.left) = (&[], 0);
         }
         Some(element)
+    }
+}
+
+/// Iterator over the entries of a map. Whatever is malformed in a key or a value is an error of its entry.
+#[derive(Debug, Clone)]
+pub struct Entries<'a>(Elements<'a>);
+
+impl<'a> Iterator for Entries<'a> {
+    type Item = Result<(&'a [u8], &'a [u8]), ValueError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let key = match self.0.next()? {
+            Ok(key) => key,
+            Err(error) => return Some(Err(error)),
+        };
+        let value = self.0.next().unwrap_or_else(|| Err(unexpected("a map entry has no value")));
+        Some(value.map(|value| (key, value)))
     }
 }
 

@@ -108,12 +108,11 @@ fn decode_valid(data_type: &CqlType, wire: &[u8]) -> Result<Value, ValueError> {
             Value::Vector(decode_all(element, vector_elements(element, *dimension, wire))?)
         }
         CqlType::Map(key, value, _) => {
-            let mut parts = entries(wire)?;
-            let mut all = Vec::new();
-            while let (Some(one), Some(other)) = (parts.next(), parts.next()) {
-                all.push((decode_checked(key, one?)?, decode_checked(value, other?)?));
-            }
-            Value::Map(all)
+            let decode = |entry: Result<(&[u8], &[u8]), ValueError>| {
+                let (one, other) = entry?;
+                Ok((decode_checked(key, one)?, decode_checked(value, other)?))
+            };
+            Value::Map(entries(wire)?.map(decode).collect::<Result<_, ValueError>>()?)
         }
         CqlType::Tuple(types) => Value::Tuple(decode_fields(types.iter(), wire)?),
         CqlType::UserDefined(user, _) => {

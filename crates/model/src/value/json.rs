@@ -22,12 +22,12 @@ pub fn write_json(data_type: &CqlType, wire: &[u8], out: &mut String) -> Result<
         ),
         CqlType::Tuple(types) => write_array(all_fields(wire, types.len()), types.iter(), out),
         CqlType::Map(key_type, value_type, _) => {
-            let mut parts = entries(wire)?;
             let mut separator = "{";
-            while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
+            for entry in entries(wire)? {
+                let (key, value) = entry?;
                 out.push_str(std::mem::replace(&mut separator, ", "));
                 let mut name = String::new();
-                write_json(key_type, key?, &mut name)?;
+                write_json(key_type, key, &mut name)?;
                 // A key that is a JSON string is used as it is; any other key becomes a string of its JSON.
                 if name.starts_with('"') {
                     out.push_str(&name)
@@ -35,7 +35,7 @@ pub fn write_json(data_type: &CqlType, wire: &[u8], out: &mut String) -> Result<
                     write_string(&name, out)
                 }
                 out.push_str(": ");
-                write_json(value_type, value?, out)?;
+                write_json(value_type, value, out)?;
             }
             out.push_str(if separator == "{" { "{}" } else { "}" });
             Ok(())

@@ -3,7 +3,7 @@
 //! Always true: total over all bytes, valid or not (malformed values are ordered by their bytes), and the same order as that of the key
 //! codec's encodings for valid ones.
 
-use super::collection::{elements, entries, fields, vector_elements};
+use super::collection::{elements, fields, keys_and_values, vector_elements};
 use crate::key::{compare_decimals, compare_varint, minimal, order_f32, order_f64, order_timeuuid, order_uuid};
 use crate::types::CqlType;
 use std::cmp::Ordering;
@@ -29,7 +29,7 @@ pub fn compare(data_type: &CqlType, a: &[u8], b: &[u8]) -> Ordering {
             (Ok(one), Ok(other)) => compare_sequences(one, other, |_| element),
             _ => a.cmp(b),
         },
-        CqlType::Map(key, value, _) => match (entries(a), entries(b)) {
+        CqlType::Map(key, value, _) => match (keys_and_values(a), keys_and_values(b)) {
             (Ok(one), Ok(other)) => compare_sequences(one, other, |at| if at % 2 == 0 { key } else { value }),
             _ => a.cmp(b),
         },

@@ -28,14 +28,14 @@ pub fn literal_text(data_type: &CqlType, wire: &[u8], out: &mut String) -> Resul
         }
         CqlType::Map(key, value, _) => {
             out.push('{');
-            let mut entries = entries(wire)?;
             let mut separator = "";
-            while let (Some(one), Some(other)) = (entries.next(), entries.next()) {
+            for entry in entries(wire)? {
+                let (one, other) = entry?;
                 out.push_str(separator);
                 separator = ", ";
-                literal_text(key, one?, out)?;
+                literal_text(key, one, out)?;
                 out.push_str(": ");
-                literal_text(value, other?, out)?;
+                literal_text(value, other, out)?;
             }
             out.push('}');
             Ok(())

@@ -331,3 +331,35 @@ fn sets_of_decimals_are_brought_in_order() {
     let stored = canonical(&set, &build(&["1.50", "-2", "1.5", "0.0", "1E400"])).unwrap().into_owned();
     assert_eq!(stored, build(&["-2", "0.0", "1.50", "1E400"]));
 }
+
+/// Entries of a map as a driver sends them; a length of -1 is null.
+fn map_of(count: i32, parts: &[(i32, &[u8])]) -> Vec<u8> {
+    let mut out = count.to_be_bytes().to_vec();
+    for (length, bytes) in parts {
+        out.extend_from_slice(&length.to_be_bytes());
+        out.extend_from_slice(bytes);
+    }
+    out
+}
+
+#[test]
+fn a_map_with_a_malformed_entry_is_refused_as_a_whole() {
+    let number = 1_i32.to_be_bytes();
+    let data_type = CqlType::Map(Arc::new(CqlType::Text), Arc::new(CqlType::Int), Frozen::Yes);
+    let whole = map_of(1, &[(1, b"a"), (4, &number)]);
+    assert_eq!(data_type.validate(&whole), Ok(()));
+    for malformed in [
+        map_of(1, &[(-1, b""), (4, &number)]),
+        map_of(2, &[(-1, b""), (4, &number), (1, b"a"), (4, &number)]),
+        map_of(2, &[(1, b"a"), (4, &number), (1, b"b"), (-1, b"")]),
+        map_of(1, &[(100, b"a"), (4, &number)]),
+        map_of(2, &[(1, b"a"), (4, &number), (1, b"b")]),
+        [&whole[..], b"garbage"].concat(),
+    ] {
+        assert!(data_type.validate(&malformed).is_err(), "{malformed:?}");
+        assert!(canonical(&data_type, &malformed).is_err(), "{malformed:?}");
+        assert!(Value::decode(&data_type, &malformed).is_err(), "{malformed:?}");
+        let mut out = String::new();
+        assert!(literal_text(&data_type, &malformed, &mut out).is_err(), "{malformed:?}");
+    }
+}

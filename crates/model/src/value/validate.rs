@@ -93,14 +93,11 @@ impl CqlType {
             CqlType::List(element, _) | CqlType::Set(element, _) => {
                 elements(wire)?.try_for_each(|value| element.check(value?, number_bytes))
             }
-            CqlType::Map(key, value, _) => {
-                let mut entries = entries(wire)?;
-                while let (Some(one), Some(other)) = (entries.next(), entries.next()) {
-                    key.check(one?, number_bytes)?;
-                    value.check(other?, number_bytes)?;
-                }
-                entries.try_for_each(|rest| rest.map(drop))
-            }
+            CqlType::Map(key, value, _) => entries(wire)?.try_for_each(|entry| {
+                let (one, other) = entry?;
+                key.check(one, number_bytes)?;
+                value.check(other, number_bytes)
+            }),
             CqlType::Tuple(types) => check_fields(wire, types.iter(), "tuple", number_bytes),
             CqlType::UserDefined(user, _) => {
                 check_fields(wire, user.fields.iter().map(|(_, field)| field), &user.name, number_bytes)

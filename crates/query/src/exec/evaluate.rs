@@ -163,7 +163,7 @@ fn slice_of(data_type: &CqlType, wire: &[u8], from: Option<&[u8]>, to: Option<&[
         CqlType::Set(element, _) => (element, 1),
         _ => return Ok(wire.to_vec()),
     };
-    let parts = if each == 2 { collection::entries(wire) } else { collection::elements(wire) };
+    let parts = if each == 2 { collection::keys_and_values(wire) } else { collection::elements(wire) };
     let parts: Vec<&[u8]> = parts.map_err(value_error)?.collect::<Result<_, _>>().map_err(value_error)?;
     let is_within = |entry: &&[&[u8]]| {
         from.is_none_or(|from| value::compare(key_type, entry[0], from).is_ge())

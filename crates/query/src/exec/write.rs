@@ -338,10 +338,9 @@ impl<'a> Elements<'a> {
                 }
             }
             CqlType::Map(key_type, ..) => {
-                let mut parts = collection::entries(wire).map_err(value_error)?;
-                while let (Some(key), Some(value)) = (parts.next(), parts.next()) {
-                    let path = element_path(column, key_type, key.map_err(value_error)?)?;
-                    self.changes.insert(path, owned(value.map_err(value_error)?));
+                for entry in collection::entries(wire).map_err(value_error)? {
+                    let (key, value) = entry.map_err(value_error)?;
+                    self.changes.insert(element_path(column, key_type, key)?, owned(value));
                 }
             }
             _ => {

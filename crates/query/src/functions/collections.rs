@@ -13,7 +13,7 @@ type Parts<'a> = Vec<&'a [u8]>;
 /// The elements of a list, set or vector; of a map keys and values in turn.
 fn parts<'a>(of: &CqlType, wire: &'a [u8]) -> Result<Parts<'a>, CqlError> {
     match of {
-        CqlType::Map(..) => collection::entries(wire).map_err(value_error)?.collect::<Result<_, _>>(),
+        CqlType::Map(..) => collection::keys_and_values(wire).map_err(value_error)?.collect::<Result<_, _>>(),
         CqlType::Vector(element, dimension) => collection::vector_elements(element, *dimension, wire).collect(),
         _ => collection::elements(wire).map_err(value_error)?.collect(),
     }

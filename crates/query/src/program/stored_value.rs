@@ -174,7 +174,7 @@ impl StoredValue {
         };
         let places: Result<Vec<_>, ValueError> = match &self.data_type {
             CqlType::Map(..) => {
-                collection::entries(wire).and_then(|parts| parts.map(|p| p.map(|p| Some(place(p)))).collect())
+                collection::keys_and_values(wire).and_then(|parts| parts.map(|p| p.map(|p| Some(place(p)))).collect())
             }
             CqlType::List(..) | CqlType::Set(..) => {
                 collection::elements(wire).and_then(|parts| parts.map(|p| p.map(|p| Some(place(p)))).collect())
