@@ -1,8 +1,9 @@
 //! Writes of one row that follow one another within one entry of the log, and so have the same timestamp.
 //!
 //! Always true: of two cells with the same timestamp the one of the later write survives, where [`merge`] looks at
-//! their values; a deletion of the row covers what the writes before it have set, and nothing of those after it: it is
-//! kept with the timestamp before that of the cells. Left out: counters, whose changes are added as ever.
+//! their values; a deletion of the row, or of all elements of a column, covers what the writes before it have set, and
+//! nothing of those after it: it is kept with the timestamp before that of the cells. Left out: counters, whose changes
+//! are added as ever.
 
 use super::merging::{merge, write_element, write_simple};
 use super::parts::{Deletion, NOTHING_DELETED, horizon};
@@ -33,20 +34,57 @@ fn deleted_us(row: &RowReader<'_>) -> i64 {
     row.deletion().map_or(NOTHING_DELETED, |deletion| deletion.timestamp_us)
 }
 
-/// The row, with a deletion of the row at its base timestamp moved to the one before.
+/// The row, with deletions of the row and of the elements of columns at its base timestamp moved to the one before.
 fn lower(value: &[u8], row: &RowReader<'_>, out: &mut Vec<u8>) -> Result<(), Malformed> {
     let base_us = row.base_us();
-    let Some(deletion) = row.deletion().filter(|deletion| deletion.timestamp_us == base_us) else {
+    let is_at_base = |deletion: Deletion| deletion.timestamp_us == base_us;
+    let mut is_lowered = row.deletion().is_some_and(is_at_base);
+    for cell in row.cells() {
+        is_lowered |= is_cleared(&cell?, is_at_base);
+    }
+    if !is_lowered {
         out.extend_from_slice(value);
         return Ok(());
-    };
+    }
     let mut writer = RowWriter::bounded(out, base_us, horizon(value));
-    if let Some(marker) = row.marker().filter(|marker| marker.timestamp_us > base_us) {
+    let shadow_us = row.deletion().filter(|deletion| is_at_base(*deletion)).map_or(NOTHING_DELETED, |_| base_us);
+    if let Some(marker) = row.marker().filter(|marker| marker.timestamp_us > shadow_us) {
         writer.marker(marker);
     }
-    writer.deletion(Deletion { timestamp_us: writer.before_base(), ..deletion });
+    let before_us = writer.before_base();
+    let lowered = |deletion: Deletion| match is_at_base(deletion) {
+        true => Deletion { timestamp_us: before_us, ..deletion },
+        false => deletion,
+    };
+    if let Some(deletion) = row.deletion() {
+        writer.deletion(lowered(deletion));
+    }
     for cell in row.cells() {
-        write_after(&mut writer, cell?, base_us, None)?;
+        let cell = cell?;
+        match cell.content {
+            Content::Complex(complex) if is_cleared(&cell, is_at_base) => {
+                writer.begin_complex(cell.column, complex.deletion.map(lowered));
+                write_newer(&mut writer, complex, base_us)?;
+                writer.end_complex();
+            }
+            _ => write_after(&mut writer, cell, shadow_us, None)?,
+        }
+    }
+    Ok(())
+}
+
+/// Whether all elements of a column are deleted by such a deletion.
+fn is_cleared(cell: &Cell<'_>, is_so: impl Fn(Deletion) -> bool) -> bool {
+    matches!(cell.content, Content::Complex(complex) if complex.deletion.is_some_and(is_so))
+}
+
+/// Writes the elements that are newer than `shadow_us`.
+fn write_newer(writer: &mut RowWriter<'_>, complex: Complex<'_>, shadow_us: i64) -> Result<(), Malformed> {
+    for element in complex.elements() {
+        let element = element?;
+        if element.timestamp_us > shadow_us {
+            write_element(writer, element);
+        }
     }
     Ok(())
 }

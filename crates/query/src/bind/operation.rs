@@ -168,6 +168,7 @@ pub(super) fn bind_deletion(binder: &mut Binder<'_>, target: &Target) -> Result<
     let (at, column) = target_column(binder, target.column(), true)?;
     let name = &column.name;
     let change = match target {
+        Target::Column(_) if column.data_type.is_multi_cell() => Change::Delete,
         Target::Column(_) => Change::Set(Term::NULL),
         Target::Field { field, .. } => Change::SetField(user_field(binder, &column, field)?.0, Term::NULL),
         Target::JsonPath { .. } => return Err(not_supported("deletion of a part of a jsonb document")),

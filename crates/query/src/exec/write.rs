@@ -211,10 +211,14 @@ impl<'p> Packing<'p> {
             elements.apply(column, &operation.change, bound, &mut self.packed)?;
         }
         self.packed.is_unplaced |= elements.appended + elements.prepended > 0;
-        // Just before the new elements, so that they survive it.
-        let cleared = elements
-            .is_cleared
-            .then(|| Deletion { timestamp_us: timing.timestamp_us().wrapping_sub(1), local_s: timing.now_s });
+        let cleared = if elements.is_deleted {
+            Some(timing.deletion())
+        } else if elements.is_cleared {
+            // Just before the new elements, so that they survive it.
+            Some(Deletion { timestamp_us: timing.timestamp_us().wrapping_sub(1), local_s: timing.now_s })
+        } else {
+            None
+        };
         self.writer.begin_complex(column.id, cleared);
         for (path, value) in &elements.changes {
             match value {
@@ -245,8 +249,10 @@ pub fn path_steps(steps: &[Step], terms: &[Term], bound: &Bound<'_>) -> Result<V
 /// The changes of one multi-cell column.
 #[derive(Default)]
 struct Elements<'a> {
-    /// Whether earlier elements are deleted.
+    /// Whether earlier elements are replaced.
     is_cleared: bool,
+    /// Whether all elements are deleted.
+    is_deleted: bool,
     /// By path; `None` deletes.
     changes: BTreeMap<Vec<u8>, Option<Cow<'a, [u8]>>>,
     /// How many elements were put after, and before a list.
@@ -272,6 +278,7 @@ impl<'a> Elements<'a> {
                     }
                 }
             },
+            Change::Delete => self.is_deleted = true,
             Change::Add(term) | Change::Prepend(term) => match value_of(term, column, bound)? {
                 Evaluated::Set(wire) => {
                     self.add(column, &wire, matches!(change, Change::Prepend(_)))?;

@@ -20,6 +20,8 @@ pub struct Operation {
 pub enum Change {
     /// The whole column becomes this; null deletes it.
     Set(Term),
+    /// All elements of a column with several cells are deleted, also those that are written with the same timestamp.
+    Delete,
     /// A counter grows by this, or shrinks (`true`).
     Count(Term, bool),
     /// A number grows by this, or shrinks (`true`).

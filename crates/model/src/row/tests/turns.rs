@@ -44,6 +44,13 @@ fn elements(cleared: bool, elements: &[(&[u8], Option<u8>)]) -> Vec<u8> {
     })
 }
 
+fn emptied() -> Vec<u8> {
+    packed(|writer| {
+        writer.begin_complex(LIST, Some(Deletion { timestamp_us: AT_US, local_s: 1 }));
+        writer.end_complex();
+    })
+}
+
 /// What is seen of writes in their order, over a row that was stored before.
 fn seen(writes: &[Vec<u8>]) -> (bool, Vec<(u32, Vec<u8>)>) {
     let mut together: Option<Vec<u8>> = None;
@@ -101,6 +108,13 @@ fn the_later_of_two_writes_wins_whatever_their_values_are() {
             [vec![one(99)], list(&[b"a\x07", b"s\x62"])].concat(),
         ),
         (vec![elements(true, &[(b"a", Some(1))]), deletion(), row(4)], true, vec![one(4)]),
+        (vec![elements(false, &[(b"a", Some(1))]), emptied()], true, vec![one(99)]),
+        (
+            vec![elements(false, &[(b"a", Some(1))]), emptied(), elements(false, &[(b"b", Some(2))])],
+            true,
+            [vec![one(99)], list(&[b"b\x02"])].concat(),
+        ),
+        (vec![deletion(), emptied(), row(4)], true, vec![one(4)]),
     ] {
         assert_eq!(seen(&writes), (marker, cells), "{writes:?}");
     }
