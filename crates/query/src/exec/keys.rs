@@ -94,6 +94,17 @@ fn tuple_of<'a>(tuple: &'a TupleTerm, bound: &Bound<'a>, columns: usize) -> Resu
     }
 }
 
+/// The bound of one column.
+fn one_of<'a>(tuple: &'a TupleTerm, bound: &Bound<'a>, name: &str) -> Result<Cow<'a, [u8]>, CqlError> {
+    if let TupleTerm::Terms(terms) = tuple
+        && let [term] = terms.as_slice()
+    {
+        return term.require(bound, name);
+    }
+    let values = tuple_of(tuple, bound, 1)?;
+    values.into_iter().next().ok_or_else(|| invalid("Expected 1 elements in value tuple, but got 0"))
+}
+
 fn split_tuple<'a>(wire: &[u8], columns: usize) -> Result<Vec<Cow<'a, [u8]>>, CqlError> {
     let mut parts = Vec::with_capacity(columns);
     for field in collection::fields(wire) {
@@ -362,10 +373,11 @@ impl Under<'_> {
         let available = self.table.clustering_columns() - self.first;
         let one_column = |side: Option<&SliceBound>| side.is_none_or(|side| bound_columns(side, available) == 1);
         if one_column(lower) && one_column(upper) {
-            let lower_value = lower.map(|side| tuple_of(&side.value, bound, 1)).transpose()?;
-            let upper_value = upper.map(|side| tuple_of(&side.value, bound, 1)).transpose()?;
-            let lower = key_bound(lower.zip(lower_value.as_ref()).map(|(side, value)| (&*value[0], side.is_inclusive)));
-            let upper = key_bound(upper.zip(upper_value.as_ref()).map(|(side, value)| (&*value[0], side.is_inclusive)));
+            let name = &self.table.column(self.table.partition_columns() + self.first).name;
+            let lower_value = lower.map(|side| one_of(&side.value, bound, name)).transpose()?;
+            let upper_value = upper.map(|side| one_of(&side.value, bound, name)).transpose()?;
+            let lower = key_bound(lower.zip(lower_value.as_ref()).map(|(side, value)| (&**value, side.is_inclusive)));
+            let upper = key_bound(upper.zip(upper_value.as_ref()).map(|(side, value)| (&**value, side.is_inclusive)));
             ranges.extend(self.between(lower, upper)?);
             return Ok(());
         }

@@ -245,6 +245,9 @@ fn values_are_checked() {
     let long = vec![b'x'; 70_000];
     assert!(refused(with(Value::Set(&long), number, number, word)).1.contains("70000"));
     assert!(refused(database.execute(&insert, &[key])).1.starts_with("Invalid amount of bind variables"));
+    let range = database.prepare("SELECT * FROM t WHERE k = ? AND c > ?").unwrap();
+    let null = refused(database.execute(&range, &[key, Value::Null])).1;
+    assert_eq!(null, "Invalid null value in condition for column c");
 }
 
 #[test]
