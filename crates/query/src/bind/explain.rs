@@ -6,7 +6,7 @@
 
 use super::binder::Binder;
 use super::covering::bind_read;
-use super::index::{Use, unspoken, usable};
+use super::index::{Use, left_by, unserved, unspoken, usable};
 use super::modify::{bind_delete, bind_insert, bind_update};
 use super::relation::needs_predicate;
 use super::timeout::bind_timeout;
@@ -211,15 +211,18 @@ fn index_lines(table: &TableContext, restrictions: &Restrictions, select: &Selec
     if let Some((of, index)) = chosen {
         lines.push(format!("Index: {}, {}", quote_identifier(&index.name), use_text(table, index, of)));
     }
+    let unserved = if select.allow_filtering { Vec::new() } else { unserved(table, restrictions) };
+    let left = |index: &Index| left_by(table, index, &unserved);
     for (of, index) in usable.iter().copied().filter(|(_, index)| Some(index.id) != chosen_id) {
         let why = match chosen {
             Some((best, first)) if best == of && first.predicate.len() > index.predicate.len() => {
                 format!("the predicate of {} says more", quote_identifier(&first.name))
             }
-            Some((best, first)) if best == of => format!("{} was made first", quote_identifier(&first.name)),
             Some((best, _)) if best < of => "it is not as narrow".to_owned(),
+            Some((_, first)) if left(first) < left(index) => "a read by it needs ALLOW FILTERING".to_owned(),
+            Some((_, first)) => format!("{} was made first", quote_identifier(&first.name)),
             None if !select.order_by.is_empty() => "ORDER BY takes rows by their keys".to_owned(),
-            _ => "the keys name the rows".to_owned(),
+            None => "the keys name the rows".to_owned(),
         };
         let (name, what) = (quote_identifier(&index.name), use_text(table, index, of));
         lines.push(format!("Not used: {name}, {what}: {why}"));

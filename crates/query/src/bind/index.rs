@@ -1,8 +1,9 @@
 //! Which secondary index a read uses.
 //!
 //! Always true: an index is used only where its restriction stays a filter, so the answer does not depend on the choice.
-//! Equality is preferred to a range of values, then the index whose predicate says more, and of two alike the one that
-//! was made first. Left out: how many rows have a value, which nobody knows.
+//! An index with which a read needs no `ALLOW FILTERING` comes first, unless the statement has it: so another index
+//! never makes a read be refused. Then equality is preferred to a range of values, then the index whose predicate says
+//! more, and of two alike the one that was made first. Left out: how many rows have a value, which nobody knows.
 
 use super::implied::says;
 use crate::ddl::index::has_ranges;
@@ -99,15 +100,23 @@ fn permitted<'t>(table: &'t TableContext, restrictions: &'t Restrictions) -> imp
     table.table().indexes.iter().filter(move |index| may_use(restrictions, index))
 }
 
-/// Whether each filter is served by an index, so that no other rows than those asked for are read, or nearly so.
-pub(super) fn serves_all(table: &TableContext, restrictions: &Restrictions) -> bool {
-    let Some(chosen) = choose(table, restrictions) else { return false };
+/// The filters that no index serves.
+pub(super) fn unserved<'t>(table: &'t TableContext, restrictions: &'t Restrictions) -> Vec<&'t Filter> {
     let indexes: Vec<&Index> = permitted(table, restrictions).collect();
-    restrictions.filters.iter().all(|filter| {
-        indexes.iter().any(|index| use_of(table, index, filter).is_some())
-            || is_beside(table, chosen, filter)
-            || says(table, chosen, filter)
-    })
+    let is_served = |filter: &Filter| indexes.iter().any(|index| use_of(table, index, filter).is_some());
+    restrictions.filters.iter().filter(|filter| !is_served(filter)).collect()
+}
+
+/// How many of the filters that no index serves are about other columns than those that an index names beside its own,
+/// and not said by its predicate: a read by it needs `ALLOW FILTERING` for them.
+pub(super) fn left_by(table: &TableContext, index: &Index, unserved: &[&Filter]) -> usize {
+    unserved.iter().filter(|filter| !is_beside(table, index, filter) && !says(table, index, filter)).count()
+}
+
+/// Whether a read by some index needs no `ALLOW FILTERING`: no other rows than those asked for are read, or nearly so.
+pub(super) fn serves_all(table: &TableContext, restrictions: &Restrictions) -> bool {
+    let unserved = unserved(table, restrictions);
+    usable(table, restrictions).any(|(_, index)| left_by(table, index, &unserved) == 0)
 }
 
 /// The indexes that could serve a read, in the order in which they were made, and how.
@@ -128,11 +137,12 @@ pub(super) fn unspoken<'t>(
     others.filter_map(move |index| Some((best_use(table, restrictions, index)?, index)))
 }
 
-fn choose<'t>(table: &'t TableContext, restrictions: &'t Restrictions) -> Option<&'t Index> {
-    let rank = |(of, index): (Use, &Index)| (of, Reverse(index.predicate.len()));
+fn choose<'t>(table: &'t TableContext, restrictions: &'t Restrictions, may_scan: bool) -> Option<&'t Index> {
+    // With ALLOW FILTERING the narrowest index is the best one, whatever is left to be filtered.
+    let unserved = if may_scan { Vec::new() } else { unserved(table, restrictions) };
     // The first of those that are alike.
     usable(table, restrictions)
-        .reduce(|best, other| if rank(other) < rank(best) { other } else { best })
+        .min_by_key(|(of, index)| (left_by(table, index, &unserved), *of, Reverse(index.predicate.len())))
         .map(|(_, index)| index)
 }
 
@@ -143,7 +153,7 @@ pub(super) fn index_plan(table: &TableContext, restrictions: &Restrictions, may_
     if names_rows || table.source() != Source::Tablets {
         return None;
     }
-    let index = choose(table, restrictions)?;
+    let index = choose(table, restrictions, may_scan)?;
     let column = table.position_of(index.column)?;
     let uses = |filter: &Filter| use_of(table, index, filter);
     let best = restrictions.filters.iter().filter_map(uses).min()?;
