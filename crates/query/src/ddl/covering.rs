@@ -9,7 +9,7 @@ use super::context::Context;
 use super::indexable::column_of;
 use super::text::identifier;
 use super::type_names::mentions_user_type;
-use crate::error::{catalog_error, unreadable_outcome};
+use crate::error::{catalog_error, invalid, unreadable_outcome};
 use crate::index::Specification;
 use crate::kv::{Fetch, FetchRows, Kv};
 use crate::table::has_transactions;
@@ -54,12 +54,27 @@ fn is_exact(data_type: &CqlType) -> bool {
 /// What the statement of an index asks for, which [`super::index`] has accepted.
 ///
 /// # Errors
-/// If a column does not exist.
+/// If a column does not exist, or one has an order that cannot have any.
 pub(super) fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<Made, CqlError> {
+    check_order(create)?;
     if create.include.is_empty() || !has_transactions(table) || context.catalog.level() < Level::RECORDED {
         return Ok(Made::Local(None));
     }
     covering(table, create)
+}
+
+/// Refuses an order of anything but the columns that follow the partition key of the index, and two orders of one.
+fn check_order(create: &CreateIndex) -> Result<(), CqlError> {
+    let mut earlier = BTreeSet::new();
+    for (column, _) in &create.options.clustering_order {
+        if !earlier.insert(column) {
+            return Err(invalid(format!("Duplicate column '{column}' in CLUSTERING ORDER BY clause")));
+        }
+        if !create.clustering.iter().any(|named| matches!(named, IndexColumn::Column(name) if name == column)) {
+            return Err(invalid("Only clustering key columns can be defined in CLUSTERING ORDER directive"));
+        }
+    }
+    Ok(())
 }
 
 /// Whether an index answers from its view all reads that `wanted` would answer.
@@ -238,4 +253,12 @@ pub(crate) async fn finish<K: Kv>(
 /// The warning about an index that is local only.
 pub(super) fn local_warning(index: &str, why: &str) -> String {
     format!("the index {index} does not cover its columns: {why}; reads by it ask all tablets")
+}
+
+/// The warning about the order of an index that is local only, if its statement gives one.
+pub(super) fn order_warning(index: &str, create: &CreateIndex) -> Option<String> {
+    let is_given = !create.options.clustering_order.is_empty();
+    is_given.then(|| {
+        format!("CLUSTERING ORDER BY of the index {index} has no effect: rows come in the order of the table's keys")
+    })
 }

@@ -90,7 +90,10 @@ pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan
     let mut warnings = Vec::new();
     match covering::define(context, &table, create)? {
         covering::Made::Covering(covering) => index.covering = Some(covering),
-        covering::Made::Local(why) => warnings.extend(why.map(|why| covering::local_warning(&index.name, &why))),
+        covering::Made::Local(why) => {
+            warnings.extend(why.map(|why| covering::local_warning(&index.name, &why)));
+            warnings.extend(covering::order_warning(&index.name, create));
+        }
     }
     let is_same = |known: &&Index| {
         let is_unique = |index: &Index| index.unique.is_some();
@@ -220,6 +223,9 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
             return Err(not_supported("an index whose second column is a part of a column"));
         };
         filtered.push(column_of(table, other)?.id);
+    }
+    if create.options.compact_storage {
+        return Err(not_supported("COMPACT STORAGE"));
     }
     let mut options = options(&create.options.properties)?;
     if !create.include.is_empty() {
