@@ -7,7 +7,7 @@ use super::request::Reply;
 use super::state::QueryEngine;
 use super::write::check_write_consistency;
 use crate::error::invalid;
-use crate::exec::explain::{Around, rows};
+use crate::exec::explain::{Around, check_write, rows};
 use crate::kv::Kv;
 use crate::plan::Planned;
 use crate::plan::explain::{ExplainPlan, Explained};
@@ -30,7 +30,10 @@ pub(super) fn explain<K: Kv>(
             return Err(invalid("ANY ConsistencyLevel is only supported for writes"));
         }
         Explained::Select(_) => {}
-        Explained::Modify(_) => check_write_consistency(consistency)?,
+        Explained::Modify(modify) => {
+            check_write_consistency(consistency)?;
+            check_write(modify, bound)?;
+        }
     }
     // The table whose tablets are asked.
     let table = plan.of.covering().map_or(plan.of.table(), |covering| &covering.plan.table);

@@ -5,9 +5,13 @@
 
 use super::homes::tablet_of;
 use super::keys::partition_keys;
+use super::modify::unique::{no_arithmetic, no_timestamps};
+use super::modify::{Defaults, given_timestamp};
 use super::scan::token_range;
+use super::write::expiry;
 use crate::plan::explain::{ExplainPlan, Explained, joined};
 use crate::plan::modify::{ModifyKind, ModifyPlan, Scope};
+use crate::plan::operation::Change;
 use crate::plan::restrictions::{ClusteringRestriction, PartitionRestriction, Restrictions};
 use crate::plan::select::SelectPlan;
 use crate::plan::term::{Bound, Term};
@@ -33,6 +37,25 @@ pub struct Around<'a> {
     pub staleness_ms: Option<u32>,
     /// What needs it is read in a snapshot.
     pub has_snapshots: bool,
+}
+
+/// Refuses a write that would be refused when it is carried out, as far as that is known without the values of markers.
+pub fn check_write(plan: &ModifyPlan, bound: &Bound<'_>) -> Result<(), CqlError> {
+    let table = &plan.table;
+    let given = match &plan.timestamp {
+        Some(term) if is_known(term) => given_timestamp(plan, bound, Defaults::default())?,
+        _ => None,
+    };
+    if let Some(ttl) = plan.ttl.as_ref().filter(|ttl| is_known(ttl)) {
+        expiry(Some(ttl), table.table(), bound.environment.now_s, bound)?;
+    }
+    for operation in &plan.operations {
+        let id = table.column(operation.column).id;
+        if matches!(operation.change, Change::Sum(..)) && table.is_unique_column(id) {
+            return Err(no_arithmetic(table, id));
+        }
+    }
+    if given.is_some() && plan.concerns_unique() { Err(no_timestamps(table)) } else { Ok(()) }
 }
 
 /// The lines as rows of text.
@@ -164,26 +187,8 @@ fn modify_details(
     if let Some(tablets) = around.tablets {
         lines.push(tablets_line(&modify.restrictions, &modify.table, tablets, bound)?);
     }
-    if modify.concerns_unique() {
-        let unique = modify.table.table().unique_indexes().map(|(index, _)| index.name.as_str());
-        let names = unique.collect::<Vec<_>>().join(", ");
-        lines.push(format!("Transaction: with the tables of the unique indexes ({names}), if their values change"));
-        lines.push("Reads: the unique columns of the rows, before".to_owned());
-        return Ok(lines);
-    }
     if modify.concerns_dependents() {
-        let table = modify.table.table();
-        let views = table.named_views().map(|view| view.name.clone()).collect::<Vec<_>>().join(", ");
-        if !views.is_empty() {
-            lines.push(format!("Transaction: with the materialized views ({views}), if what they have changes"));
-        }
-        // One whose index was dropped is written until no node reads it.
-        let indexes = table.hidden_views().filter_map(|(_, of)| Some(of?.0.name.as_str()));
-        let indexes = indexes.collect::<Vec<_>>().join(", ");
-        if !indexes.is_empty() {
-            lines.push(format!("Transaction: with the covering indexes ({indexes}), if what they have changes"));
-        }
-        lines.push("Reads: the rows, before".to_owned());
+        lines.extend(dependent_lines(modify));
         return Ok(lines);
     }
     lines.push(match (&modify.condition, modify.restrictions.has_partition_in()) {
@@ -201,6 +206,32 @@ fn modify_details(
         (true, false) => "Reads: the row, in the same step".to_owned(),
     });
     Ok(lines)
+}
+
+/// The tables that are written with the table's own, and what is read for that.
+fn dependent_lines(modify: &ModifyPlan) -> Vec<String> {
+    let mut lines = Vec::new();
+    let table = modify.table.table();
+    if modify.concerns_unique() {
+        let names = table.unique_indexes().map(|(index, _)| index.name.as_str()).collect::<Vec<_>>().join(", ");
+        lines.push(format!("Transaction: with the tables of the unique indexes ({names}), if their values change"));
+    }
+    if !modify.concerns_views() {
+        lines.push("Reads: the unique columns of the rows, before".to_owned());
+        return lines;
+    }
+    let views = table.named_views().map(|view| view.name.clone()).collect::<Vec<_>>().join(", ");
+    if !views.is_empty() {
+        lines.push(format!("Transaction: with the materialized views ({views}), if what they have changes"));
+    }
+    // One whose index was dropped is written until no node reads it.
+    let indexes = table.hidden_views().filter_map(|(_, of)| Some(of?.0.name.as_str()));
+    let indexes = indexes.collect::<Vec<_>>().join(", ");
+    if !indexes.is_empty() {
+        lines.push(format!("Transaction: with the covering indexes ({indexes}), if what they have changes"));
+    }
+    lines.push("Reads: the rows, before".to_owned());
+    lines
 }
 
 /// Whether one row is named, by values of all its key columns.

@@ -280,9 +280,12 @@ impl Writes {
     }
 }
 
-/// When a statement writes, and how long that lasts.
-fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Timing, CqlError> {
-    let now_s = bound.environment.now_s;
+/// The timestamp that a statement, or what it is part of, gives to what is written.
+pub(super) fn given_timestamp(
+    plan: &ModifyPlan,
+    bound: &Bound<'_>,
+    defaults: Defaults,
+) -> Result<Option<i64>, CqlError> {
     let given = plan.timestamp.as_ref().map(|term| explicit_timestamp(term, bound)).transpose()?.flatten();
     let is_free = plan.condition.is_none()
         && !plan.table.table().is_counter()
@@ -296,8 +299,14 @@ fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Ti
         let name = plan.table.full_name();
         return Err(invalid(format!("USING TIMESTAMP is not supported for tables with {of} (table {name})")));
     }
+    Ok(explicit_us)
+}
+
+/// When a statement writes, and how long that lasts.
+fn timing(plan: &ModifyPlan, bound: &Bound<'_>, defaults: Defaults) -> Result<Timing, CqlError> {
+    let now_s = bound.environment.now_s;
     Ok(Timing {
-        explicit_us,
+        explicit_us: given_timestamp(plan, bound, defaults)?,
         now_s,
         expiry: match plan.kind {
             ModifyKind::Delete => None,

@@ -96,7 +96,8 @@ impl ModifyPlan {
         self.concerns_unique() || self.concerns_views()
     }
 
-    fn concerns_views(&self) -> bool {
+    /// Whether what it writes may change what a view has.
+    pub fn concerns_views(&self) -> bool {
         let table = &self.table;
         let is_of_view = |operation: &Operation| table.is_of_view(table.column(operation.column).id);
         let deletes_rows = || self.kind == ModifyKind::Delete && self.operations.is_empty();

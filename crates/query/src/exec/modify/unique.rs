@@ -511,12 +511,8 @@ fn located(entry: &TableEntry, key: &[u8]) -> Result<(Arc<TableContext>, TablePa
 
 /// What an operation does to unique columns.
 fn effect(table: &TableContext, operation: &ProgramOperation) -> Result<Option<Effect>, CqlError> {
-    let of_column = |id: ColumnId| table.table().column_by_id(id).map_or("", |column| column.name.as_str());
     match operation {
-        ProgramOperation::Sum { column, .. } if table.is_unique_column(*column) => Err(invalid(format!(
-            "arithmetic on column {}, which has a unique index, is not supported",
-            of_column(*column)
-        ))),
+        ProgramOperation::Sum { column, .. } if table.is_unique_column(*column) => Err(no_arithmetic(table, *column)),
         ProgramOperation::Sum { .. } | ProgramOperation::List { .. } | ProgramOperation::Document { .. } => Ok(None),
         ProgramOperation::Delete { explicit_us: Some(_), .. } => Err(no_timestamps(table)),
         ProgramOperation::Delete { partition, range, .. } => {
@@ -549,7 +545,14 @@ fn effect(table: &TableContext, operation: &ProgramOperation) -> Result<Option<E
     }
 }
 
-fn no_timestamps(table: &TableContext) -> CqlError {
+/// The error of arithmetic on a unique column.
+pub(in crate::exec) fn no_arithmetic(table: &TableContext, id: ColumnId) -> CqlError {
+    let name = table.table().column_by_id(id).map_or("", |column| column.name.as_str());
+    invalid(format!("arithmetic on column {name}, which has a unique index, is not supported"))
+}
+
+/// The error of a write of rows or columns of a unique index that has a timestamp.
+pub(in crate::exec) fn no_timestamps(table: &TableContext) -> CqlError {
     invalid(format!(
         "USING TIMESTAMP is not supported where rows or columns of a unique index are written (table {})",
         table.full_name()
