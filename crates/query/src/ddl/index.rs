@@ -37,6 +37,9 @@ const LEGACY: &str = "legacy_local_table";
 const ANALYSING: [&str; 7] =
     ["case_sensitive", "normalize", "ascii", "index_analyzer", "query_analyzer", "similarity_function", "source_model"];
 
+/// The option, not shown as one, with the columns as the statement named them, where that does not follow from the rest.
+pub const NAMED: &str = "named_columns";
+
 /// Whether an index may be asked for ranges of values.
 pub fn has_ranges(index: &Index) -> bool {
     index.class.as_ref().is_some_and(|class| ATTACHED.contains(&class.to_ascii_lowercase().as_str()))
@@ -50,6 +53,17 @@ pub fn place_text(table: &Table, index: &Index) -> String {
 
 /// What an index is made of, as CQL text.
 pub fn target(table: &Table, index: &Index) -> String {
+    parts(table, index).join(", ")
+}
+
+/// What an index is made of, as its statement named it: in that order, and with the parentheses.
+pub fn named(table: &Table, index: &Index) -> String {
+    let named = covering::key_text(table, index).or_else(|| index.options.get(NAMED).cloned());
+    named.unwrap_or_else(|| target(table, index))
+}
+
+/// The column whose values an index finds, and those by which rows are filtered, as CQL text.
+fn parts(table: &Table, index: &Index) -> Vec<String> {
     let name = |id: ColumnId| table.column_by_id(id).map(|column| identifier(&column.name)).unwrap_or_default();
     let first = place_text(table, index);
     let first = match index.target {
@@ -59,7 +73,22 @@ pub fn target(table: &Table, index: &Index) -> String {
         IndexTarget::Entries => format!("entries({first})"),
         IndexTarget::Full => format!("full({first})"),
     };
-    std::iter::once(first).chain(index.filtered.iter().map(|id| name(*id))).collect::<Vec<_>>().join(", ")
+    std::iter::once(first).chain(index.filtered.iter().map(|id| name(*id))).collect()
+}
+
+/// The columns as a statement names them, whose first `hashed` ones are in parentheses of their own if they are several,
+/// and of which the index finds the one at `found`. `None`: they are named as the definition has them.
+fn as_named(table: &Table, index: &Index, hashed: usize, found: usize) -> Option<String> {
+    if hashed < 2 && found == 0 {
+        return None;
+    }
+    let mut parts = parts(table, index);
+    // It comes first in the definition.
+    parts.get_mut(..=found)?.rotate_left(1);
+    let (partition, others) = parts.split_at_checked(hashed)?;
+    let partition = partition.join(", ");
+    let partition = if hashed > 1 { format!("({partition})") } else { partition };
+    Some(std::iter::once(&partition).chain(others).map(String::as_str).collect::<Vec<_>>().join(", "))
 }
 
 pub(super) fn create(context: &Context<'_>, create: &CreateIndex) -> Result<Plan, CqlError> {
@@ -232,7 +261,8 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
         for name in &create.include {
             column_of(table, name)?;
         }
-        options.insert("include".to_owned(), create.include.join(", "));
+        let names = create.include.iter().map(|name| identifier(name)).collect::<Vec<_>>();
+        options.insert("include".to_owned(), names.join(", "));
     }
     let class = class_of(create)?;
     if let Some(option) = ANALYSING.iter().find(|option| options.contains_key(**option)) {
@@ -243,7 +273,7 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
         None => free_name(context, table, &column.name)?,
     };
     let predicate = predicate::conditions(table, &create.where_clause, predicate::OF_INDEX)?;
-    Ok(Index {
+    let mut index = Index {
         id: table.version + 1,
         name,
         column: column.id,
@@ -255,7 +285,10 @@ fn define(context: &Context<'_>, table: &Table, create: &CreateIndex) -> Result<
         predicate,
         unique: None,
         covering: None,
-    })
+    };
+    let named = as_named(table, &index, create.partition.len(), first);
+    index.options.extend(named.map(|named| (NAMED.to_owned(), named)));
+    Ok(index)
 }
 
 fn class_of(create: &CreateIndex) -> Result<Option<String>, CqlError> {
@@ -364,7 +397,7 @@ fn options(properties: &[Property]) -> Result<BTreeMap<String, String>, CqlError
                     let (Literal::String(key), Literal::String(value)) = (key, value) else {
                         return Err(invalid("the options of an index are texts"));
                     };
-                    if ["target", "class_name", "predicate", "unique"].contains(&key.as_str()) {
+                    if ["target", "class_name", "predicate", "unique", "include", NAMED].contains(&key.as_str()) {
                         return Err(invalid(format!("Cannot specify {key} as a CUSTOM option")));
                     }
                     options.insert(key.clone(), value.clone());

@@ -7,7 +7,7 @@ use super::cells::{RowBuilder, boolean, double, int, list, map, set, text, uuid}
 use super::definitions;
 use super::source::Row;
 use crate::ddl::covering::include_text;
-use crate::ddl::index::target;
+use crate::ddl::index::{NAMED, target};
 use crate::ddl::options::{option, read_map, read_text};
 use crate::ddl::predicate;
 use crate::ddl::view::{selects_all, where_text};
@@ -166,6 +166,7 @@ pub(super) fn indexes<'a>(catalog: &'a Catalog, table: &'a Table) -> impl Iterat
         by_name.sort_by(|a, b| a.name.cmp(&b.name));
         by_name.into_iter().map(move |index| {
             let mut options = index.options.clone();
+            options.remove(NAMED);
             options.insert("target".to_owned(), target(described, index));
             // By the names that columns have now.
             options.extend(include_text(described, index).map(|names| ("include".to_owned(), names)));

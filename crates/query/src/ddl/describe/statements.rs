@@ -1,7 +1,7 @@
 //! CREATE statements from definitions, laid out as Cassandra lays them out.
 
 use crate::ddl::covering;
-use crate::ddl::index::target;
+use crate::ddl::index::{NAMED, named};
 use crate::ddl::options::shown;
 use crate::ddl::predicate;
 use crate::ddl::text::{identifier, map, string, type_name};
@@ -126,6 +126,7 @@ pub(super) fn create_index(table: &Table, index: &Index) -> String {
     let class = index.class.as_ref().map(|class| format!(" USING {}", string(class))).unwrap_or_default();
     let mut options = index.options.clone();
     options.remove("include");
+    options.remove(NAMED);
     let order = covering::order_text(table, index).map(|order| format!("CLUSTERING ORDER BY ({order})"));
     let options = (!options.is_empty()).then(|| format!("OPTIONS = {}", map(&options)));
     let options: Vec<String> = order.into_iter().chain(options).collect();
@@ -137,7 +138,7 @@ pub(super) fn create_index(table: &Table, index: &Index) -> String {
     format!(
         "CREATE {unique}{deferred}{custom}INDEX {} ON {keyspace}.{name} ({}){include}{class}{options}{predicate};",
         identifier(&index.name),
-        covering::key_text(table, index).unwrap_or_else(|| target(table, index))
+        named(table, index)
     )
 }
 
