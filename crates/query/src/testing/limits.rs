@@ -67,6 +67,18 @@ fn keys_have_64_kib_at_most() {
 }
 
 #[test]
+fn values_of_a_unique_index_have_64_kib_together() {
+    let database = Database::with_keyspace();
+    let table = "CREATE TABLE person (id int PRIMARY KEY, name text, note text) WITH transactions = {'enabled': true}";
+    database.run(table).unwrap();
+    database.run("CREATE UNIQUE INDEX by_both ON person (name, note)").unwrap();
+    let half = bytes(40_000);
+    let message = refused(bound(&database, "INSERT INTO person (id, name, note) VALUES (1, ?, ?)", &[&half, &half]));
+    assert!(message.starts_with("values of the unique index by_both (name, note) take 80"), "{message}");
+    assert!(message.ends_with(" bytes, at most 65535"), "{message}");
+}
+
+#[test]
 fn keys_of_maps_and_elements_of_sets_have_64_kib_at_most() {
     let database = Database::with_keyspace();
     database

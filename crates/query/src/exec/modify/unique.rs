@@ -152,9 +152,17 @@ pub fn index_key(table: &TableContext, unique: &Unique, values: &UniqueValues) -
         push_value(&column.data_type, wire, &mut key).map_err(crate::error::value_error)?;
     }
     if key.len() > MAX_KEY_BYTES {
-        return Err(invalid(format!("values of a unique index take {} bytes, at most {MAX_KEY_BYTES}", key.len())));
+        return Err(too_long(table, unique, key.len()));
     }
     Ok(Some(key))
+}
+
+fn too_long(table: &TableContext, unique: &Unique, bytes: usize) -> CqlError {
+    let index = table.table().unique_indexes().find(|(_, of)| of.table == unique.table);
+    let index = index.map_or("", |(index, _)| index.name.as_str());
+    let columns = unique.columns.iter().filter_map(|id| table.table().column_by_id(*id));
+    let columns = columns.map(|column| column.name.as_str()).collect::<Vec<_>>().join(", ");
+    invalid(format!("values of the unique index {index} ({columns}) take {bytes} bytes, at most {MAX_KEY_BYTES}"))
 }
 
 impl Writes {
