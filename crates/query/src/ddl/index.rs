@@ -10,7 +10,7 @@ use super::context::{Context, Plan};
 use super::indexable::{check_type, column_of};
 use super::names::{check_name, keyspace_of, no_such_keyspace, no_such_table, writable_keyspace};
 use super::text::identifier;
-use super::type_names::mentions_user_type;
+use super::type_names::{mentions_duration, mentions_user_type};
 use super::viewed::check_count;
 use super::{covering, place, predicate, unique, viewed};
 use crate::error::{invalid, not_supported};
@@ -37,7 +37,7 @@ const LEGACY: &str = "legacy_local_table";
 const ANALYSING: [&str; 7] =
     ["case_sensitive", "normalize", "ascii", "index_analyzer", "query_analyzer", "similarity_function", "source_model"];
 
-/// The option, not shown as one, with the columns as the statement named them, where that does not follow from the rest.
+/// The option, not shown as one, with the columns as the statement named them, if that does not follow from the rest.
 pub const NAMED: &str = "named_columns";
 
 /// Whether an index may be asked for ranges of values.
@@ -76,8 +76,8 @@ fn parts(table: &Table, index: &Index) -> Vec<String> {
     std::iter::once(first).chain(index.filtered.iter().map(|id| name(*id))).collect()
 }
 
-/// The columns as a statement names them, whose first `hashed` ones are in parentheses of their own if they are several,
-/// and of which the index finds the one at `found`. `None`: they are named as the definition has them.
+/// The columns as a statement names them. Its first `hashed` ones are in parentheses of their own if they are several; the
+/// index finds the one at `found`. `None`: they are named as the definition has them.
 fn as_named(table: &Table, index: &Index, hashed: usize, found: usize) -> Option<String> {
     if hashed < 2 && found == 0 {
         return None;
@@ -338,7 +338,11 @@ fn indexed<'t>(table: &'t Table, named: &IndexColumn) -> Result<(&'t Column, Ind
         IndexColumn::JsonPath { .. } => return Err(not_supported("an index of a path in a document")),
     };
     let column = column_of(table, name)?;
-    check_type(&column.data_type)?;
+    match (&column.data_type, asked) {
+        // The values have no part in an index of the keys.
+        (CqlType::Map(key, ..), Some(IndexTarget::Keys)) if !mentions_duration(&column.data_type) => check_type(key)?,
+        (data_type, _) => check_type(data_type)?,
+    }
     if is_only_key(table, name) {
         return Err(invalid(format!("Cannot create secondary index on the only partition key column {name}")));
     }
