@@ -16,7 +16,7 @@ use crate::plan::selection::Selector;
 use crate::plan::term::Term;
 use crate::plan::values::TupleTerm;
 use crate::table::{Source, TableContext};
-use diorite_cql::language::ast::ComparisonOperator;
+use diorite_cql::language::ast::{ComparisonOperator, Select};
 use diorite_model::json::place::PathStep;
 use diorite_model::schema::{ColumnKind, Index, IndexTarget};
 use std::cmp::Reverse;
@@ -137,23 +137,36 @@ pub(super) fn unspoken<'t>(
     others.filter_map(move |index| Some((best_use(table, restrictions, index)?, index)))
 }
 
-fn choose<'t>(table: &'t TableContext, restrictions: &'t Restrictions, may_scan: bool) -> Option<&'t Index> {
+/// The indexes that a read may use, the best first.
+fn choose<'t>(table: &'t TableContext, restrictions: &'t Restrictions, may_scan: bool) -> Vec<&'t Index> {
     // With ALLOW FILTERING the narrowest index is the best one, whatever is left to be filtered.
     let unserved = if may_scan { Vec::new() } else { unserved(table, restrictions) };
-    // The first of those that are alike.
-    usable(table, restrictions)
-        .min_by_key(|(of, index)| (left_by(table, index, &unserved), *of, Reverse(index.predicate.len())))
-        .map(|(_, index)| index)
+    let mut ranked: Vec<(usize, Use, &Index)> =
+        usable(table, restrictions).map(|(of, index)| (left_by(table, index, &unserved), of, index)).collect();
+    // Those that are alike stay in the order in which they were made.
+    ranked.sort_by_key(|(left, of, index)| (*left, *of, Reverse(index.predicate.len())));
+    let least = ranked.first().map(|(left, ..)| *left);
+    ranked.retain(|(left, ..)| Some(*left) == least);
+    ranked.into_iter().map(|(.., index)| index).collect()
 }
 
-/// The index that a read uses. `may_scan`: `ALLOW FILTERING`.
-pub(super) fn index_plan(table: &TableContext, restrictions: &Restrictions, may_scan: bool) -> Option<IndexPlan> {
+/// The indexes by which a `SELECT` may read, the best first. Another one takes its place where it is still being built.
+pub(super) fn index_plans(table: &TableContext, restrictions: &Restrictions, select: &Select) -> Vec<IndexPlan> {
     let names_rows =
         restrictions.has_keys() && (!restrictions.clustering.is_empty() || table.clustering_columns() == 0);
-    if names_rows || table.source() != Source::Tablets {
-        return None;
+    // What is put in order is read in that order, and filtered.
+    if names_rows || table.source() != Source::Tablets || !select.order_by.is_empty() {
+        return Vec::new();
     }
-    let index = choose(table, restrictions, may_scan)?;
+    let may_scan = select.allow_filtering;
+    // With ALLOW FILTERING, tablets in which it is not built are read row by row.
+    let most = if may_scan { 1 } else { usize::MAX };
+    let chosen = choose(table, restrictions, may_scan).into_iter().take(most);
+    chosen.filter_map(|index| index_plan(table, restrictions, index, may_scan)).collect()
+}
+
+/// How a read uses an index. `may_scan`: `ALLOW FILTERING`.
+fn index_plan(table: &TableContext, restrictions: &Restrictions, index: &Index, may_scan: bool) -> Option<IndexPlan> {
     let column = table.position_of(index.column)?;
     let uses = |filter: &Filter| use_of(table, index, filter);
     let best = restrictions.filters.iter().filter_map(uses).min()?;

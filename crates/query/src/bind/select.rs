@@ -3,13 +3,14 @@
 //! Always true: what a plan reads follows from what it selects, restricts, orders and groups by. Left out: `ORDER BY … ANN OF`.
 
 use super::binder::Binder;
-use super::index::index_plan;
+use super::index::index_plans;
 use super::predicate::bind_predicate;
 use super::receiver::Receiver;
 use super::restrictions::{WhereOf, bind_where};
 use super::selection::bind_selection;
 use super::selector::SelectorBinder;
 use crate::error::{invalid, not_supported};
+use crate::plan::index::IndexPlan;
 use crate::plan::restrictions::{Filter, Restrictions, filters_regular, filters_static};
 use crate::plan::select::{Pushdown, RowLimits, SelectPlan, check_limit};
 use crate::plan::selection::{SelectionPlan, Selector};
@@ -60,14 +61,15 @@ pub(super) fn bind_select(binder: &mut Binder<'_>, select: &ast::Select) -> Resu
         true => pushdown(binder, select)?,
         false => None,
     };
-    // What is put in order is read in that order, and filtered.
-    if select.order_by.is_empty() {
-        restrictions.index = index_plan(&context, &restrictions, select.allow_filtering);
-    }
+    let mut indexes = index_plans(&context, &restrictions, select).into_iter();
+    restrictions.index = indexes.next();
+    let other_indexes: Vec<IndexPlan> = indexes.collect();
+    binder.budget.charge(other_indexes.iter().map(IndexPlan::size_bytes).sum())?;
     Ok(SelectPlan {
         table: context,
         selection,
         restrictions,
+        other_indexes,
         is_reversed,
         ordering,
         limits: RowLimits { total: limit, per_partition: per_partition_limit, offset },

@@ -9,7 +9,9 @@ use crate::exec::read::{PageRequest, Read, tablet_of};
 use crate::exec::snapshot::{Need, Snapshot};
 use crate::exec::source::Source;
 use crate::functions::Environment;
+use crate::index::BEING_BUILT;
 use crate::kv::Kv;
+use crate::plan::index::IndexPlan;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
 use diorite_cql::protocol::error::ErrorCode;
@@ -21,6 +23,18 @@ use diorite_model::schema::TabletRange;
 /// How often a read begins again because what it met was prepared, or has changed, or its snapshot was lost.
 const ROUNDS: usize = 8;
 const PAUSE_NS: u64 = 1_000_000;
+
+/// Whether a read was refused because its index is still being built: another one may serve it.
+pub(super) fn is_unbuilt(outcome: &Result<Rows, CqlError>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.message.contains(BEING_BUILT))
+}
+
+/// Keeps the snapshot of a page that was refused for that: by another index, it is read at the moment of those before it.
+fn keep_if_unbuilt<K: Kv>(snapshot: &Snapshot<K>, page: PageRequest<'_>, outcome: &Result<Rows, CqlError>) {
+    if page.state.is_some() && is_unbuilt(outcome) {
+        snapshot.keep();
+    }
+}
 
 /// Whether a read that has failed with this error might succeed if it found other rows.
 fn depends_on_rows(error: &CqlError) -> bool {
@@ -76,6 +90,7 @@ async fn until_judged<K: Kv>(kv: &K, environment: &Environment<'_>, seconds: u32
 /// A `SELECT`.
 pub(super) struct Selecting<'a> {
     pub(super) plan: &'a SelectPlan,
+    pub(super) index: Option<&'a IndexPlan>,
     pub(super) bound: &'a Bound<'a>,
     pub(super) page: PageRequest<'a>,
     pub(super) needs_disk: bool,
@@ -85,7 +100,7 @@ pub(super) struct Selecting<'a> {
 impl Selecting<'_> {
     /// The rows of a page.
     pub(super) async fn rows<K: Kv>(self, engine: &QueryEngine<K>) -> Result<Rows, CqlError> {
-        let Selecting { plan, bound, page, needs_disk, mut staleness_ms } = self;
+        let Selecting { plan, index, bound, page, needs_disk, mut staleness_ms } = self;
         let mut bound = *bound;
         let (mut replans, mut restarts, mut judged_before) = (0, 0, 0);
         let mut unpinned = None;
@@ -105,7 +120,8 @@ impl Selecting<'_> {
             };
             let source = Source::tablets(&*engine.kv, needs_disk, staleness_ms, budget).in_snapshot(&snapshot);
             let before_bytes = budget.meter().used_bytes();
-            let outcome = Read { plan, bound: &bound, source: &source, tablets: &entry.tablets }.execute(page).await;
+            let read = Read { plan, index, bound: &bound, source: &source, tablets: &entry.tablets };
+            let outcome = read.execute(page).await;
             let has_more = matches!(&outcome, Ok(Rows { paging_state: Some(_), .. }));
             // The next page needs a snapshot in which it can go on.
             let wants_snapshot = has_more && page.state.is_none();
@@ -140,6 +156,7 @@ impl Selecting<'_> {
             } else if source.met_missing_tablet() && replans < REPLANS {
                 replans += 1;
             } else {
+                keep_if_unbuilt(&snapshot, page, &outcome);
                 until_judged(&*engine.kv, &bound.environment, judged_before.saturating_sub(1)).await;
                 // If there is no snapshot for the pages that follow, the page that was read without one stands.
                 let named = outcome.map(|rows| with_snapshot_named(rows, &snapshot, &entry.tablets));

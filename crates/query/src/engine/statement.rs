@@ -7,7 +7,7 @@ use super::covering::{covering_plan, is_lost, lost_page};
 use super::explain::explain;
 use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
-use super::snapshot::Selecting;
+use super::snapshot::{Selecting, is_unbuilt};
 use super::state::{QueryEngine, REPLANS};
 use super::transaction::is_atomic;
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
@@ -25,6 +25,7 @@ use crate::exec::source::{Entries, Source};
 use crate::exec::table_part::TablePart;
 use crate::exec::write::{explicit_timestamp, pack_virtual_rows};
 use crate::kv::Kv;
+use crate::plan::index::IndexPlan;
 use crate::plan::modify::ModifyPlan;
 use crate::plan::select::SelectPlan;
 use crate::plan::term::Bound;
@@ -415,10 +416,33 @@ impl<K: Kv> QueryEngine<K> {
         self.select_by(plan, bound, parameters, needs_disk).await
     }
 
-    /// Reads by a plan.
+    /// Reads by a plan. Where its index is still being built, by another one.
     async fn select_by(
         &self,
         plan: &SelectPlan,
+        bound: &Bound<'_>,
+        parameters: &QueryParameters<'_>,
+        needs_disk: bool,
+    ) -> Result<Rows, CqlError> {
+        let budget = bound.environment.budget;
+        let before_bytes = budget.meter().used_bytes();
+        let (mut index, mut others) = (plan.restrictions.index.as_ref(), plan.other_indexes.iter());
+        loop {
+            let outcome = self.select_with((plan, index), bound, parameters, needs_disk).await;
+            match others.next() {
+                Some(other) if is_unbuilt(&outcome) => index = Some(other),
+                _ => return outcome,
+            }
+            // What was read is dropped: its memory is given back.
+            drop(outcome);
+            budget.give(budget.meter().used_bytes().saturating_sub(before_bytes));
+        }
+    }
+
+    /// Reads by a plan, with one of its indexes.
+    async fn select_with(
+        &self,
+        (plan, index): (&SelectPlan, Option<&IndexPlan>),
         bound: &Bound<'_>,
         parameters: &QueryParameters<'_>,
         needs_disk: bool,
@@ -431,18 +455,18 @@ impl<K: Kv> QueryEngine<K> {
         if plan.table.source() == table::Source::Virtual {
             let source = Source::Memory { kv: &*self.kv, entries: self.virtual_rows(plan, bound).await? };
             let tablets = &[TabletRange { tablet: TabletId(0), first_token: i64::MIN }];
-            return Read { plan, bound, source: &source, tablets }.execute(page).await;
+            return Read { plan, index, bound, source: &source, tablets }.execute(page).await;
         }
         let staleness_ms = plan.table.staleness_ms(parameters.consistency);
         if plan.table.has_transactions() && self.kv.catalog().level() >= Level::RECORDED {
-            return Selecting { plan, bound, page, needs_disk, staleness_ms }.rows(self).await;
+            return Selecting { plan, index, bound, page, needs_disk, staleness_ms }.rows(self).await;
         }
         let mut tries = 0..=REPLANS;
         loop {
             let budget = bound.environment.budget;
             let (entry, source) =
                 (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms, budget));
-            let outcome = Read { plan, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
+            let outcome = Read { plan, index, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
             tries.next();
             // The table has other tablets by now, or was dropped. Nothing was sent to the client yet: read again.
             if tries.is_empty() || !source.met_missing_tablet() {

@@ -26,7 +26,7 @@ pub(super) fn index_scan<K: Kv>(
     read: &Read<'_, K>,
     filters: &[BoundFilter<'_>],
 ) -> Result<Option<Arc<IndexScan>>, CqlError> {
-    let Some(plan) = &read.plan.restrictions.index else { return Ok(None) };
+    let Some(plan) = read.index else { return Ok(None) };
     let named = plan.filters.iter().filter_map(|at| filters.get(*at));
     let spans = spans_of(plan, &read.plan.table.column(plan.column).data_type, named)?;
     read.budget().take(spans.iter().map(|span| 2 * (span.size_bytes() + size_of::<Span>())).sum())?;

@@ -15,6 +15,7 @@ use crate::budget::Budget;
 use crate::error::invalid;
 use crate::kv::several::{self, Several, Span};
 use crate::kv::{Fetch, FetchRows, IndexScan, Kv, ScanChunk, ScanRequest};
+use crate::plan::index::IndexPlan;
 use crate::plan::select::{SelectPlan, check_limit};
 use crate::plan::term::{Bound, Evaluated, Term};
 use crate::program::PARTITION_DELETIONS;
@@ -83,6 +84,8 @@ pub const MAX_RESULT_BYTES: usize = 240 << 20;
 pub struct Read<'a, K: Kv> {
     /// The plan.
     pub plan: &'a SelectPlan,
+    /// The index of the plan that names the rows.
+    pub index: Option<&'a IndexPlan>,
     /// Bound values.
     pub bound: &'a Bound<'a>,
     /// Where to read.
@@ -218,7 +221,7 @@ impl<K: Kv> Read<'_, K> {
         if self.plan.is_one_row()
             || self.plan.grouping.is_some()
             || self.plan.is_distinct
-            || (!self.plan.restrictions.filters.is_empty() && self.plan.restrictions.index.is_none())
+            || (!self.plan.restrictions.filters.is_empty() && self.index.is_none())
         {
             return most;
         }

@@ -20,3 +20,10 @@ pub struct IndexPlan {
     /// `ALLOW FILTERING`: tablets in which the index is not complete may be read row by row.
     pub may_scan: bool,
 }
+
+impl IndexPlan {
+    /// The memory that it takes.
+    pub fn size_bytes(&self) -> usize {
+        size_of::<Self>() + self.name.len() + size_of_val(self.filters.as_slice())
+    }
+}

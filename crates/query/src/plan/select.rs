@@ -3,6 +3,7 @@
 //! Always true: a plan that needs to check rows beyond its key ranges was allowed to by `ALLOW FILTERING`, has an index for them, or is YCQL's `IF`. Left out: search
 //! for vectors that are alike, which needs an index.
 
+use super::index::IndexPlan;
 use super::restrictions::Restrictions;
 use super::selection::{SelectionPlan, Selector};
 use super::term::Term;
@@ -23,6 +24,8 @@ pub struct SelectPlan {
     pub selection: SelectionPlan,
     /// Of which rows.
     pub restrictions: Restrictions,
+    /// Indexes that name the rows where that of the restrictions is still being built, the best first.
+    pub other_indexes: Vec<IndexPlan>,
     /// Whether rows of a partition are read from its end.
     pub is_reversed: bool,
     /// Several partitions are put in one order: the positions of the columns, and whether each is descending.

@@ -265,6 +265,29 @@ fn an_index_that_is_not_complete_is_not_used() {
 }
 
 #[test]
+fn another_index_serves_a_read_while_one_is_built() {
+    for transactions in ["", " AND transactions = {'enabled': true}"] {
+        let database = Database::with_keyspace();
+        let table = "CREATE TABLE t (k int PRIMARY KEY, a int, b int) WITH tablets = 1";
+        database.run(&format!("{table}{transactions}")).unwrap();
+        database.run("CREATE INDEX by_a ON t (a, b)").unwrap();
+        for k in 0..9_000 {
+            database.run(&format!("INSERT INTO t (k, a, b) VALUES ({k}, {}, {})", k % 3_000, k % 2)).unwrap();
+        }
+        database.kv.leave_indexes(true);
+        database.run("CREATE INDEX by_b ON t (b)").unwrap();
+        let condition = "a IN (1, 2) AND b = 1";
+        // One value is narrower than several.
+        let explained = database.rows(&format!("EXPLAIN SELECT k FROM t WHERE {condition}"));
+        assert!(explained[0].contains("Index Scan using ks.by_b"), "{explained:?}");
+        assert_eq!(database.rows(&format!("SELECT k FROM t WHERE {condition}")).len(), 3);
+        assert_eq!(database.rows(&format!("SELECT count(*) FROM t WHERE {condition}")), ["count=3"]);
+        let error = database.run("SELECT k FROM t WHERE b = 1").unwrap_err();
+        assert!(error.message.contains("still being built"), "{error:?}");
+    }
+}
+
+#[test]
 fn a_range_ends_after_the_rows_of_the_greatest_tokens() {
     let database = Database::with_keyspace();
     database.run("CREATE TABLE t (k int PRIMARY KEY, v int, w text) WITH tablets = 2").unwrap();

@@ -318,7 +318,7 @@ impl MemoryKv {
                 match index::read(tablet, &scan) {
                     Ok(found) => fetched.chunk = found.chunk,
                     Err(Unfinished::BeingBuilt) => {
-                        return Err(KvError::TooLarge("the index is still being built".to_owned()));
+                        return Err(KvError::TooLarge(index::BEING_BUILT.to_owned()));
                     }
                     Err(error) => panic!("memory can be read: {error:?}"),
                 }
