@@ -37,16 +37,20 @@ impl Order {
         self.conditions.push(Tested { before, is_error });
     }
 
-    /// The turns of a program; `None` if all its parts may see the tablet as it was before. The statements of a batch of
-    /// a table with unique indexes follow one another, so that what its rows have in the end is known beforehand.
-    pub(super) fn turns(&self, program: &Program, is_block: bool) -> Option<Vec<Turn>> {
+    /// Whether the statements of a program see those before them. Those of a batch without arithmetic do not, whatever
+    /// indexes and views the table has.
+    pub(super) fn is_in_turns(&self, program: &Program, is_block: bool) -> bool {
         let operations = &program.operations;
         let sums = operations.iter().any(|operation| matches!(operation, ProgramOperation::Sum { .. }));
-        let repeats = program.maintained.is_some() && !self.are_apart(operations);
-        let follows_on = sums || repeats || is_block && self.follows(operations);
-        if !follows_on {
+        sums || is_block && self.follows(operations)
+    }
+
+    /// The turns of a program; `None` if all its parts may see the tablet as it was before.
+    pub(super) fn turns(&self, program: &Program, is_block: bool) -> Option<Vec<Turn>> {
+        if !self.is_in_turns(program, is_block) {
             return None;
         }
+        let operations = &program.operations;
         let mut conditions = self.conditions.iter().peekable();
         let mut starts = self.starts.iter().peekable();
         let mut turns = Vec::with_capacity(self.conditions.len() + operations.len());
@@ -83,6 +87,7 @@ impl Order {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::program::Maintained;
 
     fn row(key: u8) -> ProgramOperation {
         let key = vec![key];
@@ -102,6 +107,9 @@ mod tests {
         order.begin(2);
         assert_eq!(order.turns(&program(vec![row(1), row(2), row(3)]), true), None, "other rows");
         assert_eq!(order.turns(&program(vec![row(1), row(2), row(1)]), false), None, "no block");
+        let maintained = Some(Maintained::default());
+        let maintaining = Program { maintained, ..program(vec![row(1), row(2), row(1), deletion.clone()]) };
+        assert_eq!(order.turns(&maintaining, false), None, "a batch is one, whatever the table has");
         let operation = Turn::Operation;
         let turns = vec![operation, Turn::SameStatement, operation];
         assert_eq!(order.turns(&program(vec![row(1), row(2), row(1)]), true), Some(turns.clone()));

@@ -38,10 +38,14 @@ fn statement() -> impl Strategy<Value = String> {
 
 /// Statements that take effect together.
 fn request() -> impl Strategy<Value = String> {
-    let block = proptest::collection::vec(statement().prop_filter("no condition", |one| !one.contains(" IF ")), 1..4);
+    let block = || {
+        let plain = statement().prop_filter("no condition", |one| !one.contains(" IF "));
+        proptest::collection::vec(plain, 1..4)
+    };
     prop_oneof![
         3 => statement(),
-        1 => block.prop_map(|all| format!("BEGIN TRANSACTION {}; END TRANSACTION", all.join("; "))),
+        1 => block().prop_map(|all| format!("BEGIN TRANSACTION {}; END TRANSACTION", all.join("; "))),
+        1 => block().prop_map(|all| format!("BEGIN BATCH {}; APPLY BATCH", all.join("; "))),
     ]
 }
 

@@ -19,10 +19,10 @@ use diorite_cluster::catalog::Catalog;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 use diorite_model::index::push_value;
-use diorite_model::key;
 use diorite_model::row::{Content, Deletion, LiveContent, LiveRow, Marker, RowReader, RowWriter, UNSTAMPED};
 use diorite_model::schema::{ColumnId, INDEX_TABLE_ROW, TableEntry, Unique};
 use diorite_model::types::CqlType;
+use diorite_model::{Malformed, entry, key};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -198,15 +198,12 @@ impl Writes {
         Ok(unread)
     }
 
-    /// What the operations do to unique columns, with the numbers of their tablets' parts.
+    /// What the operations do to unique columns, with the numbers of their tablets' parts; each follows those before it.
     fn unique_effects(&self) -> Result<Vec<(usize, Effect)>, CqlError> {
         let mut effects = Vec::new();
         for (at, pending) in self.pending.iter().enumerate() {
-            if pending.table.unique_columns().is_empty() {
-                continue;
-            }
-            for operation in &pending.program.operations {
-                effects.extend(effect(&pending.table, operation)?.map(|effect| (at, effect)));
+            if !pending.table.unique_columns().is_empty() {
+                effects.extend(pending.unique_effects(self.is_block)?.into_iter().map(|effect| (at, effect)));
             }
         }
         Ok(effects)
@@ -453,6 +450,33 @@ impl Upkeep {
 }
 
 impl Pending {
+    /// What the operations do to unique columns, one after the other. Where statements do not see those before them, all
+    /// have one timestamp: what they write to a row is merged, and a deletion of a range covers what is written within it.
+    fn unique_effects(&self, is_block: bool) -> Result<Vec<Effect>, CqlError> {
+        let (table, operations) = (&self.table, &self.program.operations);
+        let is_ordered = operations.len() < 2 || self.order.is_in_turns(&self.program, is_block);
+        let (mut effects, mut ranges) = (Vec::new(), Vec::new());
+        let mut written: BTreeMap<&[u8], Vec<&[u8]>> = BTreeMap::new();
+        for operation in operations {
+            match (effect(table, operation)?, operation) {
+                (Some(effect), _) if is_ordered => effects.push(effect),
+                (Some(Effect::Row { .. }), ProgramOperation::Row { key, value, .. }) => {
+                    written.entry(key.as_slice()).or_default().push(value.as_slice());
+                }
+                (Some(effect), _) => ranges.push(effect),
+                (None, _) => {}
+            }
+        }
+        for (key, values) in written {
+            effects.extend(match values[..] {
+                [value] => row_effect(table, key, value)?,
+                _ => row_effect(table, key, &merged(&values)?)?,
+            });
+        }
+        effects.append(&mut ranges);
+        Ok(effects)
+    }
+
     /// How it maintains unique indexes and views, which it does from now on.
     pub(super) fn maintained(&mut self) -> &mut Maintained {
         let version = self.table.table().version;
@@ -527,30 +551,46 @@ fn effect(table: &TableContext, operation: &ProgramOperation) -> Result<Option<E
             let (start, end) = crate::program::deleted(partition, range.as_ref());
             Ok(Some(Effect::Range { start, end }))
         }
-        ProgramOperation::Row { key, value, is_stamped, .. } => {
-            let row = RowReader::new(value).map_err(corrupt)?;
-            let (deletes, mut cells) = (row.deletion().is_some(), Vec::new());
-            for cell in row.cells() {
-                let cell = cell.map_err(corrupt)?;
-                if table.is_unique_column(cell.column) {
-                    cells.push((
-                        cell.column,
-                        match cell.content {
-                            Content::Value(wire, _) => Some(wire.to_vec()),
-                            _ => None,
-                        },
-                    ));
-                }
-            }
-            if !deletes && cells.is_empty() {
-                return Ok(None);
-            }
-            if !is_stamped {
-                return Err(no_timestamps(table));
-            }
-            Ok(Some(Effect::Row { key: key.clone(), deletes, cells }))
+        ProgramOperation::Row { key, value, is_stamped, .. } => match row_effect(table, key, value)? {
+            Some(_) if !is_stamped => Err(no_timestamps(table)),
+            effect => Ok(effect),
+        },
+    }
+}
+
+/// What a packed row does to the unique columns of the row with this key.
+fn row_effect(table: &TableContext, key: &[u8], value: &[u8]) -> Result<Option<Effect>, CqlError> {
+    let row = RowReader::new(value).map_err(corrupt)?;
+    let (deletes, mut cells) = (row.deletion().is_some(), Vec::new());
+    for cell in row.cells() {
+        let cell = cell.map_err(corrupt)?;
+        if table.is_unique_column(cell.column) {
+            cells.push((
+                cell.column,
+                match cell.content {
+                    Content::Value(wire, _) => Some(wire.to_vec()),
+                    _ => None,
+                },
+            ));
         }
     }
+    let concerns = deletes || !cells.is_empty();
+    Ok(concerns.then(|| Effect::Row { key: key.to_vec(), deletes, cells }))
+}
+
+/// What packed rows that are to be stamped make together once they have one timestamp.
+fn merged(values: &[&[u8]]) -> Result<Vec<u8>, CqlError> {
+    let mut stamped = Vec::with_capacity(values.len());
+    for value in values {
+        let mut value = value.to_vec();
+        // Any timestamp but the reserved one, at which nothing is newer than no deletion.
+        let slot = value.get_mut(1..9).ok_or_else(|| corrupt(Malformed))?;
+        slot.copy_from_slice(&0_i64.to_le_bytes());
+        stamped.push(value);
+    }
+    let mut together = Vec::new();
+    entry::fold(None, stamped.iter().map(Vec::as_slice), &mut together).map_err(corrupt)?;
+    Ok(together)
 }
 
 /// The error of arithmetic on a unique column.

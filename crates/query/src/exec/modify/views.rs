@@ -159,7 +159,6 @@ impl Pending {
         is_block: bool,
     ) -> Result<Changes, CqlError> {
         let table = Arc::clone(&self.table);
-        // From here on its statements follow one another.
         let counts = Counting {
             views: derivations.iter().map(|derivation| derivation.id).collect(),
             columns: counting(&table, self.program.operations.iter().filter_map(edited)),
