@@ -262,6 +262,14 @@ def test_two_rows_that_were_alike_before_the_index_are_named(server, session):
     once("it is ready", lambda: status(server, "alone.alike_v"), lambda one: one["state"] == "ready")
 
 
+def test_a_value_with_a_timestamp_in_the_future_fails_the_index(server, session):
+    session.execute(f"CREATE TABLE ahead (id int PRIMARY KEY, v int) WITH {ENABLED}")
+    session.execute("INSERT INTO ahead (id, v) VALUES (1, 1) USING TIMESTAMP 99999999999999999")
+    why = created(server, session, "ahead_v", "ahead (v)")
+    assert "the row (1): a column of a unique index has a value with a timestamp in the future" in (why or ""), why
+    assert status(server, "alone.ahead_v") is None
+
+
 def test_an_index_that_fails_after_its_statement_was_answered(server, session):
     session.execute(f"CREATE TABLE slow (id int PRIMARY KEY, v int, filler text) WITH {ENABLED} AND tablets = 4")
     rows = [(n, n, "x" * 8000) for n in range(3000)] + [(3000, 7, "y")]

@@ -87,9 +87,11 @@ impl Made {
     /// The error of a statement that has made it.
     pub(super) fn failed(self, name: &str, why: &str) -> CqlError {
         invalid(match self {
-            Self::Unique => {
+            // The reason names two rows that are alike.
+            Self::Unique if why.starts_with("the rows ") => {
                 format!("Execution Error. Duplicate value disallowed by unique index {name}: {why}")
             }
+            Self::Unique => format!("the unique index {name} cannot be made: {why}"),
             Self::View | Self::Covering => format!("the materialized view {name} cannot be made: {why}"),
         })
     }

@@ -21,7 +21,7 @@ use diorite_cluster::catalog::Catalog;
 use diorite_cql::protocol::CqlError;
 use diorite_model::key::{DecodedKey, RowKind, kind_of, token_of};
 use diorite_model::row::now_seconds;
-use diorite_model::schema::{Index, TableEntry, Unique};
+use diorite_model::schema::{TableEntry, Unique};
 use diorite_model::types::CqlType;
 use diorite_model::value::literal_text;
 use diorite_transact::coordinator::Outcome;
@@ -47,7 +47,6 @@ pub enum Comparison {
 pub(super) struct Comparing<'c> {
     entry: &'c TableEntry,
     pub(super) table: Arc<TableContext>,
-    index: &'c Index,
     pub(super) unique: &'c Unique,
     pub(super) index_entry: &'c TableEntry,
     pub(super) index_table: Arc<TableContext>,
@@ -57,10 +56,10 @@ impl<'c> Comparing<'c> {
     pub(super) fn new(catalog: &'c Catalog, table: TableId, index: u64) -> Result<Self, CqlError> {
         let gone = || invalid("the table or its index was dropped");
         let entry = catalog.table_by_id(table).ok_or_else(gone)?;
-        let (index, unique) = entry.table.unique_indexes().find(|(of, _)| of.id == index).ok_or_else(gone)?;
+        let (_, unique) = entry.table.unique_indexes().find(|(of, _)| of.id == index).ok_or_else(gone)?;
         let index_entry = catalog.table_by_id(unique.table).ok_or_else(gone)?;
         let context = |entry: &TableEntry| Arc::new(TableContext::new(Arc::clone(&entry.table), Source::Tablets));
-        Ok(Self { entry, table: context(entry), index, unique, index_entry, index_table: context(index_entry) })
+        Ok(Self { entry, table: context(entry), unique, index_entry, index_table: context(index_entry) })
     }
 
     fn duplicate(&self, one: &[u8], other: &[u8], values: &UniqueValues) -> String {
@@ -206,42 +205,46 @@ impl<K: Kv> RowComparer<K> {
         let token = token_of(row).map_err(corrupt)?;
         let part = TablePart::holding(token, of.entry.table.id, &of.entry.tablets);
         let writes = Writes::adding_to_view(part, &of.table, &of.derivation, (row, &found), derived)?;
-        let (ended, _) = attempt(&self.node, writes.into_transaction()?, budget).await?;
-        tracing::trace!(view = %of.derivation.entry.table.name, ?ended, "a row was added to a view");
-        if let Ended::Refused(_, reply) = &ended
-            && let Ok(ProgramReply::Failed(why)) = ProgramReply::decode(reply)
-        {
-            return Ok(Some(Comparison::Impossible(format!(
-                "the row ({}): {why}",
-                shortened(shown_key(&of.table, row))
-            ))));
-        }
-        Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))).then_some(Comparison::Alone))
+        self.once((&of.table, row), writes, Comparison::Alone, budget).await
+    }
+
+    /// Carries out, once, what compares a row of a table, and gives what was found if that succeeds. `None`: something has
+    /// changed meanwhile.
+    async fn once(
+        &self,
+        (table, row): (&TableContext, &[u8]),
+        writes: Writes,
+        found: Comparison,
+        budget: &Arc<Budget>,
+    ) -> Result<Option<Comparison>, CqlError> {
+        let reply = if writes.tablet_count() > 1 {
+            let (ended, _) = attempt(&self.node, writes.into_transaction()?, budget).await?;
+            tracing::trace!(table = %table.table().name, ?ended, "a row was compared");
+            match ended {
+                Ended::Answered(Outcome::Applied(_)) => return Ok(Some(found)),
+                Ended::Refused(_, reply) => reply,
+                Ended::Answered(_) | Ended::Impossible(..) => return Ok(None),
+            }
+        } else {
+            let Some(Write { part, mutation, .. }) = writes.finish()?.into_iter().next() else { return Ok(None) };
+            let written = self.kv.write(part.tablet, mutation, budget.deadline()).await;
+            let Ok(reply) = written else { return Ok(None) };
+            reply
+        };
+        Ok(match ProgramReply::decode(&reply) {
+            Ok(ProgramReply::Applied) => Some(found),
+            // Trying again would not help.
+            Ok(ProgramReply::Failed(why)) => {
+                let shown = shortened(shown_key(table, row));
+                Some(Comparison::Impossible(format!("the row ({shown}): {why}")))
+            }
+            Ok(ProgramReply::Refused(_) | ProgramReply::Outdated) | Err(_) => None,
+        })
     }
 
     async fn values_of(&self, of: &Arc<TableContext>, row: &[u8], budget: &Budget) -> Result<UniqueValues, CqlError> {
         let found = RawRead { kv: &self.kv, table: of, budget }.row(row).await?;
         found.map_or(Ok(UniqueValues::new()), |found| unique_values(of, &found.live()?))
-    }
-
-    /// Whether rows have the values that they are believed to have, at one moment.
-    async fn still_have(
-        &self,
-        of: &Comparing<'_>,
-        rows: &[&[u8]],
-        believed: &Believed,
-        budget: &Arc<Budget>,
-    ) -> Result<bool, CqlError> {
-        let (mut writes, tests) = Writes::testing((of.entry, &of.table), rows.iter().copied())?;
-        writes.add_upkeep(tests, believed, now_seconds(self.kv.now_us()))?;
-        if writes.tablet_count() > 1 {
-            let (ended, _) = attempt(&self.node, writes.into_transaction()?, budget).await?;
-            return Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))));
-        }
-        let parts = writes.finish()?;
-        let Some(Write { part, mutation, .. }) = parts.into_iter().next() else { return Ok(false) };
-        let written = self.kv.write(part.tablet, mutation, budget.deadline()).await;
-        Ok(written.is_ok_and(|reply| ProgramReply::decode(&reply) == Ok(ProgramReply::Applied)))
     }
 
     /// Compares once; `None`: something has changed meanwhile.
@@ -272,8 +275,11 @@ impl<K: Kv> RowComparer<K> {
                     let why = Comparison::Duplicate(of.duplicate(&owner, row, &values));
                     believed.rows.insert((of.entry.table.id, owner.clone()), others);
                     believed.rows.insert((of.entry.table.id, row.to_vec()), values);
+                    // Whether both have them, at one moment.
                     let rows = [row, &owner[..]];
-                    return Ok(self.still_have(of, &rows, &believed, budget).await?.then_some(why));
+                    let (mut writes, tests) = Writes::testing((of.entry, &of.table), rows.into_iter())?;
+                    writes.add_upkeep(tests, &believed, now_seconds(self.kv.now_us()))?;
+                    return self.once((&of.table, row), writes, why, budget).await;
                 }
                 believed.rows.insert((of.entry.table.id, owner.clone()), others);
                 Some(owner)
@@ -283,8 +289,6 @@ impl<K: Kv> RowComparer<K> {
         believed.rows.insert((of.entry.table.id, row.to_vec()), values);
         let (mut writes, upkeep) = Writes::naming((of.entry, &of.table), of.index_entry, &key, row, former.as_deref())?;
         writes.add_upkeep(upkeep, &believed, now_seconds(self.kv.now_us()))?;
-        let (ended, _) = attempt(&self.node, writes.into_transaction()?, budget).await?;
-        tracing::trace!(index = %of.index.name, ?ended, "a row was compared");
-        Ok(matches!(ended, Ended::Answered(Outcome::Applied(_))).then_some(Comparison::Alone))
+        self.once((&of.table, row), writes, Comparison::Alone, budget).await
     }
 }

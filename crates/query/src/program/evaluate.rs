@@ -256,8 +256,10 @@ impl Run<'_> {
             if !self.holds(guard)? {
                 return Ok(false);
             }
-            if matches!(guard.test, RowTest::Unchanged(_)) && self.context.newest_explicit_us >= self.context.stamp_us {
-                return self.is_overtaken();
+            let newest_us = self.context.newest_explicit_us;
+            if matches!(guard.test, RowTest::Unchanged(_)) && newest_us >= self.context.stamp_us {
+                let what = "a tablet of a table with views has been written to with a timestamp in the future";
+                return self.is_overtaken(newest_us, what);
             }
             if let RowTest::Columns(tests) = &guard.test
                 && let Some(found) = self.stored.find(&guard.partition, &guard.row)?
@@ -265,9 +267,9 @@ impl Run<'_> {
                 // What the program writes would not replace it.
                 for test in tests {
                     let timestamp_us = found.timestamp_us(test.column).map_err(damaged)?;
-                    if timestamp_us.is_some_and(|timestamp_us| timestamp_us >= self.context.stamp_us) {
+                    if let Some(timestamp_us) = timestamp_us.filter(|of_value| *of_value >= self.context.stamp_us) {
                         let what = "a column of a unique index has a value with a timestamp in the future";
-                        return Err(Stop::Client(Impossible(what.to_owned())));
+                        return self.is_overtaken(timestamp_us, what);
                     }
                 }
             }
@@ -276,13 +278,12 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// A client has written to the tablet with a timestamp that is not in the past: what the program writes may be
-    /// hidden, and a view would not know. Clocks differ by a little, so the program is tried again for a while.
-    fn is_overtaken(&self) -> Result<bool, Stop> {
-        if self.context.newest_explicit_us.saturating_sub(self.context.stamp_us) < LITTLE_US {
+    /// A client has written with a timestamp that is not in the past: what the program writes may be hidden, and an index
+    /// or a view would not know. Clocks differ by a little, so the program is tried again for a while.
+    fn is_overtaken(&self, newest_us: i64, what: &str) -> Result<bool, Stop> {
+        if newest_us.saturating_sub(self.context.stamp_us) < LITTLE_US {
             return Ok(false);
         }
-        let what = "a tablet of a table with views has been written to with a timestamp in the future";
         Err(Stop::Client(Impossible(what.to_owned())))
     }
 

@@ -171,3 +171,19 @@ fn two_rows_that_were_alike_before_the_index_are_named() {
     let failed = database.kv.failed_comparisons();
     assert_eq!(failed, ["the rows (1, 2) and (1, 3) both have (1)"]);
 }
+
+#[test]
+fn a_value_with_a_timestamp_in_the_future_fails_a_new_index() {
+    let why = "the row (1, 1): a column of a unique index has a value with a timestamp in the future";
+    // The row is compared first, and after another one that has the value.
+    for other in [None, Some("INSERT INTO u (k, c, v) VALUES (1, 0, 1)")] {
+        let database = Database::with_keyspace();
+        database.run(&format!("CREATE TABLE u {COLUMNS}")).unwrap();
+        database.run("INSERT INTO u (k, c, v) VALUES (1, 1, 1) USING TIMESTAMP 99999999999999999").unwrap();
+        if let Some(other) = other {
+            database.run(other).unwrap();
+        }
+        database.run("CREATE UNIQUE INDEX by_v ON u (v)").unwrap();
+        assert_eq!(database.kv.failed_comparisons(), [why], "{other:?}");
+    }
+}
