@@ -21,6 +21,7 @@ use diorite_base::{TableId, TabletId};
 use diorite_cql::protocol::{CqlError, Response};
 use diorite_model::row::now_seconds;
 use diorite_transact::coordinator::Outcome;
+use futures::future::join_all;
 use futures::stream::{FuturesOrdered, StreamExt};
 use std::sync::Arc;
 
@@ -177,23 +178,30 @@ impl<K: Kv> Writing<'_, K> {
         Ok(WatchedRows { table, watched, rows })
     }
 
-    /// Whether the condition of a statement holds for which another row has the values. Those of several tablets are not
-    /// tested: either answer is right.
+    /// Whether the conditions of a statement hold for which another row has the values. Each tablet is asked for itself: a
+    /// condition that does not hold at one moment is answer enough.
     async fn own_condition(&self, mut writes: Writes) -> Result<Own, Failure> {
-        if !writes.is_conditional() || writes.tablet_count() > 1 {
+        if !writes.is_conditional() {
             return Ok(Own::Holds);
         }
         writes.only_test();
-        let parts = writes.finish().map_err(|error| self.refused(error))?;
-        let Some(Write { part, mutation, .. }) = parts.into_iter().next() else { return Ok(Own::Holds) };
-        // Nothing is written, so whatever fails is only tried again.
-        let written = self.engine.kv.write(part.tablet, mutation, self.means.budget.deadline()).await;
-        let Ok(reply) = written else { return Ok(Own::Outdated) };
-        Ok(match ProgramReply::decode(&reply) {
-            Ok(ProgramReply::Applied) => Own::Holds,
-            Ok(ProgramReply::Outdated) | Err(_) => Own::Outdated,
-            Ok(ProgramReply::Refused(_) | ProgramReply::Failed(_)) => Own::Refused(part.tablet, reply),
-        })
+        let (kv, deadline_ns) = (&*self.engine.kv, self.means.budget.deadline());
+        let mut asked = Vec::new();
+        for Write { part, mutation, .. } in writes.finish().map_err(|error| self.refused(error))? {
+            let answer = kv.write(part.tablet, mutation, deadline_ns);
+            asked.push(async move { (part.tablet, answer.await) });
+        }
+        let mut is_outdated = false;
+        for (tablet, answer) in join_all(asked).await {
+            // Nothing is written, so whatever fails is only tried again.
+            let reply = answer.unwrap_or_default();
+            match ProgramReply::decode(&reply) {
+                Ok(ProgramReply::Applied) => {}
+                Ok(ProgramReply::Outdated) | Err(_) => is_outdated = true,
+                Ok(ProgramReply::Refused(_) | ProgramReply::Failed(_)) => return Ok(Own::Refused(tablet, reply)),
+            }
+        }
+        Ok(if is_outdated { Own::Outdated } else { Own::Holds })
     }
 
     /// The answer to a write whose values another row has.

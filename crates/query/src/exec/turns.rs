@@ -4,7 +4,8 @@
 //! block follow one another, and so do those of a batch with arithmetic, whose conditions are about what was there
 //! before it. Left out: running programs ([`crate::program`]).
 
-use crate::program::{Program, ProgramOperation, Turn};
+use crate::program::{Program, ProgramOperation, RowCondition, Turn};
+use diorite_model::key::{RowKind, kind_of};
 use std::collections::HashSet;
 
 /// See the top of this module.
@@ -67,6 +68,15 @@ impl Order {
         Some(turns)
     }
 
+    /// For each condition, whether it sees the tablet as it was: no statement before it changes what it reads.
+    pub(super) fn see_what_was(&self, program: &Program) -> Vec<bool> {
+        let sees_what_was = |(tested, condition): (&Tested, &RowCondition)| {
+            let mut before = program.operations.iter().take(tested.before);
+            !before.any(|operation| may_change(operation, condition))
+        };
+        self.conditions.iter().zip(&program.conditions).map(sees_what_was).collect()
+    }
+
     /// Whether the statements of a block have to follow one another: not if there is one, nor if each writes other
     /// rows.
     fn follows(&self, operations: &[ProgramOperation]) -> bool {
@@ -84,10 +94,19 @@ impl Order {
     }
 }
 
+/// Whether an operation may change what a condition reads: its row, or the static row of the partition.
+fn may_change(operation: &ProgramOperation, condition: &RowCondition) -> bool {
+    let (place, partition_len) = (operation.place(), condition.partition.len());
+    place.starts_with(&condition.partition)
+        && (matches!(operation, ProgramOperation::Delete { .. })
+            || place[partition_len..] == condition.row[..]
+            || kind_of(place, partition_len) != Ok(RowKind::Regular))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::program::Maintained;
+    use crate::program::{Maintained, RowTest};
 
     fn row(key: u8) -> ProgramOperation {
         let key = vec![key];
@@ -119,5 +138,31 @@ mod tests {
         order.condition(3, false);
         let turns = vec![operation, Turn::SameStatement, Turn::ConditionElseError, operation, Turn::Condition];
         assert_eq!(order.turns(&program(vec![row(1), row(2), row(3)]), true), Some(turns));
+    }
+
+    #[test]
+    fn a_condition_after_a_change_of_its_row_does_not_see_what_was() {
+        let regular = RowKind::Regular as u8;
+        let row = |partition: u8, clustering: u8| ProgramOperation::Row {
+            is_overwrite: false,
+            is_stamped: true,
+            is_unplaced: false,
+            key: vec![partition, regular, clustering],
+            value: Vec::new(),
+        };
+        let condition = |partition: u8, clustering: u8| RowCondition {
+            partition: vec![partition],
+            row: vec![regular, clustering],
+            test: RowTest::Exists,
+        };
+        let mut order = Order::default();
+        order.condition(0, true);
+        order.condition(1, true);
+        order.condition(1, true);
+        order.condition(2, true);
+        let deletion = ProgramOperation::Delete { partition: vec![2], range: None, explicit_us: None };
+        let conditions = vec![condition(1, 1), condition(1, 1), condition(1, 2), condition(2, 1)];
+        let program = Program { conditions, operations: vec![row(1, 1), deletion, row(2, 1)], ..Program::default() };
+        assert_eq!(order.see_what_was(&program), [true, false, true, false]);
     }
 }

@@ -226,6 +226,14 @@ pub enum ProgramOperation {
 }
 
 impl ProgramOperation {
+    /// The key of its row, or the partition in which it deletes.
+    pub fn place(&self) -> &[u8] {
+        match self {
+            Self::Row { key, .. } | Self::List { key, .. } | Self::Document { key, .. } | Self::Sum { key, .. } => key,
+            Self::Delete { partition, .. } => partition,
+        }
+    }
+
     /// Whether it writes a value that it makes of the stored one, which may be of any length.
     pub fn edits_stored(&self) -> bool {
         match self {

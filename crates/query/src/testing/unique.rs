@@ -4,7 +4,7 @@
 use super::checked::checked;
 use super::{Database, block_on};
 use crate::engine::Checked;
-use crate::exec::modify::unique::{index_key, owner_of, stored_key, unique_values};
+use crate::exec::modify::unique::{duplicate, index_key, owner_of, stored_key, unique_values};
 use crate::exec::raw::RawRead;
 use crate::table::{Source, TableContext};
 use diorite_model::key::{RowKind, kind_of};
@@ -185,5 +185,34 @@ fn a_value_with_a_timestamp_in_the_future_fails_a_new_index() {
         }
         database.run("CREATE UNIQUE INDEX by_v ON u (v)").unwrap();
         assert_eq!(database.kv.failed_comparisons(), [why], "{other:?}");
+    }
+}
+
+#[test]
+fn a_condition_of_a_block_over_several_tablets_counts_before_a_duplicate() {
+    let database = Database::with_keyspace();
+    database.run(&format!("CREATE TABLE u {COLUMNS}")).unwrap();
+    database.run("CREATE UNIQUE INDEX by_v ON u (v)").unwrap();
+    for k in 1..9 {
+        database.run(&format!("INSERT INTO u (k, c, v) VALUES ({k}, 1, {k})")).unwrap();
+    }
+    let known = rows(&database, "u");
+    let refused = |first: String| {
+        let block = format!("BEGIN TRANSACTION {first}; INSERT INTO u (k, c, v) VALUES (50, 1, 50); END TRANSACTION");
+        let error = database.run(&block).unwrap_err();
+        assert_eq!(rows(&database, "u"), known, "{first}");
+        error.message.into_owned()
+    };
+    let (unmet, duplicate) =
+        ("Execution Error. Condition on table u was not satisfied.", duplicate("by_v").message.into_owned());
+    for k in 2..9 {
+        let row = format!("WHERE k = {k} AND c = 1");
+        let insert = format!("INSERT INTO u (k, c, v) VALUES ({k}, 1, 1) IF NOT EXISTS ELSE ERROR");
+        assert_eq!(refused(insert), unmet);
+        assert_eq!(refused(format!("UPDATE u SET v = 1 {row} IF v = 1 ELSE ERROR")), unmet);
+        assert_eq!(refused(format!("UPDATE u SET v = 1 {row} IF v = {k} ELSE ERROR")), duplicate);
+        // The condition sees what the block has done to the row.
+        let after = format!("UPDATE u SET w = 'x' {row} IF v = 1 ELSE ERROR");
+        assert_eq!(refused(format!("UPDATE u SET v = 1 {row}; {after}")), duplicate);
     }
 }

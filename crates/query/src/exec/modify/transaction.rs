@@ -70,14 +70,8 @@ impl Pending {
     fn first_token(&self) -> Vec<u8> {
         let guards = self.program.maintained.iter().flat_map(|maintained| &maintained.guards);
         let of_condition = self.program.conditions.iter().chain(guards).next().map(|condition| &condition.partition);
-        let of_operation = self.program.operations.first().map(|operation| match operation {
-            ProgramOperation::Row { key, .. }
-            | ProgramOperation::List { key, .. }
-            | ProgramOperation::Document { key, .. }
-            | ProgramOperation::Sum { key, .. } => key,
-            ProgramOperation::Delete { partition, .. } => partition,
-        });
-        let key = of_operation.or(of_condition).map(Vec::as_slice).unwrap_or_default();
+        let of_operation = self.program.operations.first().map(ProgramOperation::place);
+        let key = of_operation.or(of_condition.map(Vec::as_slice)).unwrap_or_default();
         key[..key.len().min(TOKEN_BYTES)].to_vec()
     }
 
