@@ -114,7 +114,7 @@ limits! {
     MAX_MUTATION_BYTES, MUTATION_BYTES: usize = 16 << 20, "bytes", "What one statement or batch writes to one tablet.";
     MAX_INDEX_BYTES, INDEX_BYTES: usize = 64 << 20, "bytes", "The entries of indexes that one statement or batch writes in one tablet.";
     MAX_ROW_BYTES, ROW_BYTES: usize = 64 << 20, "bytes", "A row, or the deletions of ranges in one partition, as it is stored: nothing is added to a larger one.";
-    MAX_CONDITION_ROWS, CONDITION_ROWS: usize = 1_024, "rows", "Rows that the conditions of one batch name.";
+    MAX_CONDITION_ROWS, CONDITION_ROWS: usize = 1_024, "rows", "Rows that the conditions of one batch name, or that a write to one tablet reads first for views and unique indexes.";
     MAX_GUARDED_ROWS, GUARDED_ROWS: usize = 10_000, "rows", "Rows of a table with views that one statement or batch deletes by ranges in one tablet.";
     MAX_SHOWN_BYTES, SHOWN_BYTES: usize = 1 << 20, "bytes", "The rows that a refused batch returns beside that of the failed condition.";
     MAX_NODE_FRAME_BYTES, NODE_FRAME_BYTES: usize = 64 << 20, "bytes", "What one node sends another at once: a row as it is stored, for example.";

@@ -32,6 +32,10 @@ const VERSION_IN_TURNS: u8 = 4;
 /// Before a program of one of the other versions: how it maintains unique indexes.
 const VERSION_MAINTAINED: u8 = 5;
 
+/// A write with guards, for whoever meets their limit.
+const READ_FIRST: &str = "a write to one tablet whose rows are read first, for a materialized view, a covering or a \
+                          unique index of the table,";
+
 const OPERATORS: [ComparisonOperator; 6] = [
     ComparisonOperator::Equal,
     ComparisonOperator::NotEqual,
@@ -187,9 +191,10 @@ impl LoggedProgram for Program {
 
     fn check(&self) -> Result<(), Exceeded> {
         let guards = self.maintained.iter().flat_map(|maintained| &maintained.guards);
-        let conditions = self.conditions.iter().chain(guards);
+        let conditions = self.conditions.iter().chain(guards.clone());
         let rows: HashSet<Place<'_>, ahash::RandomState> = conditions.clone().map(RowCondition::place).collect();
-        limits::check(&limits::CONDITION_ROWS, rows.len(), || "a batch with conditions".to_owned())?;
+        let what = if guards.clone().next().is_some() { READ_FIRST } else { "a batch with conditions" };
+        limits::check(&limits::CONDITION_ROWS, rows.len(), || what.to_owned())?;
         let guarded = conditions.clone().map(RowCondition::rows).fold(0, u64::saturating_add);
         let guarded = usize::try_from(guarded).unwrap_or(usize::MAX);
         limits::check(&limits::GUARDED_ROWS, guarded, || "a write to a table with views".to_owned())?;

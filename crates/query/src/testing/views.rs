@@ -199,6 +199,22 @@ fn a_value_that_no_key_can_have_is_refused_and_fails_a_new_view() {
 }
 
 #[test]
+fn a_write_of_too_many_rows_says_why_they_are_read() {
+    let database = Database::with_keyspace();
+    database.run(TABLE).unwrap();
+    create_views(&database);
+    let insert = |c: i32| format!("INSERT INTO t (k, c, v) VALUES (1, {c}, 1)");
+    let inserts: Vec<String> = (0..1_025).map(insert).collect();
+    let refused = database.run(&format!("BEGIN BATCH {}; APPLY BATCH", inserts.join("; "))).unwrap_err();
+    let why = "a write to one tablet whose rows are read first, for a materialized view, a covering or a unique index of \
+               the table, of 1025 rows is over the limit of 1024 rows (CONDITION_ROWS)";
+    assert_eq!(refused.message, why);
+    assert!(rows(&database, "k, c", "t").is_empty());
+    database.run(&format!("BEGIN BATCH {}; APPLY BATCH", inserts[1..].join("; "))).unwrap();
+    assert_eq!(rows(&database, "k, c", "by_v").len(), 1_024);
+}
+
+#[test]
 fn a_value_that_ends_during_a_read_is_not_shown_beside_the_one_that_has_replaced_it() {
     let mut met = 0;
     // All rows, and few, of which some are read without a snapshot.
