@@ -34,7 +34,7 @@ pub(super) enum Ended {
 /// Waits for what a statement has made, and finishes it.
 ///
 /// # Errors
-/// If the time of the statement is over.
+/// If what it has made was dropped meanwhile, or if the time of the statement is over.
 pub(super) async fn ended<K: Kv>(
     kv: &K,
     statement: &Statement,

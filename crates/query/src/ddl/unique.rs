@@ -96,6 +96,27 @@ impl Made {
         })
     }
 
+    /// The error of a statement whose work another one has undone.
+    fn dropped(self, name: &str) -> CqlError {
+        let what = match self {
+            Self::Unique => "unique index",
+            Self::View => "materialized view",
+            Self::Covering => "index",
+        };
+        invalid(format!("the {what} {name} was dropped meanwhile"))
+    }
+
+    /// Whether a table has what was made with this number.
+    fn is_left(self, table: &Table, id: u64) -> bool {
+        match self {
+            Self::Unique => table.unique_indexes().any(|(index, _)| index.id == id),
+            Self::View => table.views.iter().any(|view| view.id == id),
+            Self::Covering => {
+                table.indexes.iter().filter_map(|index| index.covering.as_ref()).any(|covering| covering.view == id)
+            }
+        }
+    }
+
     fn going(self, table: &Table, name: &str) -> String {
         let Table { keyspace, name: of, .. } = table;
         let what = match self {
@@ -120,6 +141,9 @@ pub(super) enum Built {
 
 /// Waits for some seconds until the rows that were there before a unique index or a view of a table, with that number
 /// and name, have been compared.
+///
+/// # Errors
+/// If it was dropped meanwhile, or if the time of the statement is over.
 pub(super) async fn compared<K: Kv>(
     kv: &K,
     table: &Table,
@@ -129,8 +153,12 @@ pub(super) async fn compared<K: Kv>(
     let mut known = Known::default();
     for _ in 0..LOOKS {
         budget.check()?;
+        if !kv.catalog().table_by_id(table.id).is_some_and(|entry| made.is_left(&entry.table, id)) {
+            return Err(made.dropped(name));
+        }
         match known.look(kv, table.id, id).await {
-            None | Some(Looked::Whole) => return Ok(Built::Whole),
+            None => return Err(made.dropped(name)),
+            Some(Looked::Whole) => return Ok(Built::Whole),
             Some(Looked::Failed(why)) => return Ok(Built::Failed(why)),
             Some(Looked::Going) => kv.pause(LOOK_NS).await,
         }

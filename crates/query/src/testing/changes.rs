@@ -86,6 +86,25 @@ fn a_table_that_is_dropped_meanwhile_is_told_as_such() {
 }
 
 #[test]
+fn what_is_dropped_while_its_rows_are_awaited_is_told_as_such() {
+    let view = "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
+    for (create, drop_it, told) in [
+        (view, "DROP MATERIALIZED VIEW ks.m", "the materialized view m was dropped meanwhile"),
+        ("CREATE UNIQUE INDEX m ON t (v)", "DROP INDEX ks.m", "the unique index m was dropped meanwhile"),
+        ("CREATE INDEX m ON t (v) INCLUDE (a)", "DROP INDEX ks.m", "the index m was dropped meanwhile"),
+    ] {
+        let database = Database::with_keyspace();
+        database.run("CREATE TABLE t (k int PRIMARY KEY, v int, a int) WITH transactions = {'enabled': true}").unwrap();
+        database.run("INSERT INTO t (k, v) VALUES (1, 1)").unwrap();
+        let other = database.another();
+        let happens = move || drop(other.run(drop_it).unwrap());
+        drop(database.kv.set_meanwhile(Some((0, Box::new(happens)))));
+        assert_eq!(refused(database.run(create)), (ErrorCode::Invalid, told.to_owned()));
+        assert!(database.kv.set_meanwhile(None).is_none(), "{drop_it}");
+    }
+}
+
+#[test]
 fn a_changed_table_changes_the_answer_and_its_columns() {
     for version in [Version::V4, Version::V5] {
         let mut database = text_table();
