@@ -1,5 +1,5 @@
-//! What an applied statement leaves to be done: rows that are there already are waited for some seconds, and what follows
-//! for covering indexes is proposed.
+//! What an applied statement leaves to be done: rows that are there already are waited for some seconds, and so are tablets
+//! that are to drop an index or a view; what follows for covering indexes is proposed.
 //!
 //! Always true: what is left undone here is done by the nodes later, but for dropping what has failed: that is the
 //! statement's. Left out: comparing rows (the nodes).
@@ -7,12 +7,14 @@
 use super::covering::{finish, local_warning};
 use super::unique::{Built, LOOK_NS, LOOKS, Made, compared};
 use crate::budget::Budget;
-use crate::kv::Kv;
-use diorite_base::TableId;
-use diorite_cluster::catalog::{Command, CoveringOutcome};
+use crate::kv::{Fetch, FetchRows, Kv, KvError};
+use diorite_base::{TableId, TabletId};
+use diorite_cluster::catalog::{Catalog, Command, CoveringOutcome};
 use diorite_cql::language::ast::{Drop, DroppedObject, QualifiedName, Statement};
 use diorite_cql::protocol::CqlError;
+use diorite_model::index::specification_key;
 use diorite_model::schema::{Table, TableEntry};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// What a statement has made of rows that are there already.
@@ -31,20 +33,24 @@ pub(super) enum Ended {
     Failed(Box<Drop>, CqlError),
 }
 
-/// Waits for what a statement has made, and finishes it.
+/// Waits for what a statement has made or removed, and finishes it; `before`: the catalog that it was planned with.
 ///
 /// # Errors
 /// If what it has made was dropped meanwhile, or if the time of the statement is over.
 pub(super) async fn ended<K: Kv>(
     kv: &K,
-    statement: &Statement,
-    command: &Command,
+    before: &Catalog,
+    (statement, command): (&Statement, &Command),
     budget: &Budget,
 ) -> Result<Ended, CqlError> {
     if let (Statement::Drop(Drop { object: DroppedObject::Index(index), .. }), Command::AlterTable { table }) =
         (statement, command)
     {
         await_removal(kv, table.id, &index.name, budget).await?;
+    }
+    let gone = lost(before, &kv.catalog(), command);
+    if let Some((table, gone)) = gone.filter(|(_, gone)| !gone.is_empty()) {
+        await_dropping(kv, table, &gone, budget).await?;
     }
     let mut warnings = Vec::new();
     for Awaited { table, made, id, name } in awaited(kv, statement, command) {
@@ -53,6 +59,7 @@ pub(super) async fn ended<K: Kv>(
             (Made::Covering, Built::Failed(why)) => {
                 warnings.push(local_warning(&name, &why));
                 propose(kv, &table, id, CoveringOutcome::Failed(why)).await;
+                await_dropping(kv, table.id, &[id], budget).await?;
             }
             (_, Built::Whole) => {}
             (_, Built::Going(warning)) => warnings.push(warning),
@@ -87,6 +94,57 @@ async fn await_removal<K: Kv>(kv: &K, table: TableId, index: &str, budget: &Budg
         kv.pause(LOOK_NS).await;
     }
     Ok(())
+}
+
+/// The table that has lost unique indexes or views by a command, and their numbers.
+fn lost(before: &Catalog, now: &Catalog, command: &Command) -> Option<(TableId, Vec<u64>)> {
+    let table = match command {
+        Command::AlterTable { table } => table.id,
+        Command::DropView { keyspace, name, .. } => before.table(keyspace, name)?.table.view.as_ref()?.base,
+        _ => return None,
+    };
+    let (had, has) = (&before.table_by_id(table)?.table, &now.table_by_id(table)?.table);
+    let unique = had.unique_indexes().map(|(index, _)| index.id);
+    let dependents = unique.chain(had.views.iter().map(|view| view.id));
+    let is_lost = |id: &u64| has.maintained().all(|(known, _)| known != *id);
+    Some((table, dependents.filter(is_lost).collect()))
+}
+
+/// Waits until the tablets of a table know nothing more of unique indexes or views that it has lost: until then their
+/// leaders refuse writes that take no notice of these. If a tablet does not answer, nothing is waited for.
+async fn await_dropping<K: Kv>(kv: &K, table: TableId, lost: &[u64], budget: &Budget) -> Result<(), CqlError> {
+    let mut done: BTreeSet<TabletId> = BTreeSet::new();
+    for _ in 0..LOOKS {
+        budget.check()?;
+        let catalog = kv.catalog();
+        let is_lost = |entry: &&Arc<TableEntry>| entry.table.maintained().all(|(id, _)| !lost.contains(&id));
+        let Some(entry) = catalog.table_by_id(table).filter(is_lost) else { break };
+        let tablets = entry.tablets.iter().map(|range| range.tablet);
+        let left: Vec<TabletId> = tablets.filter(|tablet| !done.contains(tablet)).collect();
+        for tablet in left {
+            match knows(kv, tablet, lost).await {
+                Ok(true) => {}
+                Ok(false) => drop(done.insert(tablet)),
+                Err(_) => return Ok(()),
+            }
+        }
+        if entry.tablets.iter().all(|range| done.contains(&range.tablet)) {
+            break;
+        }
+        kv.pause(LOOK_NS).await;
+    }
+    Ok(())
+}
+
+/// Whether a tablet knows one of these unique indexes or views.
+async fn knows<K: Kv>(kv: &K, tablet: TabletId, ids: &[u64]) -> Result<bool, KvError> {
+    for id in ids {
+        let fetch = Fetch { rows: FetchRows::One(specification_key(*id)), ..Fetch::default() };
+        if kv.fetch(tablet, fetch).await?.row.is_some() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// What an applied statement has made of rows that may be there already.

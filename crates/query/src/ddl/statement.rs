@@ -60,7 +60,7 @@ pub async fn execute<K: Kv>(
         let outcome = Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {
-                return match awaited::ended(kv, statement, &command, budget).await? {
+                return match awaited::ended(kv, &catalog, (statement, &command), budget).await? {
                     Ended::Well(further) => {
                         let warnings = warnings.into_iter().chain(further).collect();
                         Ok((change.map_or(Response::Void, Response::SchemaChange), warnings))

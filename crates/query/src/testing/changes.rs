@@ -6,6 +6,7 @@ use crate::kv::Kv;
 use diorite_cluster::catalog::Command;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::{ErrorCode, Value, Version};
+use std::sync::Arc;
 
 fn interrupt(database: &Database, command: Command) {
     *database.kv.interruption.lock() = Some((0, command));
@@ -101,6 +102,25 @@ fn what_is_dropped_while_its_rows_are_awaited_is_told_as_such() {
         drop(database.kv.set_meanwhile(Some((0, Box::new(happens)))));
         assert_eq!(refused(database.run(create)), (ErrorCode::Invalid, told.to_owned()));
         assert!(database.kv.set_meanwhile(None).is_none(), "{drop_it}");
+    }
+}
+
+#[test]
+fn a_drop_waits_until_the_tablets_take_writes_without_what_was_dropped() {
+    let view = "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
+    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON t (v)", "DROP INDEX m")] {
+        let database = Database::with_keyspace();
+        database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH transactions = {'enabled': true}").unwrap();
+        database.run(create).unwrap();
+        database.kv.leave_indexes(true);
+        // The three tablets are asked once, and some of them again, before they drop it.
+        let kv = Arc::clone(&database.kv);
+        drop(database.kv.set_meanwhile(Some((4, Box::new(move || kv.leave_indexes(false))))));
+        database.run(drop_it).unwrap();
+        assert!(database.kv.set_meanwhile(None).is_none(), "{drop_it}");
+        for k in 0..9 {
+            database.run(&format!("INSERT INTO t (k, v) VALUES ({k}, 1)")).unwrap();
+        }
     }
 }
 
