@@ -4,6 +4,7 @@ use crate::api::{Failure, FailureKind};
 use crate::server::SPEAKS_TLS;
 use diorite_base::basic::Credentials;
 use serde::de::DeserializeOwned;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,10 @@ use ureq::tls::{Certificate, ClientCert, PemItem, PrivateKey, RootCerts, TlsConf
 
 /// Longer than a node needs to find that no node has the answer.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// For a connection to a host, and TLS on it, while others can be asked instead.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// For the first bytes of an answer to a question that changes nothing, while others can be asked instead.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
 /// Lists of tablets are sent in pages, so that no answer is longer.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
@@ -89,12 +94,27 @@ pub(crate) fn tls(directory: &Path) -> Result<TlsConfig, AdminError> {
     Ok(config.unversioned_rustls_crypto_provider(provider).build())
 }
 
-/// Asks the first of `hosts` (`HOST[:PORT]`) that can be reached.
+/// How long one host is waited for, beside [`TIMEOUT`].
+#[derive(Clone, Copy)]
+struct Timeouts {
+    /// For a connection.
+    connect: Option<Duration>,
+    /// For the first bytes of an answer to a question that changes nothing.
+    first_bytes: Option<Duration>,
+}
+
+/// With the host that is asked last.
+const UNLIMITED: Timeouts = Timeouts { connect: None, first_bytes: None };
+
+/// Asks the first of `hosts` (`HOST[:PORT]`) that answers.
 pub(crate) struct Client {
     agent: ureq::Agent,
     /// `http` or `https`.
     scheme: &'static str,
-    hosts: Vec<String>,
+    /// In the order in which they are asked: one that did not answer is the last.
+    hosts: RefCell<Vec<String>>,
+    /// With a host while others can be asked instead.
+    short: Timeouts,
     /// The value of the `Authorization` header, if there is a login.
     authorization: Option<String>,
 }
@@ -117,8 +137,9 @@ impl Client {
             let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
             if has_port { host.clone() } else { format!("{host}:{default_port}") }
         };
-        let hosts = hosts.iter().map(with_port).collect();
-        Self { agent: config.build().new_agent(), scheme, hosts, authorization: login.map(Credentials::header) }
+        let hosts = RefCell::new(hosts.iter().map(with_port).collect());
+        let short = Timeouts { connect: Some(CONNECT_TIMEOUT), first_bytes: Some(FIRST_BYTES_TIMEOUT) };
+        Self { agent: config.build().new_agent(), scheme, hosts, short, authorization: login.map(Credentials::header) }
     }
 
     fn address(&self, host: &str, path: &str) -> String {
@@ -126,12 +147,20 @@ impl Client {
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        self.ask(|host| self.with_login(self.agent.get(self.address(host, path))).call())
+        self.ask(|host, timeouts| {
+            let request = self.with_login(self.agent.get(self.address(host, path))).config();
+            let request = request.timeout_connect(timeouts.connect).timeout_recv_response(timeouts.first_bytes);
+            request.build().call()
+        })
     }
 
+    /// A host that took the request may be carrying it out, so its answer is waited for as long as it may take. That one hangs is
+    /// found out before.
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &serde_json::Value) -> Result<T, AdminError> {
-        self.ask(|host| {
-            let request = self.with_login(self.agent.post(self.address(host, path)));
+        self.prefer_live();
+        self.ask(|host, timeouts| {
+            let request = self.with_login(self.agent.post(self.address(host, path))).config();
+            let request = request.timeout_connect(timeouts.connect).build();
             request.content_type("application/json").send(body.to_string())
         })
     }
@@ -143,35 +172,136 @@ impl Client {
         }
     }
 
+    /// Asks one host after another. One that is only slow is asked again with all the time, after the others.
     fn ask<T: DeserializeOwned>(
         &self,
-        call: impl Fn(&str) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
+        call: impl Fn(&str, Timeouts) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<T, AdminError> {
-        let mut failures = Vec::new();
-        for host in &self.hosts {
-            let mut response = match call(host) {
-                Ok(response) => response,
-                Err(error) => {
-                    failures.push(format!("{host}: {error}"));
-                    continue;
-                }
-            };
-            let strange = |why: String| AdminError::Strange(host.clone(), why);
-            let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
-            let body = body.map_err(|error| strange(error.to_string()))?;
-            if !response.status().is_success() {
-                if body.starts_with(SPEAKS_TLS) {
-                    return Err(AdminError::SpeaksTls(host.clone()));
-                }
-                let failure: Failure =
-                    serde_json::from_str(&body).map_err(|_| strange(format!("status {}", response.status())))?;
-                return Err(match (failure.kind, &self.authorization) {
-                    (FailureKind::Unauthenticated, None) => AdminError::NoRole,
-                    _ => failure.into(),
-                });
+        let (mut failures, mut slow) = (Vec::new(), Vec::new());
+        let hosts = self.hosts.borrow().clone();
+        for (at, host) in hosts.iter().enumerate() {
+            let is_last = at + 1 == hosts.len();
+            match call(host, if is_last { UNLIMITED } else { self.short }) {
+                Ok(response) => return self.read(host, response),
+                Err(ureq::Error::Timeout(ureq::Timeout::RecvResponse)) if !is_last => slow.push(host),
+                Err(error) => failures.push(format!("{host}: {error}")),
             }
-            return serde_json::from_str(&body).map_err(|error| strange(error.to_string()));
+            self.ask_last(host);
+        }
+        for host in slow {
+            match call(host, UNLIMITED) {
+                Ok(response) => return self.read(host, response),
+                Err(error) => failures.push(format!("{host}: {error}")),
+            }
         }
         Err(AdminError::Unreachable(failures.join("; ")))
+    }
+
+    /// Puts hosts that do not answer now behind the first one that does.
+    fn prefer_live(&self) {
+        let hosts = self.hosts.borrow().clone();
+        for host in hosts.iter().take(hosts.len().saturating_sub(1)) {
+            let request = self.agent.get(self.address(host, "/health/live")).config();
+            let request = request.timeout_connect(self.short.connect).timeout_recv_response(self.short.first_bytes);
+            if request.build().call().is_ok() {
+                return;
+            }
+            self.ask_last(host);
+        }
+    }
+
+    /// Later questions go to the other hosts first.
+    fn ask_last(&self, host: &str) {
+        let mut hosts = self.hosts.borrow_mut();
+        if let Some(place) = hosts.iter().position(|known| known == host) {
+            let silent = hosts.remove(place);
+            hosts.push(silent);
+        }
+    }
+
+    fn read<T: DeserializeOwned>(
+        &self,
+        host: &str,
+        mut response: ureq::http::Response<ureq::Body>,
+    ) -> Result<T, AdminError> {
+        let strange = |why: String| AdminError::Strange(host.to_owned(), why);
+        let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+        let body = body.map_err(|error| strange(error.to_string()))?;
+        if !response.status().is_success() {
+            if body.starts_with(SPEAKS_TLS) {
+                return Err(AdminError::SpeaksTls(host.to_owned()));
+            }
+            let failure: Failure =
+                serde_json::from_str(&body).map_err(|_| strange(format!("status {}", response.status())))?;
+            return Err(match (failure.kind, &self.authorization) {
+                (FailureKind::Unauthenticated, None) => AdminError::NoRole,
+                _ => failure.into(),
+            });
+        }
+        serde_json::from_str(&body).map_err(|error| strange(error.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    /// Takes connections, and never answers.
+    fn silent() -> (TcpListener, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address").to_string();
+        (listener, address)
+    }
+
+    /// Answers `requests` requests, each of another connection, after `delay`.
+    #[allow(clippy::disallowed_methods, reason = "a server of a test, which is slow")]
+    fn answering(requests: usize, delay: Duration) -> (std::thread::JoinHandle<()>, String) {
+        let (listener, address) = silent();
+        let serve = move || {
+            // A client that gave up has closed its end.
+            for _ in 0..requests {
+                let (mut stream, _) = listener.accept().expect("a connection");
+                let read = stream.read(&mut [0; 4_096]);
+                std::thread::sleep(delay);
+                let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 1\r\n\r\n7";
+                let _ = read.and_then(|_| stream.write_all(answer));
+                // A connection that is closed with unread bytes takes the answer with it.
+                let _ = stream.shutdown(std::net::Shutdown::Write);
+                let _ = std::io::copy(&mut stream, &mut std::io::sink());
+            }
+        };
+        (std::thread::Builder::new().name("answering".to_owned()).spawn(serve).expect("a thread"), address)
+    }
+
+    fn client(hosts: &[String]) -> Client {
+        let mut client = Client::new(hosts, 7000, None, None);
+        client.short.first_bytes = Some(Duration::from_millis(100));
+        client
+    }
+
+    #[test]
+    fn a_host_that_hangs_is_left_for_the_next_one_and_asked_last() {
+        let (_listener, hung) = silent();
+        let (server, live) = answering(3, Duration::ZERO);
+        let (hosts, then) = ([hung.clone(), live.clone()], [live, hung]);
+        let (looking, changing) = (client(&hosts), client(&hosts));
+        assert_eq!(looking.get::<u8>("/").expect("an answer"), 7);
+        assert_eq!(looking.get::<u8>("/").expect("an answer"), 7);
+        // The host that hangs would not answer a change for a minute.
+        assert_eq!(changing.post::<u8>("/", &serde_json::Value::Null).expect("an answer"), 7);
+        assert_eq!(*looking.hosts.borrow(), then);
+        assert_eq!(*changing.hosts.borrow(), then);
+        server.join().expect("it ends");
+    }
+
+    #[test]
+    fn a_host_that_is_slow_is_asked_again_with_all_the_time() {
+        let (closed, nobody) = silent();
+        drop(closed);
+        let (server, slow) = answering(2, Duration::from_millis(500));
+        assert_eq!(client(&[slow, nobody]).get::<u8>("/").expect("an answer"), 7);
+        server.join().expect("it ends");
     }
 }
