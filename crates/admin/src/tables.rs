@@ -64,7 +64,11 @@ pub(crate) fn status(status: &ClusterStatus) -> String {
         ),
     ];
     let mut text: String = lines.iter().map(|(name, value)| format!("{name:<12}{value}\n")).collect();
-    for warning in status.warnings.iter().chain(&balancer.stalled) {
+    let more = match balancer.unlisted_stalled {
+        0 => None,
+        more => Some(format!("{more} more tablets cannot get their wanted replicas")),
+    };
+    for warning in status.warnings.iter().chain(&balancer.stalled).chain(&more) {
         text.push_str(&format!("warning     {warning}\n"));
     }
     text
@@ -352,6 +356,30 @@ mod tests {
     use super::*;
     use crate::api::{PreparedTransaction, TabletState, TransactionName};
     use diorite_base::TabletId;
+
+    #[test]
+    fn stalled_tablets_that_are_not_listed_are_summed_up() {
+        let shown = |unlisted: u64| {
+            let found = r#"{
+                "name": "c", "cluster_id": "", "replication_factor": 3, "catalog_version": 1, "leader": 1, "nodes": 3,
+                "live_nodes": 3, "programs": [], "tables": 1, "tablets": 205, "leaders": 205, "under_replicated": 205,
+                "leaderless": 0, "unavailable": 0, "bytes": 0, "replica_bytes": 0, "reads_per_second": 0.0,
+                "writes_per_second": 0.0, "warnings": ["node 4 is down"],
+                "balancer": {
+                    "state": "idle", "moves": 0, "bytes_left": 0, "eta_seconds": null, "stalled": ["tablet 7 is large"],
+                    "unlisted_stalled": UNLISTED, "copy_rate_bytes": 1, "replace_after_ms": 1,
+                    "preferred_leader_zones": [], "split_bytes": 0, "split_operations_per_second": 0, "merge_bytes": 0
+                }
+            }"#;
+            let found = found.replace("UNLISTED", &unlisted.to_string());
+            let text = status(&serde_json::from_str(&found).expect("a status"));
+            let warnings = text.lines().filter_map(|line| line.strip_prefix("warning     "));
+            warnings.map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(shown(0), ["node 4 is down", "tablet 7 is large"]);
+        let more = "104 more tablets cannot get their wanted replicas";
+        assert_eq!(shown(104), ["node 4 is down", "tablet 7 is large", more]);
+    }
 
     #[test]
     fn a_home_that_decides_nothing_is_named() {

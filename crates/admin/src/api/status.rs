@@ -91,6 +91,9 @@ pub struct BalancerStatus {
     pub eta_seconds: Option<u64>,
     /// Moves that cannot be made, with the reasons.
     pub stalled: Vec<String>,
+    /// How many tablets with such moves are not listed.
+    #[serde(default)]
+    pub unlisted_stalled: u64,
     /// The rate limit of copies of replicas, bytes per second and node.
     pub copy_rate_bytes: u64,
     /// How long a node may be silent before its replicas are rebuilt on other nodes.

@@ -93,11 +93,12 @@ fn warnings(status: &ClusterStatus) -> Markup {
     let all: Vec<&String> = status.warnings.iter().chain(&status.balancer.stalled).collect();
     // The pages of nodes and tablets show all of them.
     const SHOWN: usize = 20;
+    let more = all.len().saturating_sub(SHOWN) as u64 + status.balancer.unlisted_stalled;
     html! {
         @if !all.is_empty() {
             ul.notice.warnings role="alert" {
                 @for warning in all.iter().take(SHOWN) { li { (warning) } }
-                @if all.len() > SHOWN { li.dim { "and " (all.len() - SHOWN) " more" } }
+                @if more > 0 { li.dim { "and " (more) " more" } }
             }
         }
     }

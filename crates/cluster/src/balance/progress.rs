@@ -59,6 +59,14 @@ pub struct Progress {
     pub nodes: Vec<NodeProgress>,
 }
 
+impl Progress {
+    /// How many tablets cannot get their wanted replicas and are not listed.
+    pub fn unlisted_stalled(&self) -> u64 {
+        let listed: BTreeSet<TabletId> = self.stalled.iter().map(Stalled::tablet).collect();
+        self.stalled_total.saturating_sub(listed.len() as u64)
+    }
+}
+
 /// The copies that one node still has to receive and send.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NodeProgress {
@@ -145,4 +153,31 @@ fn activity(ledger: &Ledger<'_>) -> Activity {
 /// Whether a replica's node is silent and may yet come back, so that nothing need be changed for it.
 fn has_suspect(ledger: &Ledger<'_>, tablet: u32) -> bool {
     ledger.replicas(tablet).iter().any(|node| ledger.standing(tablet, *node) == Standing::Suspect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stalled_tablets_that_are_not_listed_are_counted() {
+        let room = |tablet| Stalled::NoRoom { tablet: TabletId(tablet), bytes: 5 };
+        let nodes = |tablet| Stalled::TooFewNodes { tablet: TabletId(tablet), wanted: 3, has: 2 };
+        let mut progress = Progress {
+            activity: Activity::Idle,
+            bytes_left: 0,
+            copies_left: 0,
+            leader_changes_left: 0,
+            eta_seconds: None,
+            changing: 0,
+            under_replicated: 205,
+            leaderless: 0,
+            stalled: vec![nodes(1), room(1), room(2)],
+            stalled_total: 205,
+            nodes: Vec::new(),
+        };
+        assert_eq!(progress.unlisted_stalled(), 203);
+        progress.stalled_total = 2;
+        assert_eq!(progress.unlisted_stalled(), 0);
+    }
 }

@@ -74,7 +74,7 @@ impl Source {
         )?;
         let help = "1 for the state that the balancer is in";
         out.gauges("balancer_state", help, None, "state", &[(balancer.state.as_str(), 1)])?;
-        let stalled = balancer.stalled.len() as u64;
+        let stalled = balancer.stalled.len() as u64 + balancer.unlisted_stalled;
         out.gauge("balancer_stalled", "Actions that the balancer cannot carry out", None, stalled)?;
         out.gauge("balancer_stuck", "The former name of diorite_balancer_stalled, for one release", None, stalled)
     }

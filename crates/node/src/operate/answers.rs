@@ -320,6 +320,7 @@ fn balancer(catalog: &Catalog, progress: &Progress) -> BalancerStatus {
         bytes_left: progress.bytes_left,
         eta_seconds: progress.eta_seconds,
         stalled: progress.stalled.iter().map(ToString::to_string).collect(),
+        unlisted_stalled: progress.unlisted_stalled(),
         copy_rate_bytes: settings.copy_rate_bytes,
         replace_after_ms: settings.replace_after_ms,
         preferred_leader_zones: settings.preferred_leader_zones.clone(),
