@@ -7,6 +7,8 @@
 //! Always true: an option is stored as a canonical CQL literal, so that equal values have equal texts; an option that
 //! is not stored has its default.
 
+mod sub_options;
+
 use super::text;
 use crate::table::FOLLOWER_STALENESS;
 use diorite_base::limits::MAX_TABLETS_PER_TABLE;
@@ -14,6 +16,7 @@ use diorite_cql::language::ast::{Literal, Property, PropertyValue};
 use diorite_cql::protocol::CqlError;
 use diorite_model::schema::Table;
 use std::collections::BTreeMap;
+use sub_options::{COMPACTION_PACKAGE, COMPRESSION_PACKAGE, compaction, compression};
 use uuid::Uuid;
 
 /// Twenty years, in seconds: Cassandra's limit.
@@ -21,23 +24,6 @@ pub const MAX_TTL_S: u32 = 20 * 365 * 24 * 60 * 60;
 
 /// `gc_grace_seconds` when a statement does not say it: ten days.
 pub const DEFAULT_GC_GRACE_S: u32 = 864_000;
-
-const COMPACTION_PACKAGE: &str = "org.apache.cassandra.db.compaction.";
-const COMPRESSION_PACKAGE: &str = "org.apache.cassandra.io.compress.";
-const COMPACTION_CLASSES: [&str; 5] = [
-    "SizeTieredCompactionStrategy",
-    "LeveledCompactionStrategy",
-    "TimeWindowCompactionStrategy",
-    "DateTieredCompactionStrategy",
-    "UnifiedCompactionStrategy",
-];
-const COMPRESSORS: [&str; 5] =
-    ["LZ4Compressor", "SnappyCompressor", "DeflateCompressor", "ZstdCompressor", "NoopCompressor"];
-
-/// The greatest level of Zstandard.
-const MAX_ZSTD_LEVEL: i64 = 22;
-/// The longest chunk.
-const MAX_CHUNK_KIB: i64 = 1_024;
 
 /// The kind of an option's value.
 #[derive(Clone, Copy)]
@@ -377,73 +363,6 @@ fn caching(mut entries: BTreeMap<String, String>) -> Result<String, CqlError> {
     entries.entry("keys".to_owned()).or_insert_with(|| "ALL".to_owned());
     entries.entry("rows_per_partition".to_owned()).or_insert_with(|| "NONE".to_owned());
     Ok(text::map(&entries))
-}
-
-fn compaction(mut entries: BTreeMap<String, String>) -> Result<String, CqlError> {
-    let class = entries.remove("class");
-    let class = class.ok_or_else(|| CqlError::config("Missing sub-option 'class' for the 'compaction' option."))?;
-    let short = class.strip_prefix(COMPACTION_PACKAGE).unwrap_or(&class);
-    if !COMPACTION_CLASSES.contains(&short) {
-        let class = if class.contains('.') { class } else { format!("{COMPACTION_PACKAGE}{class}") };
-        return Err(CqlError::config(format!("Unable to find compaction strategy class '{class}'")));
-    }
-    let unit = entries.get("compaction_window_unit");
-    if let Some(unit) = unit.filter(|unit| !["MINUTES", "HOURS", "DAYS"].contains(&unit.to_ascii_uppercase().as_str()))
-    {
-        return Err(CqlError::config(format!("{unit} is not valid for compaction_window_unit")));
-    }
-    if let Some(raw) = entries.get("compaction_window_size") {
-        let size = raw.trim().parse::<i32>().map_err(|_| {
-            CqlError::config(format!("{raw} is not a parsable int (base10) for compaction_window_size"))
-        })?;
-        if size < 1 {
-            return Err(CqlError::config(format!("{size} must be greater than 1 for compaction_window_size")));
-        }
-    }
-    entries.insert("class".to_owned(), format!("{COMPACTION_PACKAGE}{short}"));
-    Ok(text::map(&entries))
-}
-
-/// A sub-option that is a number within bounds, if it is given.
-fn sub_integer(entries: &BTreeMap<String, String>, name: &str, least: i64, most: i64) -> Result<Option<i64>, CqlError> {
-    let Some(raw) = entries.get(name) else { return Ok(None) };
-    let value = raw.trim().parse::<i64>().ok().filter(|value| (least..=most).contains(value));
-    let refused = || CqlError::config(format!("{raw} is not valid for {name}: it has to be from {least} to {most}"));
-    value.map(Some).ok_or_else(refused)
-}
-
-fn compression(mut entries: BTreeMap<String, String>) -> Result<String, CqlError> {
-    let off = entries.get("enabled").is_some_and(|enabled| enabled.eq_ignore_ascii_case("false"));
-    // The name that this option had before Cassandra 3.
-    let class = entries.remove("class").or_else(|| entries.remove("sstable_compression"));
-    let Some(class) = class.filter(|class| !class.is_empty()) else {
-        if !off && !entries.is_empty() {
-            return Err(CqlError::config("Missing sub-option 'class' for the 'compression' option."));
-        }
-        return Ok(text::map(&BTreeMap::from([("enabled".to_owned(), "false".to_owned())])));
-    };
-    entries.insert("class".to_owned(), compressor(&class)?);
-    if let Some(last) = entries.remove("last_level_class") {
-        entries.insert("last_level_class".to_owned(), compressor(&last)?);
-    }
-    for level in ["compression_level", "last_level_compression_level"] {
-        sub_integer(&entries, level, 1, MAX_ZSTD_LEVEL)?;
-    }
-    let chunk = sub_integer(&entries, "chunk_length_in_kb", 1, MAX_CHUNK_KIB)?;
-    if chunk.is_some_and(|chunk| chunk.count_ones() != 1) {
-        return Err(CqlError::config("chunk_length_in_kb must be a power of 2"));
-    }
-    Ok(text::map(&entries))
-}
-
-/// The whole name of a compressor.
-fn compressor(class: &str) -> Result<String, CqlError> {
-    let short = class.strip_prefix(COMPRESSION_PACKAGE).unwrap_or(class);
-    if COMPRESSORS.contains(&short) {
-        Ok(format!("{COMPRESSION_PACKAGE}{short}"))
-    } else {
-        Err(CqlError::config(format!("Could not create Compression for type {class}")))
-    }
 }
 
 fn transactions(entries: BTreeMap<String, String>) -> Result<String, CqlError> {
