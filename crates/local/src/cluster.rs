@@ -88,6 +88,8 @@ struct Made {
 pub struct Cluster {
     directory: PathBuf,
     description: Description,
+    /// The arguments of `start` that were remembered before this command.
+    former_arguments: Vec<String>,
 }
 
 impl Cluster {
@@ -110,7 +112,8 @@ impl Cluster {
             return Err(refuse(format!("it has format {}, this program knows {FORMAT}", description.format)));
         }
         let directory = std::path::absolute(directory).map_err(|error| LocalError::file(directory, error))?;
-        Ok(Self { directory, description })
+        let former_arguments = description.arguments.clone();
+        Ok(Self { directory, description, former_arguments })
     }
 
     /// The cluster in `directory`, in the shape that `plan` describes: created if there is none, and enlarged if more
@@ -141,7 +144,7 @@ impl Cluster {
         };
         nth_address(description.first_address, nodes)?;
         let directory = std::path::absolute(directory).map_err(|error| LocalError::file(directory, error))?;
-        let cluster = Self { directory, description };
+        let cluster = Self { directory, description, former_arguments: Vec::new() };
         // Checked before anything is written: a cluster that cannot start should not be created.
         for number in cluster.numbers() {
             check_ports(cluster.address(number)?)?;
@@ -168,6 +171,13 @@ impl Cluster {
 
     fn save(&self) -> Result<(), LocalError> {
         write_json(&self.directory.join(DESCRIPTION), &self.description)
+    }
+
+    /// Remembers the arguments of `start` from before this command: nodes have not started with the new ones, and would
+    /// not start with them later.
+    pub fn restore_arguments(&mut self) -> Result<(), LocalError> {
+        self.description.arguments.clone_from(&self.former_arguments);
+        self.save()
     }
 
     /// The cluster's directory.
@@ -423,7 +433,7 @@ fn write_json(path: &Path, value: &impl Serialize) -> Result<(), LocalError> {
 }
 
 impl Plan {
-    fn check(&self) -> Result<(), LocalError> {
+    pub(crate) fn check(&self) -> Result<(), LocalError> {
         let refuse = |message: String| Err(LocalError::Arguments(message));
         if self.nodes.is_some_and(|nodes| nodes == 0 || nodes > MAX_NODES) {
             return refuse(format!("--nodes is from 1 to {MAX_NODES}"));
@@ -498,6 +508,19 @@ mod tests {
         let cluster = Cluster::open(&directory).unwrap();
         assert_eq!(cluster.address(4).unwrap().to_string(), "127.78.0.4");
         assert_eq!(cluster.address(5).unwrap_err().to_string(), "there is no node 5; the cluster has nodes 1 to 4");
+    }
+
+    #[test]
+    fn flags_with_which_nodes_do_not_start_are_forgotten() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = home.path().join("cluster");
+        let with = |flag: &str| Plan { arguments: vec![flag.to_owned()], ..plan(2, 1) };
+        let remembered = || Cluster::open(&directory).unwrap().description.arguments;
+        Cluster::prepare(&directory, &with("--bad")).unwrap().restore_arguments().unwrap();
+        assert_eq!(remembered(), Vec::<String>::new());
+        Cluster::prepare(&directory, &with("--good")).unwrap();
+        Cluster::prepare(&directory, &with("--bad")).unwrap().restore_arguments().unwrap();
+        assert_eq!(remembered(), ["--good"]);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use diorite_base::text::{duration, or_dash, table};
 use diorite_base::{Clock, SystemClock};
 
 use crate::cluster::{Cluster, Plan};
+use crate::node::check_flags;
 use crate::status::NodeStatus;
 use crate::{LocalError, pause};
 
@@ -201,14 +202,18 @@ async fn up(directory: &Path, arguments: UpArguments, executable: &Path) -> Resu
         arguments: arguments.start_flags,
         without_certs: arguments.no_certs,
     };
-    let prepared = Cluster::prepare(directory, &plan);
+    let checked = plan.check().and_then(|()| check_flags(executable, &plan.arguments));
+    let prepared = checked.and_then(|()| Cluster::prepare(directory, &plan));
     if prepared.is_err() {
         // Leaves nothing in a directory that is no cluster's; fails, as it should, if that contains anything else.
         leave_no_trace(directory);
     }
-    let cluster = prepared?;
+    let mut cluster = prepared?;
     let numbers: Vec<u32> = cluster.numbers().collect();
-    cluster.start(&numbers, executable, true).await?;
+    if let Err(error) = cluster.start(&numbers, executable, true).await {
+        cluster.restore_arguments()?;
+        return Err(error);
+    }
     drop(lock);
     if !cluster.wait_for_leaders().await? {
         eprintln!("not every tablet has a leader yet; `diorite local status` shows how many each node leads");

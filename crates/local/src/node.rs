@@ -128,6 +128,23 @@ pub fn free_address(count: u32) -> Result<Ipv4Addr, LocalError> {
     candidates.into_iter().find(is_free).ok_or(LocalError::NoFreeAddress { last: LAST_FREE })
 }
 
+/// Fails if `start` does not know these flags, or a value of one. What only a node that starts finds out is not known here.
+pub(crate) fn check_flags(executable: &Path, flags: &[String]) -> Result<(), LocalError> {
+    if flags.is_empty() {
+        return Ok(());
+    }
+    // The flags are read before it is asked for help, so that it ends without starting anything.
+    let asked = Command::new(executable).arg("start").args(flags).arg("--help").stdin(Stdio::null()).output();
+    let asked = asked.map_err(|error| LocalError::file(executable, error))?;
+    if asked.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&asked.stderr);
+    let first = said.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
+    let why = first.trim_start_matches("error: ").trim_start_matches("diorite: ");
+    Err(LocalError::Arguments(format!("`diorite start` refuses the flags after --: {why}")))
+}
+
 /// Fails if a node on `address` could not open its ports.
 pub(crate) fn check_ports(address: IpAddr) -> Result<(), LocalError> {
     for port in [CQL_PORT, NODE_PORT, HTTP_PORT] {
@@ -178,7 +195,7 @@ fn tail(log: &Path) -> String {
     // About the length of a backtrace: a panic before these lines belongs to an earlier process.
     const TRACE_LINES: usize = 150;
     let text = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = text.lines().collect();
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
     let (trace, last) = (lines.len().saturating_sub(TRACE_LINES), lines.len().saturating_sub(LINES));
     let panicked = lines.iter().rposition(|line| line.contains("panicked at")).filter(|line| *line >= trace);
     let lines: Vec<&str> = lines.into_iter().skip(panicked.unwrap_or(last)).take(LINES).collect();
@@ -212,6 +229,30 @@ mod tests {
         let process = options.spawn().unwrap();
         let error = wait_until_ready(&mut [(options, process)]).await.unwrap_err().to_string();
         assert!(error.contains("exit status: 3") && error.contains("cannot open"), "{error}");
+    }
+
+    #[test]
+    fn flags_that_are_not_known_are_refused_with_the_reason() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("server");
+        let script = "#!/bin/sh\n[ \"$2\" = --good ] && exit 0\n\
+                      printf \"error: unexpected argument '$2' found\\n\\nUsage: x\\n\" >&2\nexit 2\n";
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        let check = |flag: &str| check_flags(&program, &[flag.to_owned()]);
+        check("--good").unwrap();
+        let refused = check("--bad").unwrap_err().to_string();
+        assert_eq!(refused, "`diorite start` refuses the flags after --: unexpected argument '--bad' found");
+    }
+
+    #[test]
+    fn what_a_node_says_of_its_flags_is_shown_from_its_beginning() {
+        let directory = tempfile::tempdir().unwrap();
+        let log = directory.path().join("log.txt");
+        let said =
+            "error: unexpected argument '--a' found\n\n  tip: try '-- --a'\n\nUsage: x\n\nFor more, try '--help'.\n";
+        std::fs::write(&log, format!("ready\nstopping\nstopped\n{said}")).unwrap();
+        assert!(tail(&log).contains("unexpected argument '--a' found"), "{}", tail(&log));
     }
 
     #[test]

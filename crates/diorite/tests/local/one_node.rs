@@ -88,5 +88,9 @@ fn what_cannot_work_is_refused_in_one_line_and_leaves_nothing() {
     assert_eq!(std::fs::read_dir(local.directory()).unwrap().count(), 1, "nothing was added");
     std::fs::remove_file(local.directory().join("letter.txt")).unwrap();
     let wrong = local.refusal(&[&up[..], &["--", "--no-such-flag"]].concat());
-    assert!(wrong.contains("ended with exit status: 2") && wrong.contains("no-such-flag"), "{wrong}");
+    assert!(wrong.contains("unexpected argument '--no-such-flag' found"), "{wrong}");
+    let wrong = local.refusal(&[&up[..], &["--", "--tls-key", "/nowhere", "--tls-certificate", "/nowhere"]].concat());
+    assert!(wrong.contains("ended with exit status: 1") && wrong.contains("/nowhere"), "{wrong}");
+    local.up(1, &[]);
+    assert_eq!(local.node(1).1, "ready", "the flags are not remembered");
 }
