@@ -10,6 +10,7 @@ use crate::api::{
 };
 use crate::client::{AdminError, Client};
 use crate::percent::encoded;
+use crate::qualified::qualified;
 use diorite_base::TabletId;
 use diorite_base::text::{NOTHING, or_dash, table};
 use serde::Serialize;
@@ -127,7 +128,7 @@ fn ask(client: &Client, path: &str, wanted: &WantedPart) -> Result<IndexPart, Ad
 
 /// Carries out the command.
 pub(crate) fn carry_out(client: &Client, arguments: &CheckIndexArguments) -> Result<Report, AdminError> {
-    let (keyspace, name) = arguments.index.split_once('.').unwrap_or(("", &arguments.index));
+    let (keyspace, name) = qualified(&arguments.index)?;
     let path = format!("{INDEXES}/{}/{}/check", encoded(keyspace), encoded(name));
     let only = arguments.tablet.map(TabletId);
     let mut report = Report { index: arguments.index.clone(), ..Report::default() };

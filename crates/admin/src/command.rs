@@ -17,6 +17,7 @@ use crate::indexes;
 use crate::join_token::{self, JoinTokenArguments};
 use crate::password;
 use crate::percent::encoded;
+use crate::qualified::qualified;
 use crate::restart::RestartArguments;
 use crate::tables;
 use crate::tablets::{self, TabletArguments};
@@ -552,7 +553,7 @@ fn all_tablets(client: &Client, json: bool, arguments: &TabletArguments) -> Resu
 }
 
 fn one_table(client: &Client, json: bool, table: &str) -> Result<(), AdminError> {
-    let (keyspace, name) = table.split_once('.').unwrap_or(("", table));
+    let (keyspace, name) = qualified(table)?;
     look(client, json, &format!("/api/v1/tables/{}/{}", encoded(keyspace), encoded(name)), tables::table_detail)
 }
 

@@ -7,6 +7,7 @@ use crate::api::{INDEX_RATE, INDEXES, IndexDetail, IndexList, IndexState, IndexS
 use crate::client::{AdminError, Client};
 use crate::join_token::{Answer, answer};
 use crate::percent::encoded;
+use crate::qualified::qualified;
 use diorite_base::text::{NOTHING, bytes, duration, or_dash, table};
 use serde_json::json;
 
@@ -15,7 +16,7 @@ pub(crate) fn carry_out(client: &Client, index: Option<&str>) -> Result<Answer, 
     let Some(index) = index else {
         return answer(&client.get::<IndexList>(INDEXES)?, listed);
     };
-    let (keyspace, name) = index.split_once('.').unwrap_or(("", index));
+    let (keyspace, name) = qualified(index)?;
     let found: IndexDetail = client.get(&format!("{INDEXES}/{}/{}", encoded(keyspace), encoded(name)))?;
     answer(&found, detail)
 }

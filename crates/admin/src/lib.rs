@@ -23,6 +23,7 @@ mod of_node;
 mod pages;
 mod password;
 mod percent;
+mod qualified;
 mod restart;
 mod routes;
 pub mod server;

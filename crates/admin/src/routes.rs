@@ -261,9 +261,9 @@ struct Networks {
 }
 
 async fn set_cidr_group(State(view): State<NodeView>, Path(name): Path<String>, body: Bytes) -> Response {
-    match serde_json::from_slice(&body) {
+    match object(&body) {
         Ok(Networks { cidrs }) => answer(view, Ask::Change(Change::SetCidrGroup { name, cidrs })).await,
-        Err(error) => failed(&Failure::new(FailureKind::Invalid, format!("the body: {error}"))),
+        Err(failure) => failed(&failure),
     }
 }
 
@@ -278,9 +278,9 @@ struct Auth {
 }
 
 async fn auth(State(view): State<NodeView>, body: Bytes) -> Response {
-    match serde_json::from_slice(&body) {
+    match object(&body) {
         Ok(Auth { required }) => answer(view, Ask::Change(Change::RequireLogin { required })).await,
-        Err(error) => failed(&Failure::new(FailureKind::Invalid, format!("the body: {error}"))),
+        Err(failure) => failed(&failure),
     }
 }
 
@@ -332,15 +332,33 @@ fn besides(made: usize, failure: Failure) -> Failure {
 }
 
 pub(crate) fn parsed<T: DeserializeOwned + Default>(body: &Bytes) -> Result<T, Failure> {
-    if body.is_empty() {
-        return Ok(T::default());
+    if body.is_empty() { Ok(T::default()) } else { object(body) }
+}
+
+fn object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
+    let invalid = |why: String| Failure::new(FailureKind::Invalid, format!("the body: {why}"));
+    // A list would be taken for the values of the fields in their order.
+    if body.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+        return Err(invalid("it has to be a JSON object".to_owned()));
     }
-    serde_json::from_slice(body).map_err(|error| Failure::new(FailureKind::Invalid, format!("the body: {error}")))
+    serde_json::from_slice(body).map_err(|error| invalid(error.to_string()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_body_is_an_object() {
+        let read = |body: &'static str| parsed::<Settings>(&Bytes::from_static(body.as_bytes()));
+        let rate = |body| read(body).map(|settings| settings.copy_rate_bytes);
+        assert_eq!(rate(""), Ok(None));
+        assert_eq!(rate(" {\"copy_rate_bytes\": 7}"), Ok(Some(7)));
+        for body in ["[70000]", "null", "7", " "] {
+            let refused = Failure::new(FailureKind::Invalid, "the body: it has to be a JSON object");
+            assert_eq!(rate(body), Err(refused), "{body}");
+        }
+    }
 
     #[test]
     fn a_failure_after_changes_says_that_they_were_made() {

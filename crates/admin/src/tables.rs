@@ -184,7 +184,7 @@ pub(crate) fn nodes(nodes: &[NodeStatus]) -> String {
                 node.cql_address.clone(),
                 node.zone.clone(),
                 if node.is_up { "yes" } else { "no" }.to_owned(),
-                node.state.clone(),
+                if node.may_lead { node.state.clone() } else { format!("{}, leads nothing", node.state) },
                 node.replicas.to_string(),
                 node.leaders.to_string(),
                 size(node.tablet_bytes),
@@ -379,6 +379,24 @@ mod tests {
         assert_eq!(shown(0), ["node 4 is down", "tablet 7 is large"]);
         let more = "104 more tablets cannot get their wanted replicas";
         assert_eq!(shown(104), ["node 4 is down", "tablet 7 is large", more]);
+    }
+
+    #[test]
+    fn a_node_that_leads_nothing_is_shown_as_such() {
+        let shown = |may_lead: bool| {
+            let found = r#"[{
+                "node": 4, "host_id": "", "cql_address": "", "http_address": "", "data_center": "", "zone": "a",
+                "is_up": true, "state": "active", "may_lead": MAY_LEAD, "replicas": 1, "leaders": 0, "tablet_bytes": 0,
+                "sst_files": 0, "sst_bytes": 0, "content_bytes": null, "last_heartbeat_ms": null,
+                "uptime_seconds": null, "program": null, "resident_bytes": null, "memory_limit_bytes": null,
+                "cpu_seconds": null, "processors": null, "activity": {}, "disks": []
+            }]"#;
+            let found: Vec<NodeStatus> =
+                serde_json::from_str(&found.replace("MAY_LEAD", &may_lead.to_string())).expect("nodes");
+            nodes(&found)
+        };
+        assert!(shown(false).contains("active, leads nothing"), "{}", shown(false));
+        assert!(!shown(true).contains("leads nothing"), "{}", shown(true));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! Always true: all pages of the answer are one list. Left out: how they are shown ([`crate::tables`]).
 
-use crate::api::{TabletFilter, TabletPage, TabletStatus};
+use crate::api::{Failure, FailureKind, NodeStatus, TableStatus, TabletFilter, TabletPage, TabletStatus};
 use crate::client::{AdminError, Client};
 use crate::percent::encoded;
+use diorite_base::NodeId;
 
 /// The tablets to show.
 #[derive(Debug, Clone, clap::Args)]
@@ -35,9 +36,34 @@ pub(crate) fn all(client: &Client, arguments: &TabletArguments) -> Result<Vec<Ta
         all.extend(page.tablets);
         filter.after = page.next_after;
         if filter.after.is_none() {
+            if all.is_empty() {
+                check_named(client, &filter)?;
+            }
             return Ok(all);
         }
     }
+}
+
+/// Fails if there is no such table or node: a misspelt name is no reason for an empty list.
+fn check_named(client: &Client, filter: &TabletFilter) -> Result<(), AdminError> {
+    let missing = |what: String| Failure::new(FailureKind::NotFound, format!("there is no {what}"));
+    if let Some(table) = &filter.table {
+        let tables: Vec<TableStatus> = client.get("/api/v1/tables")?;
+        let is_named = |found: &TableStatus| {
+            found.name == *table && filter.keyspace.as_ref().is_none_or(|keyspace| *keyspace == found.keyspace)
+        };
+        if !tables.iter().any(is_named) {
+            let keyspace = filter.keyspace.as_ref().map_or(String::new(), |keyspace| format!("{keyspace}."));
+            return Err(missing(format!("table {keyspace}{table}")).into());
+        }
+    }
+    if let Some(node) = filter.node.map(NodeId) {
+        let nodes: Vec<NodeStatus> = client.get("/api/v1/nodes")?;
+        if !nodes.iter().any(|found| found.node == node) {
+            return Err(missing(format!("node {node}")).into());
+        }
+    }
+    Ok(())
 }
 
 fn query(filter: &TabletFilter) -> String {

@@ -5,7 +5,7 @@
 use crate::replicas::Members;
 use crate::tokens::Tokens;
 use diorite_base::{NodeId, TabletId};
-use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, Node, NodeState};
+use diorite_cluster::catalog::{CancelledMerge, Catalog, Command, Node, NodeState, Placement};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -141,8 +141,7 @@ impl Judge<'_> {
                 if leads_nothing {
                     self.check_others_lead(node)?;
                 }
-                let what = if back { "leads again" } else { "transfers what it leads" };
-                (Command::SetLeading { node, leads_nothing }, format!("node {node} {what}"))
+                (Command::SetLeading { node, leads_nothing }, self.leading(node, leads_nothing))
             }
             Request::SetZone { node, zone } => {
                 member(catalog, node)?;
@@ -173,28 +172,42 @@ impl Judge<'_> {
         })
     }
 
-    /// Checks that as many nodes are left as a tablet has replicas.
+    /// What is so once a node leads nothing, or leads again.
+    fn leading(&self, node: NodeId, leads_nothing: bool) -> String {
+        let until = format!("until `diorite admin move-leaders {} --back`", node.0);
+        match (leads_nothing, (self.is_up)(node)) {
+            (false, _) => format!("node {node} leads again"),
+            (true, true) => format!("node {node} transfers what it leads, and leads nothing {until}"),
+            (true, false) => format!("node {node} is down; when it returns, it leads nothing {until}"),
+        }
+    }
+
     fn check_drain(&self, node: NodeId) -> Result<(), Refusal> {
+        member(self.catalog, node)?;
+        self.check_room_without(node, |_| true)
+    }
+
+    /// Checks that as many nodes are left as a tablet has replicas, of those tablets that are looked at.
+    fn check_room_without(&self, node: NodeId, is_looked_at: impl Fn(&Placement) -> bool) -> Result<(), Refusal> {
         let catalog = self.catalog;
-        member(catalog, node)?;
-        let left: Vec<&Arc<Node>> = catalog
+        let left = catalog
             .nodes()
             .filter(|other| other.id != node && other.state.is_active() && (self.is_up)(other.id))
-            .collect();
+            .count();
         let mut lacking: BTreeMap<&str, usize> = BTreeMap::new();
         for entry in catalog.tables() {
             let keyspace = entry.table.keyspace.as_str();
             let held = entry.tablets.iter().filter_map(|range| catalog.placement(range.tablet));
+            let held = held.filter(|placement| is_looked_at(placement));
             let most = held.map(|placement| placement.replicas.len()).max().unwrap_or(0);
-            if most > left.len() {
+            if most > left {
                 lacking.insert(keyspace, most);
             }
         }
         match lacking.into_iter().next() {
             Some((keyspace, replicas)) => Err(refused(format!(
-                "without node {node}, {} active nodes are up, and keyspace {keyspace} has {replicas} replicas of each tablet: add a node first, \
-                 or lower its replication factor",
-                left.len()
+                "without node {node}, {left} active nodes are up, and keyspace {keyspace} has {replicas} replicas of each tablet: add a node first, \
+                 or lower its replication factor"
             ))),
             None => Ok(()),
         }
@@ -250,7 +263,8 @@ impl Judge<'_> {
             live <= placement.replicas.len() / 2
         });
         match lost.count() {
-            0 => Ok(()),
+            // Otherwise nothing would be rebuilt.
+            0 => self.check_room_without(node, |placement| placement.is_held_by(node)),
             lost => Err(refused(format!(
                 "{lost} tablets have no quorum without node {node}, and cannot be rebuilt: start it, or other nodes, first"
             ))),
@@ -376,6 +390,31 @@ mod tests {
         let mut replaced = catalog;
         apply(&mut replaced, dead);
         assert!(is_refused(&judged(&replaced, &[D], replace), "being replaced already"));
+    }
+
+    #[test]
+    fn a_node_is_replaced_only_if_other_nodes_can_take_its_replicas() {
+        let three = cluster(3, 2);
+        let replace = |node| Request::Replace { node };
+        assert!(is_refused(&judged(&three, &[NodeId(3)], replace(NodeId(3))), "2 active nodes are up"));
+        // A node that holds nothing leaves nothing to be rebuilt.
+        let four = cluster(4, 1);
+        let idle = four.nodes().map(|node| node.id).find(|node| four.tablets_on(*node).count() == 0).unwrap();
+        let dead = Command::SetNodeState { node: idle, state: NodeState::Dead };
+        assert_eq!(judged(&four, &[idle], replace(idle)), Ok(dead));
+    }
+
+    #[test]
+    fn what_is_said_of_leaders_is_so() {
+        let catalog = cluster(3, 3);
+        let said = |down: &[NodeId], back| {
+            let is_up = |node| !down.contains(&node);
+            let judge = Judge { node: A, catalog: &catalog, is_up: &is_up, catalog_voters: &[], wall_ms: 7 };
+            judge.command_of(Request::MoveLeaders { node: NodeId(2), back }).unwrap().1
+        };
+        assert!(said(&[], false).starts_with("node n2 transfers what it leads, and leads nothing until"));
+        assert!(said(&[NodeId(2)], false).starts_with("node n2 is down; when it returns, it leads nothing until"));
+        assert_eq!(said(&[NodeId(2)], true), "node n2 leads again");
     }
 
     #[test]

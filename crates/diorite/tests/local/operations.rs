@@ -281,6 +281,11 @@ fn what_would_cost_a_quorum_is_refused_and_says_why() {
         refusal(&local, 1, &["drain", "2"]).contains("keyspace ks has 3 replicas of each tablet: add a node first")
     );
     assert!(refusal(&local, 1, &["drain", "9"]).contains("there is no node"));
+    assert!(refusal(&local, 1, &["table", "nope"]).contains("'nope' has no keyspace"));
+    assert!(refusal(&local, 1, &["tablets", "nope.x"]).contains("there is no table nope.x"));
+    assert!(refusal(&local, 1, &["tablets", "--node", "9"]).contains("there is no node n9"));
+    assert!(admin(&local, 1, &["set-leader-zones", "nozone"]).contains("no node is in zone nozone"));
+    assert!(admin(&local, 1, &["set-leader-zones"]).contains("anywhere"));
     assert!(refusal(&local, 1, &["set-rate", "0"]).contains("pause balancing"));
     assert!(admin(&local, 3, &["set-rate", "50MB/s"]).contains("47.7 MiB/s"));
     assert!(admin(&local, 2, &["pause", "balancing"]).contains("until balancing is resumed"));

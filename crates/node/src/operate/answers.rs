@@ -346,6 +346,7 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
             warnings.push(format!("node {} ({}) has not reported yet", node.id, node.address()));
         }
         warnings.extend(out_of_touch(sight, node));
+        warnings.extend(leads_nothing(node));
         let report = sight.known.reports.get(&node.id).filter(|_| sight.is_up(node.id));
         if let Some(others_ahead_us) = report.and_then(|report| report.details.clock_is_off_us) {
             let (apart_s, way) =
@@ -383,6 +384,13 @@ fn warnings(sight: &Sight, unavailable: usize) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// An operator's order that is in force until it is taken back, also if it was given while the node was down.
+fn leads_nothing(node: &Node) -> Option<String> {
+    let (id, address) = (node.id, node.address());
+    let message = || format!("node {id} ({address}) leads nothing until `diorite admin move-leaders {} --back`", id.0);
+    node.leads_nothing.then(message)
 }
 
 /// Warnings about nodes with a greater id with which `node` exchanges no heartbeats, though they are up. Both nodes

@@ -93,7 +93,7 @@ impl Operations {
             Ok(request) => request,
             Err(Change::SetCidrGroup { name, cidrs }) => return cidr_groups::set(name, &cidrs),
             Err(Change::DropCidrGroup { name }) => return Ok(cidr_groups::drop_group(name)),
-            Err(setting) => return setting_of(setting),
+            Err(setting) => return setting_of(catalog, setting),
         };
         let is_up = |node| self.is_up(node);
         let catalog_voters = self.store.voter_sets(CATALOG_TABLET);
@@ -138,8 +138,22 @@ fn request_of(change: Change) -> Result<Request, Change> {
     })
 }
 
+/// Where leaders are to be, and which of these zones are of no use.
+fn leader_zones(catalog: &Catalog, zones: &[String]) -> String {
+    if zones.is_empty() {
+        return "leaders may be anywhere".to_owned();
+    }
+    let is_empty = |zone: &&String| catalog.nodes().all(|node| node.zone() != zone.as_str());
+    let empty: Vec<&str> = zones.iter().filter(is_empty).map(String::as_str).collect();
+    let hint = match empty.is_empty() {
+        true => String::new(),
+        false => format!("; no node is in zone {}", empty.join(", ")),
+    };
+    format!("leaders are to be in {}{hint}", zones.join(", "))
+}
+
 /// The command for a change that does not depend on the state of the cluster.
-fn setting_of(change: Change) -> Result<(Command, String), Failure> {
+fn setting_of(catalog: &Catalog, change: Change) -> Result<(Command, String), Failure> {
     if let Change::RevokeJoinToken { id } = &change {
         let unknown = |_| Failure::new(FailureKind::NotFound, format!("there is no join token '{id}'"));
         let id: JoinTokenId = id.parse().map_err(unknown)?;
@@ -174,10 +188,7 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
             (Setting::ReplaceAfter { milliseconds }, message)
         }
         Change::SetLeaderZones { zones } => {
-            let message = match zones.is_empty() {
-                true => "leaders may be anywhere".to_owned(),
-                false => format!("leaders are to be in {}", zones.join(", ")),
-            };
+            let message = leader_zones(catalog, &zones);
             (Setting::PreferredLeaderZones { zones }, message)
         }
         Change::SetMergeSize { bytes: 0 } => {
@@ -203,4 +214,41 @@ fn setting_of(change: Change) -> Result<(Command, String), Failure> {
         _ => return Err(Failure::new(FailureKind::Invalid, "this change is not a setting")),
     };
     Ok((Command::Set { setting }, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite_base::Level;
+    use diorite_cluster::catalog::NodeDescription;
+    use uuid::Uuid;
+
+    #[test]
+    fn zones_without_nodes_are_named() {
+        let node = NodeDescription {
+            host_id: Uuid::from_u128(1),
+            address: [10, 0, 0, 1].into(),
+            cql_port: 9042,
+            rpc_port: 7100,
+            http_port: 7000,
+            data_center: "east".to_owned(),
+            zone: "a".to_owned(),
+            node_address: None,
+            levels: None,
+        };
+        let bootstrap = Command::Bootstrap {
+            cluster_id: Uuid::from_u128(1),
+            name: "zones".to_owned(),
+            replication_factor: 1,
+            requires_login: Some(false),
+            level: Level::FIRST,
+        };
+        let (catalog, _) = Catalog::default().apply(&bootstrap);
+        let (catalog, _) = catalog.apply(&Command::RegisterNode { node });
+        let said =
+            |zones: &[&str]| leader_zones(&catalog, &zones.iter().map(|zone| (*zone).to_owned()).collect::<Vec<_>>());
+        assert_eq!(said(&[]), "leaders may be anywhere");
+        assert_eq!(said(&["a"]), "leaders are to be in a");
+        assert_eq!(said(&["a", "b", "c"]), "leaders are to be in a, b, c; no node is in zone b, c");
+    }
 }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 
 mod indexes;
+mod leading;
 
 use super::report::{Details, Report};
 use super::sight::Sight;
