@@ -74,7 +74,8 @@ impl Deref for PinnedValue {
 /// A tablet replica's data.
 pub struct Tablet {
     db: DB,
-    directory: PathBuf,
+    /// Dropped after RocksDB is closed.
+    folder: Folder,
     shared: Arc<Shared>,
     events: Arc<TabletEvents>,
     expiry: Arc<Expiry>,
@@ -86,7 +87,6 @@ pub struct Tablet {
     pub(crate) windows: Option<Windows>,
     merging: Mutex<Merging>,
     files: Mutex<FilesKept>,
-    doomed: AtomicBool,
     /// For tests: whether reads hang, and whether writes hang.
     hangs: [Hang; 2],
     /// The last sizes of the files, with the amount of background work at that time.
@@ -110,7 +110,7 @@ impl Tablet {
         let db = DB::open(&shared.tablet_options(values, &options, &events, &expiry), directory)?;
         let tablet = Self {
             db,
-            directory: directory.to_owned(),
+            folder: Folder { path: directory.to_owned(), is_doomed: AtomicBool::new(false) },
             shared: Arc::clone(shared),
             events,
             expiry,
@@ -120,7 +120,6 @@ impl Tablet {
             windows,
             merging: Mutex::default(),
             files: Mutex::default(),
-            doomed: AtomicBool::new(false),
             hangs: Default::default(),
             seen: Mutex::default(),
             open: Arc::new(()),
@@ -393,7 +392,7 @@ impl Tablet {
 
     /// Lets the tablet's files be removed when its last user drops it.
     pub fn doom(&self) {
-        self.doomed.store(true, Ordering::Release);
+        self.folder.is_doomed.store(true, Ordering::Release);
     }
 
     /// The files are in use while this can be upgraded. After that another tablet may be opened in their place.
@@ -403,7 +402,7 @@ impl Tablet {
 
     /// The tablet's directory.
     pub fn directory(&self) -> &Path {
-        &self.directory
+        &self.folder.path
     }
 }
 
@@ -513,12 +512,23 @@ impl Moment<'_> {
 impl Drop for Tablet {
     fn drop(&mut self) {
         self.db.cancel_all_background_work(true);
-        if self.doomed.load(Ordering::Acquire) {
-            // The files are unlinked while RocksDB has them open, and RocksDB is closed after this. They are renamed
-            // first: if the node is killed in between, and has not kept the last changes of the catalog, it must not
-            // take the remaining files for the tablet.
-            if let Err(error) = remove_tablet(&self.directory) {
-                tracing::warn!(directory = %self.directory.display(), %error, "could not remove a dropped tablet");
+    }
+}
+
+/// The directory of a tablet, which is removed with the tablet if that is doomed: RocksDB is closed before, since it reports an
+/// error if it does not find its files then.
+struct Folder {
+    path: PathBuf,
+    is_doomed: AtomicBool,
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.is_doomed.load(Ordering::Acquire) {
+            // The files are renamed first: if the node is killed in between, and has not kept the last changes of the
+            // catalog, it must not take the remaining files for the tablet.
+            if let Err(error) = remove_tablet(&self.path) {
+                tracing::warn!(directory = %self.path.display(), %error, "could not remove a dropped tablet");
             }
         }
     }

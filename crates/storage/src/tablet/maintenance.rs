@@ -43,7 +43,7 @@ impl Tablet {
     /// Compacts everything, and waits for it.
     pub fn compact(&self) {
         let warn = |error| {
-            tracing::warn!(directory = %self.directory.display(), %error, "could not read the state of the files");
+            tracing::warn!(directory = %self.folder.path.display(), %error, "could not read the state of the files");
         };
         if let Err(error) = self.flushed_state() {
             warn(error);
@@ -81,7 +81,7 @@ impl Tablet {
         counters.compactions.fetch_add(1, Ordering::Relaxed);
         self.events.compactions.fetch_add(1, Ordering::Release);
         let merged = merged?;
-        let name = |path: &String| Path::new(path).file_name().map(|name| self.directory.join(name));
+        let name = |path: &String| Path::new(path).file_name().map(|name| self.folder.path.join(name));
         Ok(merged.output_files.iter().filter_map(name).collect())
     }
 
