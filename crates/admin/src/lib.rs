@@ -24,6 +24,7 @@ mod pages;
 mod password;
 mod percent;
 mod qualified;
+mod refusals;
 mod restart;
 mod routes;
 pub mod server;

@@ -47,7 +47,7 @@ pub(crate) fn operations() -> Router<NodeView> {
         .route("/api/v1/tablets", get(tablets))
         .route("/api/v1/tablets/{tablet}", get(tablet))
         .route("/api/v1/cluster/history", get(|State(view): State<NodeView>| answer(view, Ask::History)))
-        .route("/api/v1/nodes/{node}/{operation}", post(node_operation))
+        .route("/api/v1/nodes/{node}/{operation}", post(node_operation).get(no_question))
         .route("/api/v1/tablets/{tablet}/split", post(split))
         .route("/api/v1/tablets/{tablet}/merge", post(merge))
         .route("/api/v1/tablets/{tablet}/cancel-split", post(cancel_split))
@@ -149,6 +149,17 @@ async fn tablet(State(view): State<NodeView>, Path(tablet): Path<u64>) -> Respon
 #[serde(default, deny_unknown_fields)]
 struct Zone {
     zone: Option<String>,
+}
+
+/// What [`node_operation`] can do.
+const NODE_OPERATIONS: [&str; 7] = ["drain", "undrain", "remove", "replace", "move-leaders", "return-leaders", "zone"];
+
+/// Answers a question to a node that there is not. An operation is there, and is no question.
+async fn no_question(Path((_, what)): Path<(String, String)>) -> Response {
+    if NODE_OPERATIONS.contains(&what.as_str()) {
+        return (StatusCode::METHOD_NOT_ALLOWED, [(header::ALLOW, HeaderValue::from_static("POST"))]).into_response();
+    }
+    failed(&Failure::new(FailureKind::NotFound, format!("there is no question '{what}' to a node")))
 }
 
 async fn node_operation(
@@ -347,6 +358,13 @@ fn object<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_node_answers_only_questions_that_there_are() {
+        let asked = |what: &str| no_question(Path(("1".to_owned(), what.to_owned())));
+        assert_eq!(asked("nope").await.status(), StatusCode::NOT_FOUND);
+        assert_eq!(asked("drain").await.status(), StatusCode::METHOD_NOT_ALLOWED);
+    }
 
     #[test]
     fn a_body_is_an_object() {

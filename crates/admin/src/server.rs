@@ -12,6 +12,7 @@ mod tests;
 
 pub(crate) use self::encrypted::SPEAKS_TLS;
 use crate::gate::{Ends, Secured};
+use crate::refusals::in_json;
 use axum::Router;
 use axum::body::{Body, HttpBody, to_bytes};
 use axum::extract::Request;
@@ -108,7 +109,7 @@ pub async fn serve(
     clock: Arc<dyn Clock>,
     mut stop: watch::Receiver<bool>,
 ) {
-    let routes = routes.layer(from_fn(move |request, next| bounded(limits, request, next)));
+    let routes = routes.layer(from_fn(move |request, next| bounded(limits, request, next))).layer(from_fn(in_json));
     let (open, log) = (Mutex::new(Connections::new(limits.connections)), Mutex::default());
     let port = Arc::new(Port { limits, routes, tls, clock, open, log, stop: stop.clone() });
     let mut connections = JoinSet::new();

@@ -2,6 +2,7 @@
 
 use super::*;
 use axum::body::Bytes;
+use axum::extract::Path;
 use axum::routing::{get, post};
 use diorite_base::SystemClock;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -24,7 +25,8 @@ async fn start(limits: ServerLimits) -> Server {
     let address = listener.local_addr().expect("an address");
     let routes = Router::new()
         .route("/", get(|| async { "hello" }))
-        .route("/length", post(|body: Bytes| async move { body.len().to_string() }));
+        .route("/length", post(|body: Bytes| async move { body.len().to_string() }))
+        .route("/api/{number}", post(|Path(number): Path<u64>| async move { number.to_string() }));
     let (stop, stopped) = watch::channel(false);
     let serving = tokio::spawn(serve(listener, routes, None, limits, Arc::new(SystemClock::new()), stopped));
     Server { address, stop, serving }
@@ -121,6 +123,28 @@ async fn bodies_that_do_not_come_or_are_too_large_are_refused() {
     let mut most = b"POST /length HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: 65536\r\n\r\n".to_vec();
     most.extend(std::iter::repeat_n(b'x', 65_536));
     assert!(server.answer(&most).await.ends_with("\r\n65536"));
+}
+
+#[tokio::test]
+async fn programs_are_refused_in_json() {
+    let server = start(patient()).await;
+    for (request, length, status, reason) in [
+        ("POST /api/7", 65_537, "413 Payload Too Large", "a body has at most 65536 bytes"),
+        ("POST /api/-1", 0, "400 Bad Request", "`-1`"),
+        ("POST /api/%ff", 0, "400 Bad Request", "UTF-8"),
+        ("GET /api/7", 0, "405 Method Not Allowed", "the path is for another method"),
+        ("GET /api/7/8", 0, "404 Not Found", "there is nothing under this path"),
+    ] {
+        let head = format!("{request} HTTP/1.1\r\nhost: h\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+        let answer = server.answer(head.as_bytes()).await;
+        let (head, body) = answer.split_once("\r\n\r\n").expect("a head and a body");
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{request}: {answer}");
+        assert!(head.contains("content-type: application/json"), "{request}: {answer}");
+        let failure: crate::api::Failure = serde_json::from_str(body).expect("a failure");
+        assert!(failure.message.contains(reason), "{request}: {failure}");
+    }
+    let page = server.answer(&LAST.replace("GET /", "GET /none").into_bytes()).await;
+    assert!(page.starts_with("HTTP/1.1 404") && !page.contains("json"), "{page}");
 }
 
 #[tokio::test]

@@ -446,7 +446,8 @@ impl Startup<'_> {
         })
     }
 
-    /// Fails unless the version of CQL that every client must name is there and is 3 or, as the Rust driver has it, later.
+    /// Fails unless the version of CQL that every client must name is there and is 3.0.0 or later, as in Cassandra: the Rust driver
+    /// names 4.0.0.
     pub fn check_cql_version(&self) -> Result<(), CqlError> {
         match self.options.get("CQL_VERSION") {
             Some(version)
@@ -458,7 +459,9 @@ impl Startup<'_> {
             {
                 Ok(())
             }
-            Some(version) => Err(CqlError::protocol(format!("CQL version {version} is not supported, 3.x is"))),
+            Some(version) => {
+                Err(CqlError::protocol(format!("CQL version {version} is not supported, 3.0.0 and later ones are")))
+            }
             None => Err(CqlError::protocol("STARTUP does not name its CQL_VERSION")),
         }
     }

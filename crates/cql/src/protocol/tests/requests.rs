@@ -253,6 +253,19 @@ fn compression_is_negotiated_per_version() {
 }
 
 #[test]
+fn versions_of_cql_from_3_on_are_accepted() {
+    for (version, is_accepted) in [("3.0.0", true), ("3.4.7", true), ("4.0.0", true), ("2.0.0", false), ("new", false)]
+    {
+        with_request(Version::V4, &ClientRequest::Startup(&[("CQL_VERSION", version)]), |envelope| {
+            let Request::Startup(startup) = Message::decode(envelope).unwrap().request else { panic!("STARTUP") };
+            let message = startup.check_cql_version().map_err(|error| error.message.to_string());
+            let refused = format!("CQL version {version} is not supported, 3.0.0 and later ones are");
+            assert_eq!(message, if is_accepted { Ok(()) } else { Err(refused) });
+        });
+    }
+}
+
+#[test]
 fn tracing_and_payload_are_seen() {
     let head =
         RequestHead { wants_tracing: true, custom_payload: &[("k", &[1, 2])], ..RequestHead::new(Version::V4, -3) };

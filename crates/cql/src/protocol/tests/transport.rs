@@ -5,6 +5,7 @@ use super::requests::versions;
 use super::{hex, receive};
 use crate::protocol::client::{ClientRequest, Parameters, RequestHead, encode_request};
 use crate::protocol::envelope::{Opcode, Role, flags};
+use crate::protocol::error::ErrorCode;
 use crate::protocol::response::{self, ReplyHead};
 use crate::protocol::segment::MAX_PAYLOAD_BYTES;
 use crate::protocol::{Compression, CqlError, ErrorKind, Inbound, Outbound, Version};
@@ -309,6 +310,7 @@ fn a_body_that_claims_to_decompress_to_too_much_is_refused() {
         inbound.input().extend_from_slice(&hex(bytes));
         let error = inbound.next().unwrap_err();
         assert!(error.error.message.contains(words), "{error:?}");
+        assert_eq!(error.error.code(), ErrorCode::ProtocolError);
         assert!(!error.is_fatal);
         inbound.input().extend_from_slice(&hex("04 00 0002 05 00000000"));
         assert!(inbound.next().unwrap().is_some());
