@@ -5,7 +5,7 @@
 //! runs, which the node decides.
 
 use clap::{ArgAction, Args, Command, FromArgMatches};
-use diorite_node::StartOptions;
+use diorite_node::{SamePort, StartOptions};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 use toml::{Table, Value};
@@ -89,7 +89,13 @@ pub fn check(path: &Path) -> Result<StartOptions, ConfigError> {
     let file = read(path, &start)?;
     let matches =
         with_file(start, Some(&file)).try_get_matches_from(["start"]).map_err(|error| of_file(path, &error))?;
-    StartOptions::from_arg_matches(&matches).map_err(|error| of_file(path, &error))
+    let options = StartOptions::from_arg_matches(&matches).map_err(|error| of_file(path, &error))?;
+    options.check_ports().map_err(|SamePort { one, other, port }| ConfigError::Value {
+        path: path.to_owned(),
+        key: one.to_owned(),
+        reason: format!("it is {port}, as {other} is"),
+    })?;
+    Ok(options)
 }
 
 /// Reads again what a node was started with: for options that may change while it runs.
@@ -290,6 +296,13 @@ mod tests {
         assert_eq!(refused("[data-dir]\na = 1"), "data-dir: a table is none of its values");
         assert!(refused("cql-port = 70000").starts_with("cql-port: invalid value '70000'"));
         assert!(refused("cql-port = ").contains("line 1"));
+        assert_eq!(refused("data-dir = \"/a\"\ncql-port = 7000"), "cql-port: it is 7000, as http-port is");
+        for (option, value) in
+            [("max-connections", "0"), ("memory-limit", "\"1KB\""), ("bloom-bits", "1000"), ("tablets-per-node", "0")]
+        {
+            let said = refused(&format!("data-dir = \"/a\"\n{option} = {value}"));
+            assert!(said.starts_with(&format!("{option}: invalid value")), "{said}");
+        }
         assert!(refused("cql-port = 9042").contains("--data-dir"), "it is required");
         assert_eq!(refused("data-dir = \"/a\"\ntls-key = \"k\""), "tls-key: it needs 'tls-certificate' beside it");
         assert!(matches!(check(Path::new("/nowhere")), Err(ConfigError::Unreadable { .. })));

@@ -111,6 +111,9 @@ fn matches() -> Result<ArgMatches, ConfigError> {
 }
 
 fn start(StartArguments { config, options }: StartArguments) -> ExitCode {
+    if let Err(error) = options.check_ports() {
+        return fail(&error, 1);
+    }
     let configuration = config::file(config).map(|path| ConfigurationFile {
         path,
         read: |path| config::read_again(path).map_err(|error| Box::new(error).into()),

@@ -1,18 +1,20 @@
 //! What an operator can set about a node.
 
 mod audit;
+mod values;
 
 use crate::machine;
 pub use audit::{AuditCategory, AuditOption, AuditedTable};
 use clap::{Args, ValueEnum};
 pub use diorite_admin::gate::ChangesFrom;
-use diorite_base::limits;
+use diorite_base::limits::{self, MAX_TABLETS_PER_TABLE};
 pub use diorite_base::text::Size;
 use serde::Serialize;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
+pub use values::SamePort;
 
 /// When a write is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -300,7 +302,7 @@ pub struct StartOptions {
     pub durability: DurabilityOption,
 
     /// Tablets per node that a new table is split into, unless it says WITH tablets = n.
-    #[arg(long, value_name = "N", default_value_t = 8, visible_alias = "shards-per-node")]
+    #[arg(long, value_name = "N", default_value_t = 8, visible_alias = "shards-per-node", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_TABLETS_PER_TABLE)))]
     pub tablets_per_node: u32,
 
     /// Nodes that share this machine, this one included: the defaults of --threads, --store-threads and --memory-limit
@@ -309,7 +311,7 @@ pub struct StartOptions {
     pub nodes_per_machine: u32,
 
     /// Memory for caches, memtables and buffers together; half of the machine's memory if not given.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = values::memory_limit)]
     pub memory_limit: Option<Size>,
 
     /// Bytes per second that flushes and compactions together may write; 0 is no limit.
@@ -329,7 +331,7 @@ pub struct StartOptions {
     pub block_cache: Option<Size>,
 
     /// Bits per key of Bloom filters, for tables without bloom_filter_fp_chance.
-    #[arg(long, value_name = "BITS", default_value_t = 10.0)]
+    #[arg(long, value_name = "BITS", default_value_t = 10.0, value_parser = values::bloom_bits)]
     pub bloom_bits: f64,
 
     /// Size of a data block before compression, for tables without chunk_length_in_kb.
@@ -388,7 +390,7 @@ pub struct StartOptions {
     pub direct_reads: bool,
 
     /// Most CQL connections at a time.
-    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = values::connections)]
     pub max_connections: usize,
 
     /// Timeout of a client's request, such as 10s or 1500ms, on every node that carries it out. A statement may set a
@@ -474,6 +476,12 @@ pub struct StartOptions {
 }
 
 impl StartOptions {
+    /// Fails if two ports are the same.
+    pub fn check_ports(&self) -> Result<(), SamePort> {
+        let ports = [("cql-port", self.cql_port), ("node-port", self.node_port), ("http-port", self.http_port)];
+        values::check_ports(&ports)
+    }
+
     /// The memory limit in force, in bytes.
     pub fn memory_limit_bytes(&self) -> u64 {
         let share = || machine::memory_bytes() / 2 / u64::from(self.nodes_per_machine);

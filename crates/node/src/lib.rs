@@ -54,7 +54,7 @@ mod timing;
 mod tls;
 mod turns;
 
-pub use config::{DurabilityOption, NodeAddress, Size, SlowQueryOption, StartOptions};
+pub use config::{DurabilityOption, NodeAddress, SamePort, Size, SlowQueryOption, StartOptions};
 pub use error::{StartError, TlsError, TokenError};
 pub use guard::{GuardError, guard};
 pub use http::configuration;

@@ -14,6 +14,7 @@ const COMMAND_LINES: &[&str] = &[
     "crates/base/src/text.rs",
     "crates/node/src/config.rs",
     "crates/node/src/config/audit.rs",
+    "crates/node/src/config/values.rs",
     "crates/workload/src/arguments.rs",
     "crates/sim/src/main.rs",
 ];
