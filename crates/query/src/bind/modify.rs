@@ -232,7 +232,8 @@ fn check_assignments(binder: &Binder<'_>, operations: &[Operation]) -> Result<()
     // Of each column whether it was assigned as a whole.
     let mut assigned: HashMap<usize, bool> = HashMap::with_capacity(operations.len());
     for operation in operations {
-        let is_whole = matches!(operation.change, Change::Set(_) | Change::Delete | Change::Count(..) | Change::Sum(..));
+        let is_whole =
+            matches!(operation.change, Change::Set(_) | Change::Delete | Change::Count(..) | Change::Sum(..));
         if assigned.insert(operation.column, is_whole).is_some_and(|before| before || is_whole) {
             return Err(invalid(format!(
                 "Multiple incompatible setting of column {}",

@@ -10,8 +10,12 @@ use std::time::Duration;
 /// The longest rest: a rest after a read from a slow disk must not double the delay.
 const LONGEST_REST: Duration = Duration::from_millis(20);
 
-/// Carries out reads until the store thread that asks for them ends. Rests as long as each read took: threads at normal
-/// priority have to send, write and apply the entries as well.
+/// The rest after a read, as a multiple of what it took.
+const REST: u64 = 3;
+
+/// Carries out reads until the store thread that asks for them ends. Rests [`REST`] times as long as each read took:
+/// threads at normal priority have to send, write and apply the entries as well, and while a node joins, several others
+/// read for it.
 #[allow(
     clippy::disallowed_methods,
     reason = "a rest waits for nothing but time; it is short, so that the end of the store need not end it"
@@ -22,6 +26,6 @@ pub(crate) fn read_back(clock: &dyn Clock, queue: &Queue, reads: &Receiver<LogRe
         let began_ns = clock.monotonic_ns();
         queue.answer(read.carry_out());
         let took_ns = clock.monotonic_ns().saturating_sub(began_ns);
-        std::thread::sleep(Duration::from_nanos(took_ns).min(LONGEST_REST));
+        std::thread::sleep(Duration::from_nanos(REST * took_ns).min(LONGEST_REST));
     }
 }
