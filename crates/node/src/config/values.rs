@@ -20,22 +20,27 @@ pub struct SamePort {
     pub port: u16,
 }
 
-pub(super) fn memory_limit(text: &str) -> Result<Size, String> {
-    let size: Size = text.parse()?;
+/// Why the value of an option is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct RefusedValue(String);
+
+pub(super) fn memory_limit(text: &str) -> Result<Size, RefusedValue> {
+    let size: Size = text.parse().map_err(RefusedValue)?;
     if size.0 < LEAST_MEMORY_BYTES {
-        return Err(format!("a node needs {} MiB at least", LEAST_MEMORY_BYTES >> 20));
+        return Err(RefusedValue(format!("a node needs {} MiB at least", LEAST_MEMORY_BYTES >> 20)));
     }
     Ok(size)
 }
 
-pub(super) fn connections(text: &str) -> Result<usize, String> {
+pub(super) fn connections(text: &str) -> Result<usize, RefusedValue> {
     let number = text.parse::<usize>().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "it is a number, at least 1".to_owned())
+    number.ok_or_else(|| RefusedValue("it is a number, at least 1".to_owned()))
 }
 
-pub(super) fn bloom_bits(text: &str) -> Result<f64, String> {
+pub(super) fn bloom_bits(text: &str) -> Result<f64, RefusedValue> {
     let bits = text.parse::<f64>().ok().filter(|bits| (0.0..=MOST_BLOOM_BITS).contains(bits));
-    bits.ok_or_else(|| format!("it is a number from 0 to {MOST_BLOOM_BITS}"))
+    bits.ok_or_else(|| RefusedValue(format!("it is a number from 0 to {MOST_BLOOM_BITS}")))
 }
 
 /// Fails if two of these options name one port; 0 is any port that is free.
@@ -54,7 +59,7 @@ mod tests {
 
     #[test]
     fn values_with_which_a_node_does_not_work_are_refused() {
-        assert!(memory_limit("1KB").is_err_and(|reason| reason.contains("16 MiB")));
+        assert!(memory_limit("1KB").is_err_and(|reason| reason.0.contains("16 MiB")));
         assert_eq!(memory_limit("64MiB"), Ok(Size(64 << 20)));
         assert!(connections("0").is_err() && connections("many").is_err());
         assert_eq!(connections("1"), Ok(1));
