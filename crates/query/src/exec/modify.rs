@@ -4,10 +4,12 @@
 //! arithmetic, see those before them; a statement with a condition goes to one tablet, except in a block. Left out:
 //! carrying out transactions over several tablets (their parts are made in [`transaction`]).
 
+mod together;
 pub mod transaction;
 pub mod unique;
 pub mod views;
 
+use self::together::write_together;
 use super::keys::{clustering_ranges, partition_keys};
 use super::table_part::{TablePart, WrittenParts};
 use super::tested::TestedRows;
@@ -32,7 +34,7 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::key;
 use diorite_model::schema::TabletRange;
 use diorite_model::value::collection;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The most unused capacity that a packed row keeps.
@@ -264,7 +266,7 @@ impl Writes {
                 continue;
             }
             pending.program.turns = pending.order.turns(&pending.program, is_block);
-            merge_repeated(&mut pending.program);
+            write_together(&mut pending.program);
             let (part, table) = (pending.part.clone(), Arc::clone(&pending.table));
             let (mutation, is_evaluated) = pending.mutation()?;
             if mutation.size_bytes() > MAX_MUTATION_BYTES {
@@ -455,44 +457,6 @@ impl Pending {
             }
         }
         mutation
-    }
-}
-
-/// Several writes of one row in a batch have the same timestamp: they are merged, in any order, so none of them may
-/// overwrite the row. What programs write in turns is merged in any case.
-fn merge_repeated(program: &mut Program) {
-    if program.turns.is_some() {
-        program.operations.iter_mut().for_each(merge_instead);
-        return;
-    }
-    if program.operations.len() < 2 {
-        return;
-    }
-    let mut seen: HashMap<&[u8], usize, ahash::RandomState> =
-        HashMap::with_capacity_and_hasher(program.operations.len(), ahash::RandomState::default());
-    for operation in &program.operations {
-        if let ProgramOperation::Row { key, .. } = operation {
-            *seen.entry(key).or_default() += 1;
-        }
-    }
-    if seen.values().all(|count| *count == 1) {
-        return;
-    }
-    let repeated: HashSet<Vec<u8>, ahash::RandomState> =
-        seen.into_iter().filter(|(_, count)| *count > 1).map(|(key, _)| key.to_vec()).collect();
-    for operation in &mut program.operations {
-        if let ProgramOperation::Row { key, is_overwrite, .. } = operation
-            && repeated.contains(key)
-        {
-            *is_overwrite = false;
-        }
-    }
-}
-
-/// Lets an operation be merged with the row, which it would have overwritten.
-fn merge_instead(operation: &mut ProgramOperation) {
-    if let ProgramOperation::Row { is_overwrite, .. } = operation {
-        *is_overwrite = false;
     }
 }
 

@@ -77,7 +77,7 @@ impl Pending {
 
     fn into_part(mut self, is_block: bool) -> Result<TransactionPart, CqlError> {
         self.program.turns = self.order.turns(&self.program, is_block);
-        super::merge_repeated(&mut self.program);
+        super::together::write_together(&mut self.program);
         let program = ProvenProgram::new(&self.program).map_err(unprovable)?.as_bytes().to_vec();
         let name = self.table.full_name();
         if program.len() > MAX_PART_BYTES {

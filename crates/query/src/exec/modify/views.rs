@@ -189,7 +189,7 @@ impl Pending {
         }
         let mut program = self.program.clone();
         program.turns = self.order.turns(&program, is_block);
-        super::merge_repeated(&mut program);
+        super::together::write_together(&mut program);
         let context = EvaluationContext { now_s, ..EvaluationContext::new(stamp_us, i64::MIN) };
         let after = After::of(program, context, before).map_err(|error| CqlError::server(error.to_string()))?;
         // What is impossible changes nothing.
