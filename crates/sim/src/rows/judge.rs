@@ -162,7 +162,7 @@ impl Cluster {
     fn judge_view(&self, rows: &RowClients) -> Result<(), Finding> {
         let (of_table, of_view) = (self.with_value(rows, ALL)?, self.with_value(rows, "SELECT k, v, w FROM uv")?);
         let lacks_rows = !self.has_whole_views() && of_view.iter().all(|row| of_table.contains(row));
-        if of_table == of_view || lacks_rows || self.is_log_ahead(rows) {
+        if of_table == of_view || lacks_rows || self.may_have_expired(rows, &of_table, &of_view)? {
             return Ok(());
         }
         let message = format!("a materialized view has {of_view:?}, its table {of_table:?}");
@@ -175,20 +175,28 @@ impl Cluster {
             return Ok(());
         }
         let (of_table, of_index) = (self.with_value(rows, ALL)?, self.with_value(rows, &by_values())?);
-        if of_table == of_index || self.is_log_ahead(rows) {
+        if of_table == of_index || self.may_have_expired(rows, &of_table, &of_index)? {
             return Ok(());
         }
         let message = format!("a covering index has {of_index:?}, its table {of_table:?}");
         Err(Finding { checker: "rows", at_ns: self.now_ns(), message })
     }
 
-    /// Whether a clock was ahead, so that the time of some log is. What has expired by that time may be gone from the tablets
-    /// of one table, and still be seen in those of another by a clock that is right.
-    fn is_log_ahead(&self, rows: &RowClients) -> bool {
+    /// Whether rows differ only because some may have expired. If a clock was ahead, so that the time of some log is, what
+    /// has expired by that time may be gone from the tablets of one table, and still be seen in those of another by a clock
+    /// that is right. Rows that do not expire are in both.
+    fn may_have_expired(&self, rows: &RowClients, of_table: &[Row], derived: &[Row]) -> Result<bool, Finding> {
         let now_s = seconds(rows.world.kv.now_us());
         let lives = self.nodes.values().filter_map(|node| node.life.as_ref());
         let mut states = lives.flat_map(|life| life.handles.values()).map(|handle| handle.data().applied_state());
-        states.any(|state| state.is_ok_and(|state| state.horizon.now_s > now_s))
+        if !states.any(|state| state.is_ok_and(|state| state.horizon.now_s > now_s)) {
+            return Ok(false);
+        }
+        let mut lasting = self.with_value(rows, "SELECT k, v, w, ttl(v) FROM u")?;
+        lasting.retain(|row| row[3].is_none());
+        let has = |found: &[Row], row: &Row| found.iter().any(|other| other[..] == row[..3]);
+        let is_known = |row: &Row| !of_table.iter().any(|other| other[0] == row[0]) || has(of_table, row);
+        Ok(lasting.iter().all(|row| has(derived, row)) && derived.iter().all(is_known))
     }
 
     /// Whether all rows have been added to the views that were there before them.
