@@ -14,6 +14,7 @@ use diorite_cql::language::ast::{Drop, DroppedObject, QualifiedName, Statement};
 use diorite_cql::protocol::CqlError;
 use diorite_model::index::specification_key;
 use diorite_model::schema::{Table, TableEntry};
+use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -23,6 +24,19 @@ struct Awaited {
     made: Made,
     id: u64,
     name: String,
+}
+
+/// How long a statement waits for others once it has taken effect. Its time may be over before: that is no error.
+#[derive(Clone, Copy)]
+struct Wait<'b> {
+    budget: &'b Budget,
+    until_ns: u64,
+}
+
+impl Wait<'_> {
+    fn goes_on(self, kv: &impl Kv) -> bool {
+        kv.monotonic_ns() < self.until_ns && self.budget.check().is_ok()
+    }
 }
 
 /// The end of a statement.
@@ -36,21 +50,22 @@ pub(super) enum Ended {
 /// Waits for what a statement has made or removed, and finishes it; `before`: the catalog that it was planned with.
 ///
 /// # Errors
-/// If what it has made was dropped meanwhile, or if the time of the statement is over.
+/// If what it has made was dropped meanwhile, or if the time of the statement is over while rows are compared.
 pub(super) async fn ended<K: Kv>(
     kv: &K,
     before: &Catalog,
     (statement, command): (&Statement, &Command),
     budget: &Budget,
 ) -> Result<Ended, CqlError> {
+    let wait = Wait { budget, until_ns: kv.monotonic_ns() + LOOKS as u64 * LOOK_NS };
     if let (Statement::Drop(Drop { object: DroppedObject::Index(index), .. }), Command::AlterTable { table }) =
         (statement, command)
     {
-        await_removal(kv, table.id, &index.name, budget).await?;
+        await_removal(kv, table.id, &index.name, wait).await;
     }
     let gone = lost(before, &kv.catalog(), command);
     if let Some((table, gone)) = gone.filter(|(_, gone)| !gone.is_empty()) {
-        await_dropping(kv, table, &gone, budget).await?;
+        await_dropping(kv, table, &gone, wait).await;
     }
     let mut warnings = Vec::new();
     for Awaited { table, made, id, name } in awaited(kv, statement, command) {
@@ -59,7 +74,8 @@ pub(super) async fn ended<K: Kv>(
             (Made::Covering, Built::Failed(why)) => {
                 warnings.push(local_warning(&name, &why));
                 propose(kv, &table, id, CoveringOutcome::Failed(why)).await;
-                await_dropping(kv, table.id, &[id], budget).await?;
+                let wait = Wait { budget, until_ns: kv.monotonic_ns() + LOOKS as u64 * LOOK_NS };
+                await_dropping(kv, table.id, &[id], wait).await;
             }
             (_, Built::Whole) => {}
             (_, Built::Going(warning)) => warnings.push(warning),
@@ -81,19 +97,17 @@ async fn propose<K: Kv>(kv: &K, table: &Table, view: u64, outcome: CoveringOutco
 
 /// Waits until the hidden view of an index that a table does not have any more is removed, which the nodes do once none of
 /// them uses it.
-async fn await_removal<K: Kv>(kv: &K, table: TableId, index: &str, budget: &Budget) -> Result<(), CqlError> {
-    for _ in 0..LOOKS {
-        budget.check()?;
+async fn await_removal<K: Kv>(kv: &K, table: TableId, index: &str, wait: Wait<'_>) {
+    while wait.goes_on(kv) {
         let catalog = kv.catalog();
         let is_left = |entry: &Arc<TableEntry>| {
             entry.table.hidden_views().any(|(view, of)| of.is_none() && view.is_of_index(index))
         };
         if !catalog.table_by_id(table).is_some_and(is_left) {
-            break;
+            return;
         }
         kv.pause(LOOK_NS).await;
     }
-    Ok(())
 }
 
 /// The table that has lost unique indexes or views by a command, and their numbers.
@@ -112,28 +126,25 @@ fn lost(before: &Catalog, now: &Catalog, command: &Command) -> Option<(TableId, 
 
 /// Waits until the tablets of a table know nothing more of unique indexes or views that it has lost: until then their
 /// leaders refuse writes that take no notice of these. If a tablet does not answer, nothing is waited for.
-async fn await_dropping<K: Kv>(kv: &K, table: TableId, lost: &[u64], budget: &Budget) -> Result<(), CqlError> {
+async fn await_dropping<K: Kv>(kv: &K, table: TableId, lost: &[u64], wait: Wait<'_>) {
     let mut done: BTreeSet<TabletId> = BTreeSet::new();
-    for _ in 0..LOOKS {
-        budget.check()?;
+    while wait.goes_on(kv) {
         let catalog = kv.catalog();
         let is_lost = |entry: &&Arc<TableEntry>| entry.table.maintained().all(|(id, _)| !lost.contains(&id));
-        let Some(entry) = catalog.table_by_id(table).filter(is_lost) else { break };
+        let Some(entry) = catalog.table_by_id(table).filter(is_lost) else { return };
         let tablets = entry.tablets.iter().map(|range| range.tablet);
         let left: Vec<TabletId> = tablets.filter(|tablet| !done.contains(tablet)).collect();
-        for tablet in left {
-            match knows(kv, tablet, lost).await {
-                Ok(true) => {}
-                Ok(false) => drop(done.insert(tablet)),
-                Err(_) => return Ok(()),
-            }
+        let known = join_all(left.iter().map(|tablet| knows(kv, *tablet, lost))).await;
+        if known.iter().any(Result::is_err) {
+            return;
         }
+        let gone = left.into_iter().zip(known).filter(|(_, known)| matches!(known, Ok(false)));
+        done.extend(gone.map(|(tablet, _)| tablet));
         if entry.tablets.iter().all(|range| done.contains(&range.tablet)) {
-            break;
+            return;
         }
         kv.pause(LOOK_NS).await;
     }
-    Ok(())
 }
 
 /// Whether a tablet knows one of these unique indexes or views.

@@ -65,8 +65,12 @@ pub async fn execute<K: Kv>(
                         let warnings = warnings.into_iter().chain(further).collect();
                         Ok((change.map_or(Response::Void, Response::SchemaChange), warnings))
                     }
-                    Ended::Failed(dropped, error) => {
-                        Box::pin(execute(kv, defaults, keyspace, &Statement::Drop(*dropped), budget)).await?;
+                    Ended::Failed(dropped, mut error) => {
+                        let dropped = Statement::Drop(*dropped);
+                        if let Err(left) = Box::pin(execute(kv, defaults, keyspace, &dropped, budget)).await {
+                            error.message =
+                                format!("{}; it could not be dropped: {}", error.message, left.message).into();
+                        }
                         Err(error)
                     }
                 };
