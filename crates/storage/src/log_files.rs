@@ -28,9 +28,11 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
-/// Bytes that are written and made durable at a time. The log's own fsyncs may have to wait for that long, and other
-/// threads for the processor.
+/// Bytes that are written at a time. Other threads may have to wait for the processor for that long.
 const STEP_BYTES: usize = 256 << 10;
+
+/// Bytes that are made durable at a time. The log's own fsyncs may have to wait for that long.
+const DURABLE_BYTES: u64 = 1 << 20;
 
 /// The size of a log file. Files are recycled as a whole, so space is freed in units of this size.
 pub const FILE_BYTES: u64 = 16 << 20;
@@ -135,12 +137,15 @@ impl Spare {
         }
         let zeros = vec![0; STEP_BYTES];
         let mut file = File::create(self.unfinished())?;
-        for _ in 0..FILE_BYTES / STEP_BYTES as u64 {
+        for end in (1..=FILE_BYTES / STEP_BYTES as u64).map(|step| step * STEP_BYTES as u64) {
             if self.ends.load(Ordering::Relaxed) {
                 return fs::remove_file(self.unfinished());
             }
             file.write_all(&zeros)?;
-            file.sync_data()?;
+            match end % DURABLE_BYTES {
+                0 => file.sync_data()?,
+                _ => thread::yield_now(),
+            }
         }
         fs::rename(self.unfinished(), self.ready())?;
         self.is_ready.store(true, Ordering::Release);

@@ -7,8 +7,9 @@ use diorite_storage::{GroupReader, run_at_lower_priority};
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-/// The longest rest: a rest after a read from a slow disk must not double the delay.
-const LONGEST_REST: Duration = Duration::from_millis(20);
+/// The longest rest: what takes long waits for the disk more than it uses the processor, and a member that lags must not
+/// wait for much more than that.
+const LONGEST_REST: Duration = Duration::from_millis(10);
 
 /// The rest after a read, as a multiple of what it took.
 const REST: u64 = 3;

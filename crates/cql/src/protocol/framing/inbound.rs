@@ -21,8 +21,8 @@ const MAX_READ_BYTES: usize = 64 << 10;
 const MAX_IDLE_BUFFER_BYTES: usize = 256 << 10;
 
 /// Cassandra's text.
-fn too_big(length: usize, limit: usize) -> String {
-    format!("Request is too big: length {length} exceeds maximum allowed length {limit}.")
+fn too_big(length: usize, limit: usize) -> CqlError {
+    CqlError::invalid(format!("Request is too big: length {length} exceeds maximum allowed length {limit}."))
 }
 
 /// Finds envelopes in received bytes.
@@ -327,7 +327,7 @@ impl Inbound {
         let limit = self.max_body_bytes;
         if header.body_bytes > limit {
             let size = header.body_bytes;
-            return refuse(false, CqlError::invalid(too_big(size, limit)));
+            return refuse(false, too_big(size, limit));
         }
         let Some(opcode) = Opcode::from_code(header.opcode) else {
             return refuse(false, CqlError::protocol(format!("unknown opcode 0x{:02X}", header.opcode)));
@@ -379,10 +379,10 @@ impl Inbound {
         match compression.decompress_body(body, &mut self.scratch, self.max_body_bytes) {
             Ok(body_bytes) => Ok(Found { header, opcode, place: Place::Scratch(0), body_bytes }),
             Err(error) => Err(FrameError {
-                error: CqlError::protocol(match error {
+                error: match error {
                     DecompressError::TooLarge { claimed_bytes, limit_bytes } => too_big(claimed_bytes, limit_bytes),
-                    error => error.to_string(),
-                }),
+                    error => CqlError::protocol(error.to_string()),
+                },
                 stream: Some(header.stream),
                 version: header.version,
                 is_fatal: false,
