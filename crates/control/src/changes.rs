@@ -101,6 +101,13 @@ pub struct Judge<'a> {
     pub wall_ms: i64,
 }
 
+/// A keyspace whose tablets have more replicas than nodes are left.
+struct Lacking<'a> {
+    keyspace: &'a str,
+    replicas: usize,
+    left: usize,
+}
+
 impl Judge<'_> {
     /// The command to propose for a request, and the text of the answer once it is committed.
     pub fn command_of(&self, request: Request) -> Result<(Command, String), Refusal> {
@@ -130,10 +137,7 @@ impl Judge<'_> {
             }
             Request::Replace { node } => {
                 self.check_replace(node)?;
-                (
-                    Command::SetNodeState { node, state: NodeState::Dead },
-                    format!("the replicas of node {node} are being rebuilt on other nodes"),
-                )
+                (Command::SetNodeState { node, state: NodeState::Dead }, self.rebuilding(node))
             }
             Request::MoveLeaders { node, back } => {
                 member(catalog, node)?;
@@ -184,11 +188,30 @@ impl Judge<'_> {
 
     fn check_drain(&self, node: NodeId) -> Result<(), Refusal> {
         member(self.catalog, node)?;
-        self.check_room_without(node, |_| true)
+        match self.lacking_without(node, |_| true) {
+            Some(Lacking { keyspace, replicas, left }) => Err(refused(format!(
+                "without node {node}, {left} active nodes are up, and keyspace {keyspace} has {replicas} replicas of \
+                 each tablet: add a node first, or lower its replication factor"
+            ))),
+            None => Ok(()),
+        }
     }
 
-    /// Checks that as many nodes are left as a tablet has replicas, of those tablets that are looked at.
-    fn check_room_without(&self, node: NodeId, is_looked_at: impl Fn(&Placement) -> bool) -> Result<(), Refusal> {
+    /// What is so once the replicas of a node are rebuilt. Those for which there is no node now are no reason to refuse
+    /// that: the others are rebuilt meanwhile.
+    fn rebuilding(&self, node: NodeId) -> String {
+        let begun = format!("the replicas of node {node} are being rebuilt on other nodes");
+        match self.lacking_without(node, |placement| placement.is_held_by(node)) {
+            Some(Lacking { keyspace, replicas, left }) => format!(
+                "{begun}; keyspace {keyspace} has {replicas} replicas of each tablet and {left} other active nodes are \
+                 up: the rest waits for another node"
+            ),
+            None => begun,
+        }
+    }
+
+    /// A keyspace whose tablets have more replicas than nodes are left, of those tablets that are looked at.
+    fn lacking_without(&self, node: NodeId, is_looked_at: impl Fn(&Placement) -> bool) -> Option<Lacking<'_>> {
         let catalog = self.catalog;
         let left = catalog
             .nodes()
@@ -204,13 +227,7 @@ impl Judge<'_> {
                 lacking.insert(keyspace, most);
             }
         }
-        match lacking.into_iter().next() {
-            Some((keyspace, replicas)) => Err(refused(format!(
-                "without node {node}, {left} active nodes are up, and keyspace {keyspace} has {replicas} replicas of each tablet: add a node first, \
-                 or lower its replication factor"
-            ))),
-            None => Ok(()),
-        }
+        lacking.into_iter().next().map(|(keyspace, replicas)| Lacking { keyspace, replicas, left })
     }
 
     fn check_remove(&self, node: NodeId) -> Result<(), Refusal> {
@@ -263,8 +280,7 @@ impl Judge<'_> {
             live <= placement.replicas.len() / 2
         });
         match lost.count() {
-            // Otherwise nothing would be rebuilt.
-            0 => self.check_room_without(node, |placement| placement.is_held_by(node)),
+            0 => Ok(()),
             lost => Err(refused(format!(
                 "{lost} tablets have no quorum without node {node}, and cannot be rebuilt: start it, or other nodes, first"
             ))),
@@ -393,15 +409,23 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_replaced_only_if_other_nodes_can_take_its_replicas() {
-        let three = cluster(3, 2);
-        let replace = |node| Request::Replace { node };
-        assert!(is_refused(&judged(&three, &[NodeId(3)], replace(NodeId(3))), "2 active nodes are up"));
+    fn the_answer_says_which_replicas_of_a_replaced_node_wait_for_another_node() {
+        let said = |catalog: &Catalog, node: NodeId| {
+            let is_up = |other| other != node;
+            let judge = Judge { node: A, catalog, is_up: &is_up, catalog_voters: &[], wall_ms: 7 };
+            let (command, said) = judge.command_of(Request::Replace { node }).unwrap();
+            assert_eq!(command, Command::SetNodeState { node, state: NodeState::Dead });
+            said
+        };
+        let waits = said(&cluster(3, 2), NodeId(3));
+        assert!(waits.contains("has 3 replicas of each tablet and 2 other active nodes are up"), "{waits}");
+        assert!(waits.ends_with("the rest waits for another node"), "{waits}");
+        let four = cluster(4, 4);
+        assert_eq!(said(&four, D), "the replicas of node n4 are being rebuilt on other nodes");
         // A node that holds nothing leaves nothing to be rebuilt.
-        let four = cluster(4, 1);
-        let idle = four.nodes().map(|node| node.id).find(|node| four.tablets_on(*node).count() == 0).unwrap();
-        let dead = Command::SetNodeState { node: idle, state: NodeState::Dead };
-        assert_eq!(judged(&four, &[idle], replace(idle)), Ok(dead));
+        let one = cluster(4, 1);
+        let idle = one.nodes().map(|node| node.id).find(|node| one.tablets_on(*node).count() == 0).unwrap();
+        assert!(!said(&one, idle).contains("waits"));
     }
 
     #[test]
