@@ -16,7 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// For a connection to a host, and TLS on it, while others can be asked instead.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// For the first bytes of an answer to a question that changes nothing, while others can be asked instead.
-const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(5);
+/// Longer than the 5 s that some answers take while a node is down.
+const FIRST_BYTES_TIMEOUT: Duration = Duration::from_secs(8);
 /// Lists of tablets are sent in pages, so that no answer is longer.
 const MAX_ANSWER_BYTES: u64 = 64 << 20;
 
@@ -26,6 +27,9 @@ pub enum AdminError {
     /// None of the nodes can be reached.
     #[error("no node answers: {0}")]
     Unreachable(String),
+    /// A node may have received a change, and its answer is not known.
+    #[error("{0} did not answer ({1}); the change may have been made: look before you repeat it")]
+    Unanswered(String, String),
     /// The node requires a login, and no role was named.
     #[error("this node asks for a role and its password: name the role with --user")]
     NoRole,
@@ -65,8 +69,8 @@ impl AdminError {
     }
 }
 
-/// TLS with the files of a directory as `diorite certs client` makes it: the authorities that are trusted, and, if it is there, the client's
-/// certificate.
+/// TLS with the files of a directory as `diorite certs client` makes it: the authorities that are trusted, and, if it
+/// is there, the client's certificate.
 pub(crate) fn tls(directory: &Path) -> Result<TlsConfig, AdminError> {
     let wrong = |path: &Path, why: String| AdminError::Certificate { path: path.to_owned(), why };
     let certificates = |path: &Path| -> Result<Vec<Certificate<'static>>, AdminError> {
@@ -103,8 +107,19 @@ struct Timeouts {
     first_bytes: Option<Duration>,
 }
 
-/// With the host that is asked last.
+/// With the only host, and with one that is asked again.
 const UNLIMITED: Timeouts = Timeouts { connect: None, first_bytes: None };
+
+/// What a host says of itself, in the order in which such hosts are asked to change something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Health {
+    Ready,
+    /// It was not asked.
+    Unknown,
+    /// Its process runs, but a change may wait until it is ready.
+    NotReady,
+    Silent,
+}
 
 /// Asks the first of `hosts` (`HOST[:PORT]`) that answers.
 pub(crate) struct Client {
@@ -147,18 +162,18 @@ impl Client {
     }
 
     pub(crate) fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, AdminError> {
-        self.ask(|host, timeouts| {
+        self.ask(true, |host, timeouts| {
             let request = self.with_login(self.agent.get(self.address(host, path))).config();
             let request = request.timeout_connect(timeouts.connect).timeout_recv_response(timeouts.first_bytes);
             request.build().call()
         })
     }
 
-    /// A host that took the request may be carrying it out, so its answer is waited for as long as it may take. That one hangs is
-    /// found out before.
+    /// A host that took the request may be carrying it out, so its answer is waited for as long as it may take, and no
+    /// other host is sent it. That one hangs is found out before.
     pub(crate) fn post<T: DeserializeOwned>(&self, path: &str, body: &serde_json::Value) -> Result<T, AdminError> {
-        self.prefer_live();
-        self.ask(|host, timeouts| {
+        self.prefer_ready();
+        self.ask(false, |host, timeouts| {
             let request = self.with_login(self.agent.post(self.address(host, path))).config();
             let request = request.timeout_connect(timeouts.connect).build();
             request.content_type("application/json").send(body.to_string())
@@ -172,18 +187,24 @@ impl Client {
         }
     }
 
-    /// Asks one host after another. One that is only slow is asked again with all the time, after the others.
+    /// Asks one host after another. One that is only slow is asked again with all the time, after the others. Unless
+    /// the request may be repeated, it is sent to another host only if none before can have received it.
     fn ask<T: DeserializeOwned>(
         &self,
+        may_repeat: bool,
         call: impl Fn(&str, Timeouts) -> Result<ureq::http::Response<ureq::Body>, ureq::Error>,
     ) -> Result<T, AdminError> {
         let (mut failures, mut slow) = (Vec::new(), Vec::new());
         let hosts = self.hosts.borrow().clone();
-        for (at, host) in hosts.iter().enumerate() {
-            let is_last = at + 1 == hosts.len();
-            match call(host, if is_last { UNLIMITED } else { self.short }) {
+        let is_only = hosts.len() == 1;
+        let unanswered = |host: &str, error: &ureq::Error| AdminError::Unanswered(host.to_owned(), error.to_string());
+        for host in &hosts {
+            match call(host, if is_only { UNLIMITED } else { self.short }) {
                 Ok(response) => return self.read(host, response),
-                Err(ureq::Error::Timeout(ureq::Timeout::RecvResponse)) if !is_last => slow.push(host),
+                Err(error) if !may_repeat && !is_before_sending(&error) => return Err(unanswered(host, &error)),
+                Err(ureq::Error::Timeout(ureq::Timeout::Connect | ureq::Timeout::RecvResponse)) if !is_only => {
+                    slow.push(host);
+                }
                 Err(error) => failures.push(format!("{host}: {error}")),
             }
             self.ask_last(host);
@@ -191,22 +212,42 @@ impl Client {
         for host in slow {
             match call(host, UNLIMITED) {
                 Ok(response) => return self.read(host, response),
+                Err(error) if !may_repeat && !is_before_sending(&error) => return Err(unanswered(host, &error)),
                 Err(error) => failures.push(format!("{host}: {error}")),
             }
         }
         Err(AdminError::Unreachable(failures.join("; ")))
     }
 
-    /// Puts hosts that do not answer now behind the first one that does.
-    fn prefer_live(&self) {
+    /// Puts hosts that are not ready now behind the first one that is; if none is, those that do not answer behind
+    /// those that do.
+    fn prefer_ready(&self) {
         let hosts = self.hosts.borrow().clone();
-        for host in hosts.iter().take(hosts.len().saturating_sub(1)) {
-            let request = self.agent.get(self.address(host, "/health/live")).config();
+        if hosts.len() < 2 {
+            return;
+        }
+        let mut ranked = Vec::with_capacity(hosts.len());
+        let mut is_found = false;
+        for host in hosts {
+            let health = if is_found { Health::Unknown } else { self.health(&host) };
+            is_found |= health == Health::Ready;
+            ranked.push((health, host));
+        }
+        // Stable: hosts that are alike stay in their order.
+        ranked.sort_by_key(|(health, _)| *health);
+        *self.hosts.borrow_mut() = ranked.into_iter().map(|(_, host)| host).collect();
+    }
+
+    fn health(&self, host: &str) -> Health {
+        let succeeds = |path: &str| {
+            let request = self.agent.get(self.address(host, path)).config();
             let request = request.timeout_connect(self.short.connect).timeout_recv_response(self.short.first_bytes);
-            if request.build().call().is_ok() {
-                return;
-            }
-            self.ask_last(host);
+            request.build().call().map(|response| response.status().is_success())
+        };
+        match succeeds("/health/ready") {
+            Ok(true) => Health::Ready,
+            Ok(false) if succeeds("/health/live").is_ok_and(|is_live| is_live) => Health::NotReady,
+            Ok(false) | Err(_) => Health::Silent,
         }
     }
 
@@ -240,6 +281,37 @@ impl Client {
         }
         serde_json::from_str(&body).map_err(|error| strange(error.to_string()))
     }
+}
+
+/// Whether an error shows that the host has not received the request: it was not found, or there was no connection or
+/// no TLS on it. Errors that can also come later do not show that.
+fn is_before_sending(error: &ureq::Error) -> bool {
+    use std::io::ErrorKind;
+    match error {
+        ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::BadUri(_)
+        | ureq::Error::Tls(_)
+        | ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => true,
+        ureq::Error::Io(error) => match error.kind() {
+            ErrorKind::ConnectionRefused | ErrorKind::AddrNotAvailable => true,
+            _ => error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).is_some_and(is_of_handshake),
+        },
+        ureq::Error::Rustls(error) => is_of_handshake(error),
+        _ => false,
+    }
+}
+
+/// A refusal of the client's certificate is none: with TLS 1.3, it arrives after the request is sent.
+fn is_of_handshake(error: &rustls::Error) -> bool {
+    use rustls::{Error, InvalidMessage};
+    matches!(
+        error,
+        Error::InvalidCertificate(_)
+            | Error::NoCertificatesPresented
+            | Error::PeerIncompatible(_)
+            | Error::InvalidMessage(InvalidMessage::InvalidContentType)
+    )
 }
 
 #[cfg(test)]
@@ -284,7 +356,8 @@ mod tests {
     #[test]
     fn a_host_that_hangs_is_left_for_the_next_one_and_asked_last() {
         let (_listener, hung) = silent();
-        let (server, live) = answering(3, Duration::ZERO);
+        // Two questions, one whether it is ready, and the change.
+        let (server, live) = answering(4, Duration::ZERO);
         let (hosts, then) = ([hung.clone(), live.clone()], [live, hung]);
         let (looking, changing) = (client(&hosts), client(&hosts));
         assert_eq!(looking.get::<u8>("/").expect("an answer"), 7);
@@ -300,8 +373,42 @@ mod tests {
     fn a_host_that_is_slow_is_asked_again_with_all_the_time() {
         let (closed, nobody) = silent();
         drop(closed);
-        let (server, slow) = answering(2, Duration::from_millis(500));
-        assert_eq!(client(&[slow, nobody]).get::<u8>("/").expect("an answer"), 7);
+        let (server, slow) = answering(4, Duration::from_millis(500));
+        assert_eq!(client(&[slow.clone(), nobody.clone()]).get::<u8>("/").expect("an answer"), 7);
+        assert_eq!(client(&[nobody, slow]).get::<u8>("/").expect("an answer"), 7);
         server.join().expect("it ends");
+    }
+
+    #[test]
+    #[allow(clippy::disallowed_methods, reason = "a server of a test, which is joined")]
+    fn a_change_is_not_sent_to_a_second_host_after_the_first_may_have_received_it() {
+        let (listener, first) = silent();
+        let serve = move || {
+            let (mut stream, _) = listener.accept().expect("the question whether it is ready");
+            assert!(stream.read(&mut [0; 4_096]).expect("a request") > 0);
+            stream.write_all(b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 0\r\n\r\n").expect("an answer");
+            drop(stream);
+            let (mut stream, _) = listener.accept().expect("the change");
+            assert!(stream.read(&mut [0; 4_096]).expect("a request") > 0);
+        };
+        let server = std::thread::Builder::new().name("first".to_owned()).spawn(serve).expect("a thread");
+        let (other, second) = silent();
+        let changed = client(&[first.clone(), second]).post::<u8>("/", &serde_json::Value::Null);
+        assert!(matches!(&changed, Err(AdminError::Unanswered(host, _)) if *host == first), "{changed:?}");
+        server.join().expect("it ends");
+        other.set_nonblocking(true).expect("it can be asked");
+        assert!(other.accept().is_err(), "the second host was asked");
+    }
+
+    #[test]
+    fn a_change_goes_to_the_next_host_if_there_is_no_connection_to_the_first() {
+        let refused = std::io::Error::from(std::io::ErrorKind::ConnectionRefused);
+        assert!(is_before_sending(&ureq::Error::Io(refused)));
+        assert!(is_before_sending(&ureq::Error::Timeout(ureq::Timeout::Connect)));
+        let handshake = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        assert!(is_before_sending(&ureq::Error::Io(std::io::Error::other(handshake))));
+        let reset = std::io::Error::from(std::io::ErrorKind::ConnectionReset);
+        assert!(!is_before_sending(&ureq::Error::Io(reset)));
+        assert!(!is_before_sending(&ureq::Error::Timeout(ureq::Timeout::Global)));
     }
 }
