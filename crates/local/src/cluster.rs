@@ -173,8 +173,8 @@ impl Cluster {
         write_json(&self.directory.join(DESCRIPTION), &self.description)
     }
 
-    /// Remembers the arguments of `start` from before this command: nodes have not started with the new ones, and would
-    /// not start with them later.
+    /// Remembers the arguments of `start` from before this command: a node has ended when it started with the new ones,
+    /// and would do so later.
     pub fn restore_arguments(&mut self) -> Result<(), LocalError> {
         self.description.arguments.clone_from(&self.former_arguments);
         self.save()

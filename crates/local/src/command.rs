@@ -211,7 +211,12 @@ async fn up(directory: &Path, arguments: UpArguments, executable: &Path) -> Resu
     let mut cluster = prepared?;
     let numbers: Vec<u32> = cluster.numbers().collect();
     if let Err(error) = cluster.start(&numbers, executable, true).await {
-        cluster.restore_arguments()?;
+        // Other errors, such as a taken port, say nothing of the flags.
+        if matches!(error, LocalError::Ended { .. })
+            && let Err(kept) = cluster.restore_arguments()
+        {
+            eprintln!("the flags of this start are remembered: {kept}");
+        }
         return Err(error);
     }
     drop(lock);
