@@ -90,10 +90,11 @@ pub fn check(path: &Path) -> Result<StartOptions, ConfigError> {
     let matches =
         with_file(start, Some(&file)).try_get_matches_from(["start"]).map_err(|error| of_file(path, &error))?;
     let options = StartOptions::from_arg_matches(&matches).map_err(|error| of_file(path, &error))?;
-    options.check_ports().map_err(|SamePort { one, other, port }| ConfigError::Value {
-        path: path.to_owned(),
-        key: one.to_owned(),
-        reason: format!("it is {port}, as {other} is"),
+    options.check_ports().map_err(|SamePort { one, other, port }| {
+        // Named is a key that the file has: the other port may be that which nodes have without one.
+        let (key, other) = if file.has(one) { (one, other) } else { (other, one) };
+        let reason = format!("it is {port}, as {other} is");
+        ConfigError::Value { path: path.to_owned(), key: key.to_owned(), reason }
     })?;
     Ok(options)
 }
@@ -178,9 +179,12 @@ fn read(path: &Path, start: &Command) -> Result<FileOptions, ConfigError> {
 }
 
 impl FileOptions {
+    fn has(&self, name: &str) -> bool {
+        self.given.iter().any(|(key, _)| key == name)
+    }
+
     /// What the command line checks of options that go together holds for a file, too.
     fn check_pairs(&self) -> Result<(), ConfigError> {
-        let has = |name: &str| self.given.iter().any(|(key, _)| key == name);
         let lacks = |key: &str, other: &str| ConfigError::Value {
             path: self.path.clone(),
             key: key.to_owned(),
@@ -191,7 +195,7 @@ impl FileOptions {
             ("tls-key", "tls-certificate"),
             ("tls-client-authorities", "tls-certificate"),
         ] {
-            if has(key) && !has(other) {
+            if self.has(key) && !self.has(other) {
                 return Err(lacks(key, other));
             }
         }
@@ -297,6 +301,7 @@ mod tests {
         assert!(refused("cql-port = 70000").starts_with("cql-port: invalid value '70000'"));
         assert!(refused("cql-port = ").contains("line 1"));
         assert_eq!(refused("data-dir = \"/a\"\ncql-port = 7000"), "cql-port: it is 7000, as http-port is");
+        assert_eq!(refused("data-dir = \"/a\"\nhttp-port = 9042"), "http-port: it is 9042, as cql-port is");
         for (option, value) in
             [("max-connections", "0"), ("memory-limit", "\"1KB\""), ("bloom-bits", "1000"), ("tablets-per-node", "0")]
         {
