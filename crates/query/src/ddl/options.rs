@@ -238,7 +238,8 @@ fn scalar(name: &str, value: &PropertyValue) -> Result<String, CqlError> {
 fn entries(name: &str, value: &PropertyValue) -> Result<BTreeMap<String, String>, CqlError> {
     match value {
         PropertyValue::Map(entries) => {
-            Ok(entries.iter().map(|(key, value)| (text::raw(key), text::raw(value))).collect())
+            // Spaces around values are not stored: not every reader would pass over them.
+            Ok(entries.iter().map(|(key, value)| (text::raw(key), text::raw(value).trim().to_owned())).collect())
         }
         _ => Err(CqlError::syntax(format!("Invalid value for property '{name}'. It should be a map."))),
     }
@@ -406,6 +407,16 @@ mod tests {
         assert_eq!(read_map("{'k': 0xcafe}"), BTreeMap::from([("k".to_owned(), "0xcafe".to_owned())]));
         assert_eq!(read_map("{}"), BTreeMap::new());
         assert_eq!(read_text(&text::string("it's")), "it's");
+    }
+
+    #[test]
+    fn a_growth_is_a_share_or_a_percentage() {
+        let is_accepted = |growth: &str| {
+            let entries = [("class", "UnifiedCompactionStrategy"), ("sstable_growth", growth)];
+            compaction(entries.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect()).is_ok()
+        };
+        assert!(["0", "0.333", "1", "33.3%", "100%"].into_iter().all(is_accepted));
+        assert!(!["1.1", "-0.1", "101%", "%", "NaN", "x"].into_iter().any(is_accepted));
     }
 
     #[test]

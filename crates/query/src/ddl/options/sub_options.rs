@@ -29,6 +29,8 @@ enum Kind {
     Integer(i64, i64),
     /// From the first to the second.
     Number(f64, f64),
+    /// From 0 to 1, also as a percentage.
+    Share,
     /// One of these, in upper or lower case.
     Word(&'static [&'static str]),
 }
@@ -86,7 +88,7 @@ const UNIFIED: SubOptions = &[
     ("overlap_inclusion_method", Kind::Word(&["NONE", "SINGLE", "TRANSITIVE"])),
     ("parallelize_output_shards", Kind::Boolean),
     ("scaling_parameters", Kind::Text),
-    ("sstable_growth", Kind::Number(0.0, 1.0)),
+    ("sstable_growth", Kind::Share),
     ("target_sstable_size", Kind::Text),
 ];
 
@@ -145,6 +147,11 @@ fn check(name: &str, kind: Kind, raw: &str) -> Result<(), CqlError> {
             Some(_) => None,
             None => Some(format!("{raw} is not a parsable number for {name}")),
         },
+        Kind::Share => {
+            let (digits, whole) = value.strip_suffix('%').map_or((value, 1.0), |percent| (percent, 100.0));
+            let is_share = digits.trim().parse::<f64>().is_ok_and(|share| (0.0..=whole).contains(&share));
+            (!is_share).then(|| format!("{raw} is not valid for {name}: it has to be from 0 to 1, or from 0% to 100%"))
+        }
         Kind::Word(words) => {
             let is_word = words.iter().any(|word| word.eq_ignore_ascii_case(value));
             (!is_word).then(|| format!("{raw} is not valid for {name}"))
