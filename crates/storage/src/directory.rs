@@ -380,7 +380,7 @@ fn replace(directory: &Path, fresh: &str, name: &str, content: &[u8]) -> std::io
     File::open(directory)?.sync_all()
 }
 
-/// Removes the directory of a tablet, which may be open. A crash leaves all of it or nothing.
+/// Removes the directory of a tablet, which is not open any more. A crash leaves all of it or nothing.
 pub(crate) fn remove_tablet(directory: &Path) -> std::io::Result<()> {
     let gone = directory.with_extension(GONE);
     if gone.is_dir() {

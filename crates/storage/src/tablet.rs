@@ -91,7 +91,7 @@ pub struct Tablet {
     hangs: [Hang; 2],
     /// The last sizes of the files, with the amount of background work at that time.
     seen: Mutex<Option<(u64, TabletStatistics)>>,
-    /// Dropped last, after RocksDB is closed.
+    /// Dropped last, after RocksDB is closed and the folder of a dropped tablet is removed.
     open: Arc<()>,
 }
 
@@ -245,8 +245,8 @@ impl Tablet {
     }
 
     fn pin(self: &Arc<Self>, slice: DBPinnableSlice<'_>) -> PinnedValue {
-        // SAFETY: the slice borrows from `self.db`, which lives in the Arc that the result holds beside it and which is dropped after the
-        // slice (fields drop in order); the slice never leaves `PinnedValue` except as a borrow of it.
+        // SAFETY: the slice borrows from `self.db`, which lives in the Arc that the result holds beside it
+        // and which is dropped after the slice (fields drop in order); the slice never leaves `PinnedValue` except as a borrow of it.
         let slice = unsafe { std::mem::transmute::<DBPinnableSlice<'_>, DBPinnableSlice<'static>>(slice) };
         PinnedValue { slice, _tablet: Arc::clone(self) }
     }
@@ -515,8 +515,8 @@ impl Drop for Tablet {
     }
 }
 
-/// The directory of a tablet, which is removed with the tablet if that is doomed: RocksDB is closed before, since it reports an
-/// error if it does not find its files then.
+/// The directory of a tablet, which is removed with the tablet if that is doomed: RocksDB is closed before, since it
+/// reports an error if it does not find its files then.
 struct Folder {
     path: PathBuf,
     is_doomed: AtomicBool,

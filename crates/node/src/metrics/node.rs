@@ -75,7 +75,9 @@ impl Source {
         let help = "1 for the state that the balancer is in";
         out.gauges("balancer_state", help, None, "state", &[(balancer.state.as_str(), 1)])?;
         let stalled = balancer.stalled.len() as u64 + balancer.unlisted_stalled;
-        out.gauge("balancer_stalled", "Actions that the balancer cannot carry out", None, stalled)?;
+        let help =
+            "Reasons listed why the balancer cannot act, and tablets that lack wanted replicas and are not listed";
+        out.gauge("balancer_stalled", help, None, stalled)?;
         out.gauge("balancer_stuck", "The former name of diorite_balancer_stalled, for one release", None, stalled)
     }
 
