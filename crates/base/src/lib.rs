@@ -1,7 +1,7 @@
 //! The base of all other crates: identifiers, the clock and randomness seams, the hybrid clock, size limits, accounts
 //! of memory, the encoded form of a tablet write, bounds on connections, credentials, and small byte-level encodings.
 //!
-//! Always true: nothing here does I/O, spawns, or knows what a row, a Raft group or a CQL statement is.
+//! Always true: nothing here does I/O (but for the lock of a file, [`file_lock`]), spawns, or knows what a row, a Raft group or a CQL statement is.
 //! Wall clocks, sleeps and random sources are read only behind the seams defined here ([`clock`], [`random`]);
 //! `clippy.toml` bans them elsewhere, because the deterministic simulation replaces them.
 
@@ -11,6 +11,7 @@ pub mod bytes;
 pub mod caught;
 pub mod clock;
 pub mod connections;
+pub mod file_lock;
 pub mod hex;
 pub mod horizon;
 pub mod ids;
@@ -25,6 +26,7 @@ pub mod text;
 pub mod write;
 
 pub use clock::{Clock, HybridClock, SystemClock, TrustedClock};
+pub use file_lock::FileLock;
 pub use horizon::Horizon;
 pub use ids::{GroupId, NodeId, TableId, TabletId};
 pub use level::{Hold, Level, Levels};

@@ -8,13 +8,13 @@
 //!
 //! Left out: removing single nodes from a cluster.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use diorite_base::{Clock, SystemClock};
+use diorite_base::{Clock, FileLock, SystemClock};
 use diorite_certs::{Directory, Lifetime, Subject};
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
@@ -153,20 +153,16 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Keeps other commands from changing the cluster until the file is dropped.
-    pub fn lock(directory: &Path) -> Result<File, LocalError> {
+    /// Keeps other commands from changing the cluster until the lock is dropped.
+    pub fn lock(directory: &Path) -> Result<FileLock, LocalError> {
         std::fs::create_dir_all(directory).map_err(|error| LocalError::file(directory, error))?;
         let path = directory.join(LOCK);
         let open = File::options().create(true).append(true).open(&path);
         let file = open.map_err(|error| LocalError::file(&path, error))?;
-        match file.try_lock() {
-            Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(LocalError::Directory(format!(
-                "another `diorite local` command is running in {}",
-                directory.display()
-            ))),
-            Err(TryLockError::Error(error)) => Err(LocalError::file(&path, error)),
-        }
+        let lock = FileLock::acquire(file).map_err(|error| LocalError::file(&path, error))?;
+        lock.ok_or_else(|| {
+            LocalError::Directory(format!("another `diorite local` command is running in {}", directory.display()))
+        })
     }
 
     fn save(&self) -> Result<(), LocalError> {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use diorite_base::text::{duration, or_dash, table};
-use diorite_base::{Clock, SystemClock};
+use diorite_base::{Clock, FileLock, SystemClock};
 
 use crate::cluster::{Cluster, Plan};
 use crate::node::check_flags;
@@ -171,7 +171,7 @@ async fn carry_out(arguments: LocalArguments, executable: &Path) -> Result<(), L
 }
 
 /// Opens a cluster to change it. Checks first that there is one, so that no lock file is left in another directory.
-fn locked(directory: &Path) -> Result<(Cluster, std::fs::File), LocalError> {
+fn locked(directory: &Path) -> Result<(Cluster, FileLock), LocalError> {
     Cluster::open(directory)?;
     let lock = Cluster::lock(directory)?;
     Ok((Cluster::open(directory)?, lock))

@@ -9,9 +9,9 @@
 
 use crate::disks_file::{self, Companions};
 use crate::error::StorageError;
-use diorite_base::{Hold, Level, Levels};
+use diorite_base::{FileLock, Hold, Level, Levels};
 use parking_lot::Mutex;
-use rustix::fs::{FlockOperation, Mode, OFlags, flock};
+use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -77,7 +77,7 @@ pub struct DataDirectory {
     identity: Mutex<Option<Identity>>,
     hold: Mutex<Option<Hold>>,
     companions: Mutex<Option<Companions>>,
-    _lock: File,
+    _lock: FileLock,
 }
 
 impl DataDirectory {
@@ -96,7 +96,8 @@ impl DataDirectory {
             .write(true)
             .open(path.join(LOCK))
             .map_err(io("cannot write to data directory"))?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|_| StorageError::InUse(path.to_owned()))?;
+        let lock = FileLock::acquire(lock).map_err(io("cannot lock data directory"))?;
+        let lock = lock.ok_or_else(|| StorageError::InUse(path.to_owned()))?;
         let identity = if marked { Some(read_identity(path, &marker)?) } else { None };
         let companions = Mutex::new(disks_file::read(path)?);
         let hold = fs::read_to_string(path.join(HELD)).ok().and_then(|text| text.parse().ok());
