@@ -8,10 +8,13 @@ use super::span::Span;
 use super::{Value, ValueError, temporal};
 use crate::types::CqlType;
 use num_bigint::{BigInt, Sign};
-use std::fmt::Write;
+use std::fmt::{Debug, LowerExp, Write};
+use std::ops::RangeInclusive;
 
 /// How many zeros a decimal may have before or behind its digits when it is written without an exponent.
 const MAX_PLAIN_SCALE: u32 = 100;
+/// The decimal exponents of floating-point numbers that are written without an exponent, as in Java.
+const PLAIN_EXPONENTS: RangeInclusive<i32> = -3..=6;
 
 /// Appends a wire value as the CQL literal that would produce it.
 pub fn literal_text(data_type: &CqlType, wire: &[u8], out: &mut String) -> Result<(), ValueError> {
@@ -119,8 +122,14 @@ fn scalar(value: &Value, out: &mut String) {
             out.push_str("0x");
             bytes.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
         }
-        Value::Double(value) => write!(out, "{}", floating(format!("{value:?}"))),
-        Value::Float(value) => write!(out, "{}", floating(format!("{value:?}"))),
+        Value::Double(value) => {
+            floating(*value, out);
+            Ok(())
+        }
+        Value::Float(value) => {
+            floating(*value, out);
+            Ok(())
+        }
         Value::Decimal(unscaled, scale) => {
             decimal(unscaled, *scale, out);
             Ok(())
@@ -147,13 +156,28 @@ fn scalar(value: &Value, out: &mut String) {
     debug_assert!(written.is_ok(), "writing to a string does not fail");
 }
 
-/// Rust's shortest form that reads back the same, with CQL's names for infinities and NaN.
-fn floating(text: String) -> String {
-    match text.as_str() {
-        "inf" => "Infinity".to_owned(),
-        "-inf" => "-Infinity".to_owned(),
-        _ => text,
+/// A number as Java's `Double.toString` and `Float.toString` give it (those of JDK 19, whose digits are the fewest that
+/// read back the same): plain digits from 0.001 up to below 10,000,000, otherwise one digit before the point and an
+/// exponent, and always a digit behind the point.
+fn floating<F: Copy + Into<f64> + Debug + LowerExp>(value: F, out: &mut String) {
+    let wide: f64 = value.into();
+    if wide.is_nan() {
+        out.push_str("NaN");
+        return;
     }
+    if wide.is_infinite() {
+        out.push_str(if wide < 0.0 { "-Infinity" } else { "Infinity" });
+        return;
+    }
+    let mut text = format!("{value:e}");
+    if !text.contains('.') {
+        // Java looks for the nearest number of two digits where one would do: 4.9E-324, not 5.0E-324.
+        text = format!("{value:.1e}");
+    }
+    let (digits, exponent) = text.split_once('e').unwrap_or((text.as_str(), "0"));
+    let is_plain = exponent.parse::<i32>().is_ok_and(|exponent| PLAIN_EXPONENTS.contains(&exponent));
+    let written = if is_plain { write!(out, "{value:?}") } else { write!(out, "{digits}E{exponent}") };
+    debug_assert!(written.is_ok(), "writing to a string does not fail");
 }
 
 /// The digits of a decimal without an exponent, unless there would be very many, as Cassandra writes it when it becomes a text.

@@ -173,6 +173,55 @@ fn numbers_are_read_exactly_or_refused() {
 }
 
 #[test]
+fn floating_point_numbers_are_shown_as_in_java() {
+    for (value, shown_as) in [
+        (0.0, "0.0"),
+        (-0.0, "-0.0"),
+        (1.0, "1.0"),
+        (100.0, "100.0"),
+        (-1.5, "-1.5"),
+        (0.001, "0.001"),
+        (0.0012, "0.0012"),
+        (0.000_999_999_999_999_999_8, "9.999999999999998E-4"),
+        (0.0001, "1.0E-4"),
+        (-0.000_123, "-1.23E-4"),
+        (9_999_999.0, "9999999.0"),
+        (9_999_999.999_999_998, "9999999.999999998"),
+        (1e7, "1.0E7"),
+        (12_345_678.9, "1.23456789E7"),
+        (1e10, "1.0E10"),
+        (-1e21, "-1.0E21"),
+        (1e23, "1.0E23"),
+        (1.25e100, "1.25E100"),
+        (f64::MAX, "1.7976931348623157E308"),
+        (f64::MIN_POSITIVE, "2.2250738585072014E-308"),
+        (f64::from_bits(1), "4.9E-324"),
+        (f64::from_bits(2), "9.9E-324"),
+        (f64::NAN, "NaN"),
+        (f64::INFINITY, "Infinity"),
+        (f64::NEG_INFINITY, "-Infinity"),
+    ] {
+        assert_eq!(shown(&CqlType::Double, &value.to_be_bytes()), shown_as);
+    }
+    for (value, shown_as) in [
+        (-0.0_f32, "-0.0"),
+        (0.001, "0.001"),
+        (0.000_9, "9.0E-4"),
+        (3.3, "3.3"),
+        (9_999_999.0, "9999999.0"),
+        (1e7, "1.0E7"),
+        (16_777_216.0, "1.6777216E7"),
+        (1e21, "1.0E21"),
+        (f32::MAX, "3.4028235E38"),
+        (f32::from_bits(1), "1.4E-45"),
+        (-f32::NAN, "NaN"),
+        (f32::NEG_INFINITY, "-Infinity"),
+    ] {
+        assert_eq!(shown(&CqlType::Float, &value.to_be_bytes()), shown_as);
+    }
+}
+
+#[test]
 fn addresses_uuids_and_blobs_are_read() {
     assert_eq!(wire(&CqlType::Inet, "::ffff:10.0.0.1").unwrap(), [10, 0, 0, 1]);
     assert_eq!(wire(&CqlType::Inet, "::1").unwrap().len(), 16);
