@@ -11,7 +11,7 @@ use super::text::identifier;
 use super::type_names::mentions_user_type;
 use crate::error::{catalog_error, invalid, unreadable_outcome};
 use crate::index::Specification;
-use crate::kv::{Fetch, FetchRows, Kv};
+use crate::kv::{Fetch, FetchRows, Kv, KvError};
 use crate::table::has_transactions;
 use diorite_base::level::Level;
 use diorite_base::{TableId, TabletId};
@@ -21,7 +21,11 @@ use diorite_cql::protocol::CqlError;
 use diorite_model::index::specification_key;
 use diorite_model::schema::{Clustered, Column, ColumnKind, Covering, CoveringState, Index, Order, Table};
 use diorite_model::types::CqlType;
+use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeSet;
+
+/// So many tablets are asked at a time.
+const ASKED_AT_A_TIME: usize = 16;
 
 /// What a statement with `INCLUDE` makes of its index.
 pub(super) enum Made {
@@ -206,8 +210,8 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    /// Asks the other tablets once. One that has taken over another's rows compares them as well: then all are asked
-    /// again. `None`: the table was dropped.
+    /// Asks the other tablets once; one that does not answer does not hide that another has failed. One that has taken
+    /// over another's rows compares them as well: then all are asked again. `None`: the table was dropped.
     pub(crate) async fn look<K: Kv>(&mut self, kv: &K, table: TableId, id: u64) -> Option<Looked> {
         let catalog = kv.catalog();
         let entry = catalog.table_by_id(table)?;
@@ -217,22 +221,28 @@ impl Known {
         }
         let left: Vec<TabletId> =
             entry.tablets.iter().map(|range| range.tablet).filter(|tablet| !self.done.contains(tablet)).collect();
-        for tablet in left {
-            let fetch = Fetch { rows: FetchRows::One(specification_key(id)), ..Fetch::default() };
-            // A tablet that does not answer now is asked again, and the ones after it: each may take its time.
-            let Ok(fetched) = kv.fetch(tablet, fetch).await else { return Some(Looked::Going) };
-            let stored = fetched.row.and_then(|stored| Specification::decode(&stored).ok());
-            let Some(stored) = stored else { continue };
-            if let Some(why) = stored.failure() {
-                return Some(Looked::Failed(why.to_owned()));
-            }
-            if stored.is_done() {
-                self.done.insert(tablet);
+        for tablets in left.chunks(ASKED_AT_A_TIME) {
+            let mut asked: FuturesUnordered<_> = tablets.iter().map(|tablet| specified(kv, *tablet, id)).collect();
+            while let Some((tablet, stored)) = asked.next().await {
+                let Ok(Some(stored)) = stored else { continue };
+                if let Some(why) = stored.failure() {
+                    return Some(Looked::Failed(why.to_owned()));
+                }
+                if stored.is_done() {
+                    self.done.insert(tablet);
+                }
             }
         }
         let is_whole = entry.tablets.iter().all(|range| self.done.contains(&range.tablet));
         Some(if is_whole { Looked::Whole } else { Looked::Going })
     }
+}
+
+/// What a tablet knows of a dependent of its table.
+async fn specified<K: Kv>(kv: &K, tablet: TabletId, id: u64) -> (TabletId, Result<Option<Specification>, KvError>) {
+    let fetch = Fetch { rows: FetchRows::One(specification_key(id)), ..Fetch::default() };
+    let fetched = kv.fetch(tablet, fetch).await;
+    (tablet, fetched.map(|fetched| fetched.row.and_then(|stored| Specification::decode(&stored).ok())))
 }
 
 /// Proposes what becomes of the hidden view of a covering index.

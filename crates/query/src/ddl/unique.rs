@@ -15,7 +15,7 @@ use diorite_base::TableId;
 use diorite_base::level::Level;
 use diorite_cql::language::ast::{CreateIndex, IndexColumn};
 use diorite_cql::protocol::CqlError;
-use diorite_model::schema::{ColumnKind, Table, TableEntry, Unique};
+use diorite_model::schema::{ColumnKind, CoveringState, Table, TableEntry, Unique};
 use diorite_model::types::CqlType;
 use std::collections::BTreeSet;
 
@@ -117,6 +117,20 @@ impl Made {
         }
     }
 
+    /// What the catalog has of it. A node may record that a covering index is ready, or has failed, before the statement
+    /// sees it; of one that has failed the tablets know nothing any more.
+    fn recorded(self, table: &Table, id: u64) -> Option<Built> {
+        if self != Self::Covering {
+            return None;
+        }
+        let mut covering = table.indexes.iter().filter_map(|index| index.covering.as_ref());
+        match &covering.find(|covering| covering.view == id)?.state {
+            CoveringState::Building => None,
+            CoveringState::Ready => Some(Built::Whole),
+            CoveringState::Failed(why) => Some(Built::Failed(why.clone())),
+        }
+    }
+
     fn going(self, table: &Table, name: &str) -> String {
         let Table { keyspace, name: of, .. } = table;
         let what = match self {
@@ -153,8 +167,12 @@ pub(super) async fn compared<K: Kv>(
     let mut known = Known::default();
     for _ in 0..LOOKS {
         budget.check()?;
-        if !kv.catalog().table_by_id(table.id).is_some_and(|entry| made.is_left(&entry.table, id)) {
+        let catalog = kv.catalog();
+        let Some(entry) = catalog.table_by_id(table.id).filter(|entry| made.is_left(&entry.table, id)) else {
             return Err(made.dropped(name));
+        };
+        if let Some(built) = made.recorded(&entry.table, id) {
+            return Ok(built);
         }
         match known.look(kv, table.id, id).await {
             None => return Err(made.dropped(name)),

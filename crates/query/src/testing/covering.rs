@@ -442,6 +442,25 @@ fn an_index_that_cannot_cover_a_row_stays_local() {
 }
 
 #[test]
+fn a_failure_that_a_node_records_before_the_statement_sees_it_is_answered_at_once() {
+    for accesses in 0..6 {
+        let database = filled();
+        database.run(&format!("INSERT INTO t (k, a, v) VALUES (200, '{}', 9)", "x".repeat(70_000))).unwrap();
+        let node = database.another();
+        drop(database.kv.set_meanwhile(Some((accesses, Box::new(move || node.compare_rows())))));
+        let (statement, parameters) = ("CREATE INDEX by_a ON t (a) INCLUDE (v)", Parameters::default());
+        let began_ns = database.kv.monotonic_ns();
+        let reply = database.reply(&ClientRequest::Query { statement, parameters }).unwrap();
+        assert!(database.kv.set_meanwhile(None).is_none(), "{accesses} accesses");
+        let took_ms = (database.kv.monotonic_ns() - began_ns) / 1_000_000;
+        assert!(took_ms < 1_000, "{took_ms} ms after {accesses} accesses");
+        let says_why =
+            |warning: &String| warning.contains("the index by_a does not cover its columns: the row (200): ");
+        assert!(reply.warnings.iter().any(says_why), "{:?}", reply.warnings);
+    }
+}
+
+#[test]
 fn results_are_those_of_the_table() {
     let database = Database::with_keyspace();
     for statement in [
