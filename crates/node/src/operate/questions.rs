@@ -12,7 +12,7 @@ impl Sight {
             Ask::Nodes => serde_json::to_value(answers::nodes(self)),
             Ask::Tables => serde_json::to_value(answers::tables(self)),
             Ask::Table { keyspace, name } => serde_json::to_value(answers::table(self, keyspace, name)?),
-            Ask::Tablets(filter) => serde_json::to_value(tablets::tablets(self, filter)),
+            Ask::Tablets(filter) => serde_json::to_value(tablets::tablets(self, filter)?),
             Ask::Moves => serde_json::to_value(answers::moves(self)),
             _ => {
                 return Err(Failure::new(

@@ -5,7 +5,9 @@
 //! ids, so that pages do not overlap.
 
 use super::sight::Sight;
-use diorite_admin::api::{ReplicaStatus, TabletFilter, TabletOrder, TabletPage, TabletState, TabletStatus};
+use diorite_admin::api::{
+    Failure, FailureKind, ReplicaStatus, TabletFilter, TabletOrder, TabletPage, TabletState, TabletStatus,
+};
 use diorite_base::{NodeId, TabletId};
 use diorite_cluster::catalog::{Merge, Placement};
 use diorite_model::schema::TableEntry;
@@ -26,7 +28,8 @@ struct Found<'s> {
     state: TabletState,
 }
 
-pub(super) fn tablets(sight: &Sight, filter: &TabletFilter) -> TabletPage {
+pub(super) fn tablets(sight: &Sight, filter: &TabletFilter) -> Result<TabletPage, Failure> {
+    check_named(sight, filter)?;
     let limit = filter.limit.unwrap_or(PAGE).clamp(1, LARGEST_PAGE);
     let mut found = find(sight, filter);
     let total = found.len();
@@ -39,7 +42,28 @@ pub(super) fn tablets(sight: &Sight, filter: &TabletFilter) -> TabletPage {
     // A page can continue after an id only in the order of ids.
     let is_by_id = filter.sort == TabletOrder::Tablet && !filter.descending;
     let next_after = page.last().filter(|_| is_by_id && rest.peek().is_some()).map(|last| last.tablet.0);
-    TabletPage { tablets: page, total, next_after }
+    Ok(TabletPage { tablets: page, total, next_after })
+}
+
+/// Fails if there is no such keyspace, table or node: a misspelt name is no reason for an empty list.
+fn check_named(sight: &Sight, filter: &TabletFilter) -> Result<(), Failure> {
+    let missing = |what: String| Err(Failure::new(FailureKind::NotFound, format!("there is no {what}")));
+    let is_in = |entry: &TableEntry| filter.keyspace.as_ref().is_none_or(|keyspace| *keyspace == entry.table.keyspace);
+    if let Some(table) = &filter.table {
+        if !sight.catalog.tables().any(|entry| entry.table.name == *table && is_in(entry)) {
+            let keyspace = filter.keyspace.as_ref().map_or_else(String::new, |keyspace| format!("{keyspace}."));
+            return missing(format!("table {keyspace}{table}"));
+        }
+    } else if let Some(keyspace) = &filter.keyspace
+        && sight.catalog.keyspace(keyspace).is_none()
+    {
+        return missing(format!("keyspace {keyspace}"));
+    }
+    let mut nodes = filter.node.iter().chain(&filter.leader).map(|node| NodeId(*node));
+    match nodes.find(|node| sight.catalog.node(*node).is_none()) {
+        Some(node) => missing(format!("node {node}")),
+        None => Ok(()),
+    }
 }
 
 fn find<'s>(sight: &'s Sight, filter: &TabletFilter) -> Vec<Found<'s>> {

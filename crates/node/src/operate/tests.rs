@@ -5,6 +5,7 @@
 
 mod indexes;
 mod leading;
+mod named;
 
 use super::report::{Details, Report};
 use super::sight::Sight;
