@@ -310,7 +310,7 @@ pub struct StartOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1024), overrides_with = "nodes_per_machine")]
     pub nodes_per_machine: u32,
 
-    /// Memory for caches, memtables and buffers together; half of the machine's memory if not given.
+    /// Memory for caches, memtables and buffers together, at least 16MiB; half of the machine's memory if not given.
     #[arg(long, value_name = "SIZE", value_parser = values::memory_limit)]
     pub memory_limit: Option<Size>,
 
@@ -330,7 +330,7 @@ pub struct StartOptions {
     #[arg(long, value_name = "SIZE")]
     pub block_cache: Option<Size>,
 
-    /// Bits per key of Bloom filters, for tables without bloom_filter_fp_chance.
+    /// Bits per key of Bloom filters, from 0 to 100, for tables without bloom_filter_fp_chance.
     #[arg(long, value_name = "BITS", default_value_t = 10.0, value_parser = values::bloom_bits)]
     pub bloom_bits: f64,
 
@@ -389,7 +389,7 @@ pub struct StartOptions {
     #[arg(long, value_name = "BOOL", default_value_t = true, action = clap::ArgAction::Set)]
     pub direct_reads: bool,
 
-    /// Most CQL connections at a time.
+    /// Most CQL connections at a time, at least 1. --memory-limit allows one for each 256KiB, and never fewer than 1024.
     #[arg(long, value_name = "N", default_value_t = 20_000, value_parser = values::connections)]
     pub max_connections: usize,
 

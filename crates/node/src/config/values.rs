@@ -7,6 +7,8 @@ use thiserror::Error;
 const LEAST_MEMORY_BYTES: u64 = 16 << 20;
 /// RocksDB takes no more.
 const MOST_BLOOM_BITS: f64 = 100.0;
+/// Without any, nobody could use the node.
+const LEAST_CONNECTIONS: usize = 1;
 
 /// Two ports are the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -34,8 +36,8 @@ pub(super) fn memory_limit(text: &str) -> Result<Size, RefusedValue> {
 }
 
 pub(super) fn connections(text: &str) -> Result<usize, RefusedValue> {
-    let number = text.parse::<usize>().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| RefusedValue("it is a number, at least 1".to_owned()))
+    let number = text.parse::<usize>().ok().filter(|number| *number >= LEAST_CONNECTIONS);
+    number.ok_or_else(|| RefusedValue(format!("it is a number, at least {LEAST_CONNECTIONS}")))
 }
 
 pub(super) fn bloom_bits(text: &str) -> Result<f64, RefusedValue> {
@@ -65,6 +67,22 @@ mod tests {
         assert_eq!(connections("1"), Ok(1));
         assert!(["1000", "-1", "NaN", "x"].iter().all(|bits| bloom_bits(bits).is_err()));
         assert_eq!((bloom_bits("0"), bloom_bits("9.5"), bloom_bits("100")), (Ok(0.0), Ok(9.5), Ok(100.0)));
+    }
+
+    #[test]
+    fn help_names_these_limits() {
+        let command = <super::super::StartOptions as clap::Args>::augment_args(clap::Command::new("start"));
+        let help = |option: &str| {
+            let argument = command.get_arguments().find(|argument| argument.get_long() == Some(option));
+            argument.and_then(|argument| argument.get_help()).map(ToString::to_string).unwrap_or_default()
+        };
+        for (option, limit) in [
+            ("memory-limit", format!("at least {}MiB", LEAST_MEMORY_BYTES >> 20)),
+            ("bloom-bits", format!("from 0 to {MOST_BLOOM_BITS}")),
+            ("max-connections", format!("at least {LEAST_CONNECTIONS}.")),
+        ] {
+            assert!(help(option).contains(&limit), "--{option}: {}", help(option));
+        }
     }
 
     #[test]
