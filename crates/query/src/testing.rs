@@ -41,6 +41,8 @@ mod limits;
 mod lists;
 mod memory;
 #[cfg(test)]
+mod moments;
+#[cfg(test)]
 mod paging;
 #[cfg(test)]
 mod properties;

@@ -463,25 +463,6 @@ fn long_clustering_keys_are_refused() {
 }
 
 #[test]
-fn a_request_may_say_what_second_it_is() {
-    let database = text_table();
-    let now_s = |now_s| Parameters { now_in_seconds: Some(now_s), ..Parameters::default() };
-    let query = |statement, now| database.send(&ClientRequest::Query { statement, parameters: now_s(now) });
-    let started = 1_700_000_000;
-    query("INSERT INTO t (k, c, v) VALUES ('a', 1, 1) USING TTL 100", started - 40).unwrap();
-    assert_eq!(database.rows("SELECT ttl(v) FROM t"), ["ttl(v)=60"]);
-    let select = "SELECT ttl(v) FROM t WHERE k = 'a' AND c = 1";
-    assert_eq!(rendered_rows(&rows(query(select, started + 59))), ["ttl(v)=1"]);
-    assert!(rows(query(select, started + 60)).rows.is_empty());
-    let prepared = database.prepare("SELECT v FROM t WHERE k = 'a' AND c = 1").unwrap();
-    let id = (prepared.id.as_slice(), prepared.result_metadata_id.as_deref().unwrap());
-    let later = ClientRequest::Execute { id: id.0, result_metadata_id: id.1, parameters: now_s(started + 60) };
-    assert!(database.execute_now(&later).is_none());
-    assert!(rows(database.send(&later)).rows.is_empty());
-    assert_eq!(refused(query(select, -1)).0, ErrorCode::Invalid);
-}
-
-#[test]
 fn the_timestamp_that_stands_for_the_servers_is_refused() {
     let database = text_table();
     let insert = database.prepare("INSERT INTO t (k, c, v) VALUES ('a', 1, 1) USING TIMESTAMP ?").unwrap();
