@@ -80,7 +80,7 @@ use diorite_cql::protocol::client::{
 use diorite_cql::protocol::envelope::HEADER_BYTES;
 use diorite_cql::protocol::request::{Message, Request};
 use diorite_cql::protocol::response::{self, ReplyHead};
-use diorite_cql::protocol::{CqlError, Envelope, NativeType, Opcode, TypeOption, Value, Version};
+use diorite_cql::protocol::{CqlError, Envelope, ErrorCode, NativeType, Opcode, TypeOption, Value, Version};
 use diorite_model::types::{CqlType, Frozen, UserType};
 use diorite_model::value::literal_text;
 use parking_lot::Mutex;
@@ -208,8 +208,12 @@ impl Database {
         while let Some(memory::Uncompared { table, index, rows, tablet, step }) = self.kv.next_comparison() {
             let mut compared = step;
             for row in rows {
-                let found =
-                    block_on(RowComparer::of(&self.engine).compare_row(table, index, &row, &self.budget)).unwrap();
+                let outcome = block_on(RowComparer::of(&self.engine).compare_row(table, index, &row, &self.budget));
+                let found = match outcome {
+                    // A node tries again later.
+                    Err(error) if error.code() == ErrorCode::Overloaded => return self.finish_covering(),
+                    found => found.unwrap(),
+                };
                 if let (Comparison::Duplicate(why) | Comparison::Impossible(why), IndexStep::Compare { to, .. }) =
                     (found, &mut compared)
                 {

@@ -2,7 +2,8 @@
 //! that names another row with the same values. Rows that were there before a materialized view are added to it.
 //!
 //! Always true: a row is named only while it has the values, by a transaction that tests them; a duplicate is two rows
-//! that had the values at one moment; a row is added to a view only as it is. Left out: which rows, and when (the node).
+//! that had the values at one moment; a row is added to a view only as it is. Left out: which rows, and when (the node),
+//! which tries again what could not be compared.
 
 use super::state::QueryEngine;
 use super::transaction::{Coordinating, Ended, attempt};
@@ -31,6 +32,8 @@ use std::sync::Arc;
 pub(super) const TRIES: u32 = 24;
 pub(super) const FIRST_PAUSE_NS: u64 = 1_000_000;
 pub(super) const MAX_PAUSE_NS: u64 = 64_000_000;
+/// A row that has a value with a timestamp in the future, but not farther than this, is compared when that time comes.
+const AWAITED_US: i64 = 60_000_000;
 
 /// What a comparison has found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,7 +173,7 @@ impl<K: Kv> RowComparer<K> {
             }
             self.kv.pause((FIRST_PAUSE_NS << tries.min(16)).min(MAX_PAUSE_NS)).await;
         }
-        Err(CqlError::overloaded("others change the row at the same time"))
+        Err(CqlError::overloaded("others change the row at the same time, or its timestamps are in the future"))
     }
 
     /// Compares a row with its row in a view once; `None`: something has changed meanwhile.
@@ -279,7 +282,8 @@ impl<K: Kv> RowComparer<K> {
                     let rows = [row, &owner[..]];
                     let (mut writes, tests) = Writes::testing((of.entry, &of.table), rows.into_iter())?;
                     writes.add_upkeep(tests, &believed, now_seconds(self.kv.now_us()))?;
-                    return self.once((&of.table, row), writes, why, budget).await;
+                    let found = self.once((&of.table, row), writes, why, budget).await?;
+                    return self.unless_awaited(of, &rows, found, budget).await;
                 }
                 believed.rows.insert((of.entry.table.id, owner.clone()), others);
                 Some(owner)
@@ -289,6 +293,34 @@ impl<K: Kv> RowComparer<K> {
         believed.rows.insert((of.entry.table.id, row.to_vec()), values);
         let (mut writes, upkeep) = Writes::naming((of.entry, &of.table), of.index_entry, &key, row, former.as_deref())?;
         writes.add_upkeep(upkeep, &believed, now_seconds(self.kv.now_us()))?;
-        self.once((&of.table, row), writes, Comparison::Alone, budget).await
+        let found = self.once((&of.table, row), writes, Comparison::Alone, budget).await?;
+        let rows: Vec<&[u8]> = std::iter::once(row).chain(former.as_deref()).collect();
+        self.unless_awaited(of, &rows, found, budget).await
+    }
+
+    /// What was found; `None` if rows could not be compared because of a timestamp that is a little in the future.
+    async fn unless_awaited(
+        &self,
+        of: &Comparing<'_>,
+        rows: &[&[u8]],
+        found: Option<Comparison>,
+        budget: &Arc<Budget>,
+    ) -> Result<Option<Comparison>, CqlError> {
+        if !matches!(found, Some(Comparison::Impossible(_))) {
+            return Ok(found);
+        }
+        let mut newest_us = i64::MIN;
+        for row in rows {
+            let stored = RawRead { kv: &self.kv, table: &of.table, budget }.row(row).await?;
+            let Some(stored) = stored else { continue };
+            for cell in stored.live()?.cells() {
+                let cell = cell.map_err(corrupt)?;
+                if of.table.is_unique_column(cell.column) {
+                    newest_us = newest_us.max(cell.timestamp_us);
+                }
+            }
+        }
+        let ahead_us = newest_us.saturating_sub(self.kv.now_us());
+        Ok(found.filter(|_| !(0..AWAITED_US).contains(&ahead_us)))
     }
 }

@@ -26,6 +26,7 @@ use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
 use diorite_model::row::{Deletion, RowWriter, place_lists};
 use diorite_model::types::CqlType;
+use diorite_model::value::literal_text;
 use diorite_model::{entry, key};
 use std::cell::Cell;
 use std::rc::Rc;
@@ -38,6 +39,15 @@ const LOOKING_DELETIONS: u32 = 64;
 
 /// By how much clocks of clients may be ahead.
 const LITTLE_US: i64 = 1_000_000;
+
+/// A timestamp for people: as clients give it, and as a time.
+fn shown_time(timestamp_us: i64) -> String {
+    let (wire, mut time) = (timestamp_us.div_euclid(1_000).to_be_bytes(), String::new());
+    match literal_text(&CqlType::Timestamp, &wire, &mut time) {
+        Ok(()) => format!("{timestamp_us} ({})", time.trim_matches('\'')),
+        Err(_) => timestamp_us.to_string(),
+    }
+}
 
 /// Carries out the evaluated writes of tablets.
 #[derive(Debug, Default, Clone, Copy)]
@@ -284,7 +294,7 @@ impl Run<'_> {
         if newest_us.saturating_sub(self.context.stamp_us) < LITTLE_US {
             return Ok(false);
         }
-        Err(Stop::Client(Impossible(what.to_owned())))
+        Err(Stop::Client(Impossible(format!("{what}: {}", shown_time(newest_us)))))
     }
 
     /// The first condition that does not hold. Conditions on the same row are tested one after the other, so that each

@@ -174,7 +174,8 @@ fn two_rows_that_were_alike_before_the_index_are_named() {
 
 #[test]
 fn a_value_with_a_timestamp_in_the_future_fails_a_new_index() {
-    let why = "the row (1, 1): a column of a unique index has a value with a timestamp in the future";
+    let why = "the row (1, 1): a column of a unique index has a value with a timestamp in the future: 99999999999999999 \
+               (5138-11-16 09:46:39.999+0000)";
     // The row is compared first, and after another one that has the value.
     for other in [None, Some("INSERT INTO u (k, c, v) VALUES (1, 0, 1)")] {
         let database = Database::with_keyspace();
@@ -186,6 +187,26 @@ fn a_value_with_a_timestamp_in_the_future_fails_a_new_index() {
         database.run("CREATE UNIQUE INDEX by_v ON u (v)").unwrap();
         assert_eq!(database.kv.failed_comparisons(), [why], "{other:?}");
     }
+}
+
+#[test]
+fn a_timestamp_that_is_in_the_future_for_a_moment_is_waited_for() {
+    let database = Database::with_keyspace();
+    database.run(&format!("CREATE TABLE u {COLUMNS}")).unwrap();
+    database.run("INSERT INTO u (k, c, v) VALUES (1, 1, 1) USING TIMESTAMP 1700000030000000").unwrap();
+    database.run("CREATE UNIQUE INDEX by_v ON u (v)").unwrap();
+    let change = "UPDATE u SET v = 2 WHERE k = 1 AND c = 1";
+    let refused = database.run(change).unwrap_err();
+    let why = "a column of a unique index has a value with a timestamp in the future: 1700000030000000 \
+               (2023-11-14 22:13:50.000+0000)";
+    assert!(refused.message.contains(why), "{}", refused.message);
+    assert_eq!(database.kv.failed_comparisons(), [""; 0]);
+    database.kv.pass(40);
+    database.run(change).unwrap();
+    assert_eq!(database.kv.failed_comparisons(), [""; 0]);
+    assert!(database.run("INSERT INTO u (k, c, v) VALUES (1, 2, 2)").unwrap_err().message.contains("Duplicate value"));
+    database.run("INSERT INTO u (k, c, v) VALUES (1, 2, 1)").unwrap();
+    check_named(&database);
 }
 
 #[test]
