@@ -410,6 +410,23 @@ mod tests {
     }
 
     #[test]
+    fn values_are_stored_without_the_spaces_around_them() {
+        let string = |text: &str| Literal::String(text.to_owned());
+        let given = [
+            ("class", " TimeWindowCompactionStrategy "),
+            ("compaction_window_unit", " HOURS"),
+            ("compaction_window_size", "2 "),
+        ];
+        let given = PropertyValue::Map(given.map(|(key, value)| (string(key), string(value))).to_vec());
+        let stored = entries("compaction", &given).unwrap();
+        let wanted = [("class", "TimeWindowCompactionStrategy"), ("compaction_window_unit", "HOURS")];
+        let wanted = wanted.into_iter().chain([("compaction_window_size", "2")]);
+        let wanted: BTreeMap<_, _> = wanted.map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
+        assert_eq!(stored, wanted);
+        assert!(compaction(stored).is_ok());
+    }
+
+    #[test]
     fn a_growth_is_a_share_or_a_percentage() {
         let is_accepted = |growth: &str| {
             let entries = [("class", "UnifiedCompactionStrategy"), ("sstable_growth", growth)];
