@@ -72,6 +72,27 @@ fn the_log_is_followed_while_it_grows() {
 }
 
 #[test]
+fn flags_with_which_a_node_ends_are_forgotten_and_others_are_not() {
+    let local = Local::fresh();
+    let fails = |flags: &[&str]| {
+        let up = ["up", "--nodes", "1", "--address", &local.first_address, "--"];
+        let output = local.output(&[&up[..], flags].concat());
+        assert!(!output.status.success(), "{flags:?}: {}", String::from_utf8_lossy(&output.stdout));
+    };
+    let remembered = || std::fs::read_to_string(local.directory().join("cluster.json")).unwrap();
+    fails(&["--tls-certificate", "/none/chain.pem", "--tls-key", "/none/key.pem"]);
+    assert!(!remembered().contains("--tls-certificate"), "{}", remembered());
+    // A port that is taken says nothing of the flags.
+    let taken = TcpListener::bind((local.first_address.as_str(), 7100)).unwrap();
+    fails(&["--log-level", "debug"]);
+    drop(taken);
+    assert!(remembered().contains("--log-level"), "{}", remembered());
+    local.up(1, &[]);
+    fails(&["--log-level", "debug", "--no-such-flag"]);
+    assert!(remembered().contains("--log-level") && !remembered().contains("--no-such-flag"), "{}", remembered());
+}
+
+#[test]
 fn what_cannot_work_is_refused_in_one_line_and_leaves_nothing() {
     let local = Local::fresh();
     let taken = TcpListener::bind((local.first_address.as_str(), 7100)).unwrap();
