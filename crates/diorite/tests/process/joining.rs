@@ -51,9 +51,13 @@ fn a_node_of_another_cluster() {
 #[test]
 fn a_second_process_with_a_copy_of_a_members_directory() {
     let (first, second, copy) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
-    let (one, _two) = two_nodes(first.path(), second.path());
+    let (one, two) = two_nodes(first.path(), second.path());
+    let address = two.address.clone();
+    // A running node renames and deletes files while they are copied.
+    assert!(two.stop().success());
     let copied = Command::new("cp").arg("-a").arg(second.path().join(".")).arg(copy.path()).status().unwrap();
     assert!(copied.success());
+    let _two = Server::start_on(&address, second.path(), &[]);
     let said = refusal(&fresh_address(), copy.path(), &["--join", &one.address]);
     assert!(said.contains("another process runs as node"), "{said}");
     assert_eq!(members(&one.address), 2);
