@@ -39,6 +39,14 @@ pub enum KvError {
     /// read goes on from a new snapshot.
     #[error("rows of {0} are held by a transaction")]
     Locked(TabletId),
+    /// The tablet is still building the index that a read uses, and has too many rows to read them all: another index may
+    /// serve the read.
+    #[error("an index that this query needs is still being built: try again later, or use ALLOW FILTERING")]
+    IndexBeingBuilt,
+    /// The write takes no notice of a unique index or a view that the tablet maintains: plan it again. If the catalog has
+    /// none that was left out, the tablet is about to drop it: send it again a moment later.
+    #[error("the write was planned without a unique index or a view that its tablet has: try again")]
+    Unmaintained,
     /// The storage reported an error, which needs an operator's attention.
     #[error("storage error: {0}")]
     Storage(String),
@@ -54,7 +62,9 @@ impl KvError {
             | Self::NoSuchTablet(_)
             | Self::DiskFull(_)
             | Self::TooLarge(_)
-            | Self::Locked(_) => true,
+            | Self::Locked(_)
+            | Self::IndexBeingBuilt
+            | Self::Unmaintained => true,
             Self::Timeout(_) | Self::Storage(_) => false,
         }
     }

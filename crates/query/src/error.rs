@@ -66,7 +66,7 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
         KvError::Unavailable(_) | KvError::NoSuchTablet(_) | KvError::NotLeader { .. } => {
             CqlError::new(ErrorKind::Unavailable { consistency, required, alive }, message)
         }
-        KvError::Overloaded(_) | KvError::Locked(_) => CqlError::overloaded(message),
+        KvError::Overloaded(_) | KvError::Locked(_) | KvError::Unmaintained => CqlError::overloaded(message),
         KvError::Timeout(waited) => {
             // The waiting leader knows the voters better than this node's catalog, which may be older or newer.
             let required = if waited.required > 0 { count(waited.required) } else { required };
@@ -82,7 +82,7 @@ pub fn kv_error(error: &KvError, write: Option<WriteType>, replicas: Replicas) -
             },
             message,
         ),
-        KvError::TooLarge(_) => CqlError::invalid(message),
+        KvError::TooLarge(_) | KvError::IndexBeingBuilt => CqlError::invalid(message),
         // The write may be in the log, or committed. Drivers repeat requests that failed with a server error,
         // idempotent or not.
         KvError::Storage(_) if write.is_some() => timed_out(write, 0, required, &message),

@@ -25,7 +25,7 @@ mod tests;
 
 pub use check::{Check, CheckedPart, Difference, Named, StepSize, Unchecked, check_part};
 pub use due::{Due, due};
-pub use moment::{BEING_BUILT, Moment, Request, Unfinished, stored_specification};
+pub use moment::{Moment, Request, Unfinished, stored_specification};
 pub use place::{NotAPlace, Place};
 pub use read::{Found, first_row, read};
 pub use removals::removals;

@@ -282,7 +282,7 @@ fn limited(scan: &IndexRef<'_>) -> IndexScan {
 fn unfinished(why: Unfinished<KvError>) -> KvError {
     match why {
         Unfinished::Failed(error) => error,
-        Unfinished::BeingBuilt => KvError::TooLarge(index::BEING_BUILT.to_owned()),
+        Unfinished::BeingBuilt => KvError::IndexBeingBuilt,
         Unfinished::Unreadable => KvError::Storage("the index of a read cannot be decoded".to_owned()),
     }
 }

@@ -18,7 +18,8 @@ use std::sync::Arc;
 kinds!(ROWS, rows_of(FetchRows): Nothing, One, Range, Several, Index);
 kinds!(OUTCOMES, outcome_kind(Outcome): Fetched, Written, Failed);
 kinds!(ERRORS, error_kind(KvError):
-    Unavailable, NotLeader, Overloaded, Timeout, NoSuchTablet, DiskFull, TooLarge, Storage, Locked);
+    Unavailable, NotLeader, Overloaded, Timeout, NoSuchTablet, DiskFull, TooLarge, Storage, Locked, IndexBeingBuilt,
+    Unmaintained);
 
 const TABLET: TabletId = TabletId(1_000);
 
@@ -140,6 +141,8 @@ fn answers() -> Vec<(&'static str, Vec<u8>)> {
         ("too large", KvError::TooLarge(text())),
         ("storage", KvError::Storage(text())),
         ("locked", KvError::Locked(TABLET)),
+        ("an index that is being built", KvError::IndexBeingBuilt),
+        ("a write that maintains too little", KvError::Unmaintained),
     ];
     let failed = |error| framed(FrameKind::Answers, |out| put_failed(out, 300, &error));
     written.extend(errors.map(|(name, error)| (name, failed(error))));

@@ -504,6 +504,9 @@ pub(super) fn put_failed(out: &mut Vec<u8>, id: u64, error: &KvError) {
             put_slice(out, message.as_bytes());
         }
         KvError::Locked(_) => out.push(8),
+        // Nodes that know no index, unique index or view do not ask for what is refused with these.
+        KvError::IndexBeingBuilt => out.push(9),
+        KvError::Unmaintained => out.push(10),
     }
 }
 
@@ -581,6 +584,8 @@ fn read_failed(reader: &mut Reader<'_>, tablet: TabletId) -> Result<KvError, Mal
         6 => KvError::TooLarge(text(reader)?),
         7 => KvError::Storage(text(reader)?),
         8 => KvError::Locked(tablet),
+        9 => KvError::IndexBeingBuilt,
+        10 => KvError::Unmaintained,
         _ => return Err(Malformed),
     })
 }

@@ -9,7 +9,6 @@ use crate::exec::read::{PageRequest, Read, tablet_of};
 use crate::exec::snapshot::{Need, Snapshot};
 use crate::exec::source::Source;
 use crate::functions::Environment;
-use crate::index::BEING_BUILT;
 use crate::kv::Kv;
 use crate::plan::index::IndexPlan;
 use crate::plan::select::SelectPlan;
@@ -24,14 +23,43 @@ use diorite_model::schema::TabletRange;
 const ROUNDS: usize = 8;
 const PAUSE_NS: u64 = 1_000_000;
 
-/// Whether a read was refused because its index is still being built: another one may serve it.
-pub(super) fn is_unbuilt(outcome: &Result<Rows, CqlError>) -> bool {
-    outcome.as_ref().is_err_and(|error| error.message.contains(BEING_BUILT))
+/// Why a page was not read.
+#[derive(Debug)]
+pub(super) enum NotRead {
+    /// A tablet is still building the index: another one may serve the read.
+    Unbuilt(CqlError),
+    /// Anything else.
+    Failed(CqlError),
 }
 
-/// Keeps the snapshot of a page that was refused for that: by another index, it is read at the moment of those before it.
-fn keep_if_unbuilt<K: Kv>(snapshot: &Snapshot<K>, page: PageRequest<'_>, outcome: &Result<Rows, CqlError>) {
-    if page.state.is_some() && is_unbuilt(outcome) {
+impl From<CqlError> for NotRead {
+    fn from(error: CqlError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl NotRead {
+    /// The error of a read of this source.
+    pub(super) fn of<K: Kv>(error: CqlError, source: &Source<'_, K>) -> Self {
+        // Another tablet may have refused its part for another reason, which no index changes.
+        match source.met_unbuilt_index() && error.code() == ErrorCode::Invalid {
+            true => Self::Unbuilt(error),
+            false => Self::Failed(error),
+        }
+    }
+
+    /// The client's error.
+    pub(super) fn into_error(self) -> CqlError {
+        match self {
+            Self::Unbuilt(error) | Self::Failed(error) => error,
+        }
+    }
+}
+
+/// Keeps the snapshot of a page whose index is still being built: by another one, it is read at the moment of those
+/// before it.
+fn keep_if_unbuilt<K: Kv>(snapshot: &Snapshot<K>, page: PageRequest<'_>, outcome: &Result<Rows, NotRead>) {
+    if page.state.is_some() && matches!(outcome, Err(NotRead::Unbuilt(_))) {
         snapshot.keep();
     }
 }
@@ -99,7 +127,7 @@ pub(super) struct Selecting<'a> {
 
 impl Selecting<'_> {
     /// The rows of a page.
-    pub(super) async fn rows<K: Kv>(self, engine: &QueryEngine<K>) -> Result<Rows, CqlError> {
+    pub(super) async fn rows<K: Kv>(self, engine: &QueryEngine<K>) -> Result<Rows, NotRead> {
         let Selecting { plan, index, bound, page, needs_disk, mut staleness_ms } = self;
         let mut bound = *bound;
         let (mut replans, mut restarts, mut judged_before) = (0, 0, 0);
@@ -156,6 +184,7 @@ impl Selecting<'_> {
             } else if source.met_missing_tablet() && replans < REPLANS {
                 replans += 1;
             } else {
+                let outcome = outcome.map_err(|error| NotRead::of(error, &source));
                 keep_if_unbuilt(&snapshot, page, &outcome);
                 until_judged(&*engine.kv, &bound.environment, judged_before.saturating_sub(1)).await;
                 // If there is no snapshot for the pages that follow, the page that was read without one stands.

@@ -7,7 +7,7 @@ use super::covering::{covering_plan, is_lost, lost_page};
 use super::explain::explain;
 use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
-use super::snapshot::{Selecting, is_unbuilt};
+use super::snapshot::{NotRead, Selecting};
 use super::state::{QueryEngine, REPLANS};
 use super::transaction::is_atomic;
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
@@ -428,13 +428,11 @@ impl<K: Kv> QueryEngine<K> {
         let before_bytes = budget.meter().used_bytes();
         let (mut index, mut others) = (plan.restrictions.index.as_ref(), plan.other_indexes.iter());
         loop {
-            let outcome = self.select_with((plan, index), bound, parameters, needs_disk).await;
-            match others.next() {
-                Some(other) if is_unbuilt(&outcome) => index = Some(other),
-                _ => return outcome,
+            match (self.select_with((plan, index), bound, parameters, needs_disk).await, others.next()) {
+                (Err(NotRead::Unbuilt(_)), Some(other)) => index = Some(other),
+                (outcome, _) => return outcome.map_err(NotRead::into_error),
             }
-            // What was read is dropped: its memory is given back.
-            drop(outcome);
+            // What was read was dropped: its memory is given back.
             budget.give(budget.meter().used_bytes().saturating_sub(before_bytes));
         }
     }
@@ -446,7 +444,7 @@ impl<K: Kv> QueryEngine<K> {
         bound: &Bound<'_>,
         parameters: &QueryParameters<'_>,
         needs_disk: bool,
-    ) -> Result<Rows, CqlError> {
+    ) -> Result<Rows, NotRead> {
         let page = PageRequest {
             page_size: parameters.page_size,
             state: parameters.paging_state,
@@ -455,7 +453,8 @@ impl<K: Kv> QueryEngine<K> {
         if plan.table.source() == table::Source::Virtual {
             let source = Source::Memory { kv: &*self.kv, entries: self.virtual_rows(plan, bound).await? };
             let tablets = &[TabletRange { tablet: TabletId(0), first_token: i64::MIN }];
-            return Read { plan, index, bound, source: &source, tablets }.execute(page).await;
+            let outcome = Read { plan, index, bound, source: &source, tablets }.execute(page).await;
+            return outcome.map_err(NotRead::from);
         }
         let staleness_ms = plan.table.staleness_ms(parameters.consistency);
         if plan.table.has_transactions() && self.kv.catalog().level() >= Level::RECORDED {
@@ -470,7 +469,7 @@ impl<K: Kv> QueryEngine<K> {
             tries.next();
             // The table has other tablets by now, or was dropped. Nothing was sent to the client yet: read again.
             if tries.is_empty() || !source.met_missing_tablet() {
-                return outcome;
+                return outcome.map_err(|error| NotRead::of(error, &source));
             }
         }
     }

@@ -18,6 +18,25 @@ const FEW_ENTRIES: usize = 256;
 /// Entries in key order.
 pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// What reads have met that decides what is done next, whatever the client's error says.
+#[derive(Debug, Default)]
+pub struct Met {
+    /// A tablet was not there: the caller's list of tablets is old.
+    missing_tablet: AtomicBool,
+    /// A tablet is still building the index of the read.
+    unbuilt_index: AtomicBool,
+}
+
+impl Met {
+    fn note(&self, error: &KvError) {
+        match error {
+            KvError::NoSuchTablet(_) => self.missing_tablet.store(true, Ordering::Relaxed),
+            KvError::IndexBeingBuilt => self.unbuilt_index.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+}
+
 /// A place to read from.
 #[derive(Debug)]
 pub enum Source<'k, K: Kv> {
@@ -31,8 +50,8 @@ pub enum Source<'k, K: Kv> {
         staleness_ms: Option<u32>,
         /// When reads end, on the monotonic clock.
         deadline_ns: Option<u64>,
-        /// A tablet was not there: the caller's list of tablets is old.
-        met_missing_tablet: AtomicBool,
+        /// What the reads have met.
+        met: Met,
         /// The table has transactions: what it reads is of one moment.
         snapshot: Option<&'k Snapshot<K>>,
     },
@@ -49,8 +68,7 @@ impl<'k, K: Kv> Source<'k, K> {
     /// Reads tablets.
     pub fn tablets(kv: &'k K, needs_disk: bool, staleness_ms: Option<u32>, budget: &Budget) -> Self {
         let deadline_ns = budget.deadline();
-        let met_missing_tablet = AtomicBool::new(false);
-        Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet, snapshot: None }
+        Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met: Met::default(), snapshot: None }
     }
 
     /// Reads the tablets in a snapshot, where that is needed.
@@ -76,11 +94,11 @@ impl<'k, K: Kv> Source<'k, K> {
 
     /// Takes the snapshot of all that is going to be read.
     pub async fn take_snapshot(&self, touched: Touched, budget: &Budget) -> Result<(), CqlError> {
-        let Source::Tablets { kv, deadline_ns, met_missing_tablet, snapshot: Some(snapshot), .. } = self else {
+        let Source::Tablets { kv, deadline_ns, met, snapshot: Some(snapshot), .. } = self else {
             return Ok(());
         };
         snapshot.take(touched, *deadline_ns, budget).await.map_err(|failure| match failure {
-            snapshot::Failure::Tablet(tablet, error) => Self::failed(kv, met_missing_tablet, tablet, &error),
+            snapshot::Failure::Tablet(tablet, error) => Self::failed(kv, met, tablet, &error),
             snapshot::Failure::Request(error) => error,
         })
     }
@@ -88,15 +106,21 @@ impl<'k, K: Kv> Source<'k, K> {
     /// Whether a read failed because its tablet is not there (any more).
     pub fn met_missing_tablet(&self) -> bool {
         match self {
-            Source::Tablets { met_missing_tablet, .. } => met_missing_tablet.load(Ordering::Relaxed),
+            Source::Tablets { met, .. } => met.missing_tablet.load(Ordering::Relaxed),
             Source::Memory { .. } => false,
         }
     }
 
-    fn failed(kv: &K, met_missing_tablet: &AtomicBool, tablet: TabletId, error: &KvError) -> CqlError {
-        if let KvError::NoSuchTablet(_) = error {
-            met_missing_tablet.store(true, Ordering::Relaxed);
+    /// Whether a read was refused because a tablet is still building its index.
+    pub fn met_unbuilt_index(&self) -> bool {
+        match self {
+            Source::Tablets { met, .. } => met.unbuilt_index.load(Ordering::Relaxed),
+            Source::Memory { .. } => false,
         }
+    }
+
+    fn failed(kv: &K, met: &Met, tablet: TabletId, error: &KvError) -> CqlError {
+        met.note(error);
         kv_error(error, None, kv.replicas(tablet))
     }
 
@@ -115,8 +139,7 @@ impl<'k, K: Kv> Source<'k, K> {
 
     /// Reads a tablet if that needs no waiting.
     pub fn fetch_now(&self, tablet: TabletId, request: Fetch) -> Result<Now<Fetched>, CqlError> {
-        let Source::Tablets { kv, needs_disk: false, staleness_ms, deadline_ns, met_missing_tablet, snapshot } = self
-        else {
+        let Source::Tablets { kv, needs_disk: false, staleness_ms, deadline_ns, met, snapshot } = self else {
             return Ok(Now::WouldBlock);
         };
         if snapshot.is_some_and(|snapshot| snapshot.pins().is_some() || snapshot.wants_version(tablet)) {
@@ -127,13 +150,13 @@ impl<'k, K: Kv> Source<'k, K> {
         if let (Err(KvError::Locked(_)), Some(snapshot)) = (&outcome, snapshot) {
             snapshot.meet_lock();
         }
-        outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
+        outcome.map_err(|error| Self::failed(kv, met, tablet, &error))
     }
 
     /// Reads a tablet.
     pub async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, CqlError> {
         match self {
-            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met_missing_tablet, snapshot } => {
+            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met, snapshot } => {
                 let (needs_disk, staleness_ms, deadline_ns) = (*needs_disk, *staleness_ms, *deadline_ns);
                 let pinned = snapshot.and_then(|snapshot| snapshot.pin_of(tablet));
                 let wants_version = snapshot.is_some_and(|snapshot| snapshot.wants_version(tablet));
@@ -144,7 +167,7 @@ impl<'k, K: Kv> Source<'k, K> {
                     (Ok(fetched), Some(snapshot)) if wants_version => snapshot.note_version(tablet, fetched.version),
                     _ => {}
                 }
-                outcome.map_err(|error| Self::failed(kv, met_missing_tablet, tablet, &error))
+                outcome.map_err(|error| Self::failed(kv, met, tablet, &error))
             }
             // Reading few entries costs less than passing them to another thread.
             Source::Memory { entries, .. } if entries.len() <= FEW_ENTRIES => Ok(fetch_entries(entries, &request)),

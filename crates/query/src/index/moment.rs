@@ -11,10 +11,6 @@ use std::sync::Arc;
 /// The most rows that are looked up for one result.
 pub(super) const MOST_ROWS: usize = 8_192;
 
-/// The error of a read whose index is still being built, for the client.
-pub const BEING_BUILT: &str =
-    "an index that this query needs is still being built: try again later, or use ALLOW FILTERING";
-
 /// A tablet's data at one moment.
 pub trait Moment {
     /// Why it cannot be read.

@@ -1,7 +1,7 @@
 //! Reads by index give what the same reads give from a table without indexes, row by row and page by page.
 
 use super::{Database, rendered_rows};
-use crate::kv::Kv;
+use crate::kv::{Kv, KvError};
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{CqlError, Value};
 use diorite_model::key::token_of;
@@ -285,6 +285,31 @@ fn another_index_serves_a_read_while_one_is_built() {
         let error = database.run("SELECT k FROM t WHERE b = 1").unwrap_err();
         assert!(error.message.contains("still being built"), "{error:?}");
     }
+}
+
+/// How many accesses to tablets a read makes if each of them fails with this.
+fn accesses_before(database: &Database, failure: KvError, statement: &str) -> usize {
+    const MOST: usize = 100;
+    *database.kv.failure.lock() = Some(failure);
+    drop(database.kv.set_meanwhile(Some((MOST, Box::new(|| {})))));
+    database.run(statement).unwrap_err();
+    let (left, _) = database.kv.set_meanwhile(None).unwrap();
+    *database.kv.failure.lock() = None;
+    MOST - left
+}
+
+/// A value in a message may be whatever a client has written.
+#[test]
+fn the_kind_of_a_refusal_says_that_an_index_is_being_built_and_its_words_do_not() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, a int, b int) WITH tablets = 1").unwrap();
+    database.run("CREATE INDEX by_a ON t (a, b)").unwrap();
+    database.run("CREATE INDEX by_b ON t (b)").unwrap();
+    let read = "SELECT k FROM t WHERE a IN (1, 2) AND b = 1";
+    let words = KvError::TooLarge(KvError::IndexBeingBuilt.to_string());
+    let by_one = accesses_before(&database, words, read);
+    assert!(by_one > 0);
+    assert_eq!(accesses_before(&database, KvError::IndexBeingBuilt, read), 2 * by_one, "by each index");
 }
 
 #[test]

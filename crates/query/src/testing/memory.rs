@@ -317,9 +317,7 @@ impl MemoryKv {
                 let scan = IndexScan { max_entries: scan.max_entries.min(3), ..scan };
                 match index::read(tablet, &scan) {
                     Ok(found) => fetched.chunk = found.chunk,
-                    Err(Unfinished::BeingBuilt) => {
-                        return Err(KvError::TooLarge(index::BEING_BUILT.to_owned()));
-                    }
+                    Err(Unfinished::BeingBuilt) => return Err(KvError::IndexBeingBuilt),
                     Err(error) => panic!("memory can be read: {error:?}"),
                 }
             }

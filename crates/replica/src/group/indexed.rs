@@ -23,9 +23,6 @@ use diorite_transact::message::Program;
 use diorite_transact::wire::Call;
 use std::sync::Arc;
 
-/// Why a write is refused that was planned without a unique index.
-const UNMAINTAINED: &str = "the write was planned without a unique index or a view that its tablet has: try again";
-
 /// A batch with more bytes of index entries is written before the next entry of the log is applied.
 const BATCH_BYTES: usize = 16 << 20;
 
@@ -174,7 +171,7 @@ pub(crate) fn admitted(
 ) -> Result<usize, KvError> {
     let Some(indexes) = indexes else { return Ok(0) };
     if is_unmaintained(mutation, indexes, evaluator) {
-        return Err(KvError::Overloaded(UNMAINTAINED));
+        return Err(KvError::Unmaintained);
     }
     // No key and no value of the write is longer than all of it.
     let most = indexes.most_bytes(mutation.size_bytes(), mutation.size_bytes());

@@ -82,6 +82,7 @@ fn error() -> impl Strategy<Value = KvError> {
         any::<String>().prop_map(KvError::DiskFull),
         any::<String>().prop_map(KvError::TooLarge),
         any::<String>().prop_map(KvError::Storage),
+        prop::sample::select(vec![KvError::Locked(tablet), KvError::IndexBeingBuilt, KvError::Unmaintained]),
     ]
 }
 

@@ -138,7 +138,7 @@ impl MemoryKv {
         let tablet = tablets.entry(tablet).or_default();
         let indexes = TabletEvaluator.row_indexes(tablet.flags, tablet).unwrap();
         match indexes.is_some_and(|indexes| is_unmaintained(mutation, &*indexes, &TabletEvaluator)) {
-            true => Err(KvError::Overloaded("the write takes no notice of a unique index")),
+            true => Err(KvError::Unmaintained),
             false => Ok(()),
         }
     }
