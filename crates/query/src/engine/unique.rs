@@ -49,7 +49,8 @@ enum Tried {
     Done(WriteAnswer),
     /// A condition of the statement does not hold in this tablet, or an operation is impossible: the reply.
     Refused(TabletId, Vec<u8>),
-    /// What was read has changed, or a tablet does not exist any more: nothing was done.
+    /// What was read has changed, or a tablet does not exist any more, or maintains what its table has lost: nothing was
+    /// done.
     Outdated,
 }
 
@@ -316,8 +317,13 @@ impl<K: Kv> Writing<'_, K> {
         }
         let parts = writes.finish().map_err(|error| self.refused(error))?;
         let mut answers = Answers::default();
-        let missing = self.send(parts, &mut answers).await?;
-        if !missing.is_empty() {
+        let mut outdated = self.send(parts, &mut answers).await?;
+        if self.lacks_maintenance(&outdated)
+            && let Some(failure) = outdated.pop()
+        {
+            return Err(failure);
+        }
+        if !outdated.is_empty() {
             progress.replanned();
             return Ok(Tried::Outdated);
         }

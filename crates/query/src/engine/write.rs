@@ -1,6 +1,7 @@
 //! The writes of one statement or batch: each tablet is sent its part, and their answers become one answer.
 //!
-//! Always true: a part that has taken effect is not sent again; after the first tablet that refuses its part nothing more is sent; [`Progress`](crate::exec::parts::Progress),
+//! Always true: a part that has taken effect is not sent again; after the first tablet that refuses its part nothing more is sent, unless the part is
+//! to be planned again; [`Progress`](crate::exec::parts::Progress),
 //! which knows what has been done, decides on the error. Left out: planning, and the parts themselves ([`crate::exec::modify`]).
 
 use super::request::{OwnedRequest, Reply};
@@ -21,6 +22,10 @@ use diorite_base::limits::MAX_SHOWN_BYTES;
 use diorite_cql::language::ast;
 use diorite_cql::protocol::{Consistency, CqlError, Response, WriteType};
 use futures::future::{join_all, poll_immediate};
+
+/// The first wait before a part is sent again to a tablet that maintains what its table has lost. A tablet drops that about
+/// a tenth of a second later.
+const FIRST_PAUSE_NS: u64 = 4_000_000;
 
 /// The parts of a statement or batch, one for each tablet.
 #[derive(Default)]
@@ -74,7 +79,7 @@ impl Answers {
                 charged.err().map(Failure::Statement)
             }
             Err(error) => {
-                if !matches!(error, KvError::NoSuchTablet(_)) {
+                if !is_of_plan(&error) {
                     progress.failed(kv, part.tablet, &error);
                 }
                 Some(Failure::Tablet(part.tablet, error))
@@ -83,9 +88,18 @@ impl Answers {
     }
 }
 
-/// Whether the part has to be planned again, for the current tablets.
-fn is_missing(failure: &Failure) -> bool {
-    matches!(failure, Failure::Tablet(_, KvError::NoSuchTablet(_)))
+/// Whether a tablet has done nothing because of how its part was planned: it does not exist any more, or maintains more.
+fn is_of_plan(error: &KvError) -> bool {
+    matches!(error, KvError::NoSuchTablet(_) | KvError::Unmaintained)
+}
+
+/// Whether the part has to be planned again.
+fn is_outdated(failure: &Failure) -> bool {
+    matches!(failure, Failure::Tablet(_, error) if is_of_plan(error))
+}
+
+fn is_unmaintained(failure: &Failure) -> bool {
+    matches!(failure, Failure::Tablet(_, KvError::Unmaintained))
 }
 
 /// The writes of one statement or batch while they are carried out.
@@ -163,6 +177,21 @@ impl<K: Kv> Writing<'_, K> {
         Ok(Reply { warnings, ..Reply::plain(answered.response) })
     }
 
+    /// Whether parts that were refused because their tablets maintain more will always be: the tables have something that
+    /// the plans lack. Otherwise the tables have lost it, and the tablets are about to drop it.
+    pub(super) fn lacks_maintenance(&self, outdated: &[Failure]) -> bool {
+        if !outdated.iter().any(is_unmaintained) {
+            return false;
+        }
+        let catalog = self.engine.kv.catalog();
+        self.plans.iter().any(|plan| {
+            let planned = plan.table.table();
+            let is_planned = |id: u64| planned.maintained().any(|(known, _)| known == id);
+            let entry = catalog.table_by_id(planned.id);
+            entry.is_some_and(|entry| entry.table.maintained().any(|(id, _)| !is_planned(id)))
+        })
+    }
+
     /// Sends the parts; if tablets do not exist any more, plans the rest again for the current ones.
     pub(super) async fn write_gathered(
         &self,
@@ -173,29 +202,32 @@ impl<K: Kv> Writing<'_, K> {
         let is_conditional = gathered.is_conditional;
         progress.begin(is_conditional);
         let mut answers = Answers::default();
-        let mut missing = self.send(gathered.parts, &mut answers).await?;
-        // A tablet does not exist any more: the table has others by now, or was dropped. Parts that took effect are not
-        // sent again.
-        for _ in 0..REPLANS {
-            if missing.is_empty() {
+        let mut outdated = self.send(gathered.parts, &mut answers).await?;
+        // A tablet does not exist any more: the table has others by now, or was dropped. Or it is about to drop an index or
+        // a view. Parts that took effect are not sent again.
+        for tries in 0..REPLANS {
+            if outdated.is_empty() || self.lacks_maintenance(&outdated) {
                 break;
             }
-            missing.iter().for_each(|_| progress.replanned());
+            outdated.iter().for_each(|_| progress.replanned());
+            if outdated.iter().any(is_unmaintained) {
+                self.engine.kv.pause(FIRST_PAUSE_NS << tries).await;
+            }
             let again = self.engine.finish(means.work, || self.gathered(gather(&answers.written)?)).await?;
             if !again.transaction.is_empty() {
                 // The one tablet of a transaction has become several, and has done nothing.
                 return self.transact_boxed(again, gather).await;
             }
-            missing = self.send(again.parts, &mut answers).await?;
+            outdated = self.send(again.parts, &mut answers).await?;
         }
-        match missing.pop() {
+        match outdated.pop() {
             Some(failure) => Err(failure),
             None => Ok(self.answer(answers.replies, is_conditional).await?),
         }
     }
 
-    /// Sends the parts up to the first that is refused, and waits for all answers. If nothing else failed, returns the failures of tablets that do
-    /// not exist.
+    /// Sends the parts up to the first that is refused, and waits for all answers. If nothing else failed, returns the failures of parts that have to
+    /// be planned again.
     pub(super) async fn send(&self, parts: Vec<Write>, answers: &mut Answers) -> Result<Vec<Failure>, Failure> {
         let (kv, means, progress) = (&*self.engine.kv, self.means, self.means.progress);
         let (mut waiting, mut failures, mut has_failed) = (Vec::new(), Vec::new(), false);
@@ -211,7 +243,7 @@ impl<K: Kv> Writing<'_, K> {
             match poll_immediate(&mut writing).await {
                 Some(outcome) => {
                     let failure = answers.take(Answer { part, is_evaluated, outcome }, kv, means);
-                    has_failed |= failure.as_ref().is_some_and(|failure| !is_missing(failure));
+                    has_failed |= failure.as_ref().is_some_and(|failure| !is_outdated(failure));
                     failures.extend(failure);
                 }
                 None => waiting.push(async move { Answer { part, is_evaluated, outcome: writing.await } }),
@@ -220,7 +252,7 @@ impl<K: Kv> Writing<'_, K> {
         for answer in join_all(waiting).await {
             failures.extend(answers.take(answer, kv, means));
         }
-        match failures.iter().position(|failure| !is_missing(failure)) {
+        match failures.iter().position(|failure| !is_outdated(failure)) {
             Some(first) => Err(failures.swap_remove(first)),
             None => Ok(failures),
         }

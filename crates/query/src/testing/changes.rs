@@ -2,7 +2,7 @@
 
 use super::requests::{INT, is_short, refused, rows, text_table};
 use super::{Database, rendered_rows};
-use crate::kv::Kv;
+use crate::kv::{Kv, KvError};
 use diorite_cluster::catalog::Command;
 use diorite_cql::protocol::client::ClientResponse;
 use diorite_cql::protocol::{ErrorCode, Value, Version};
@@ -122,6 +122,45 @@ fn a_drop_waits_until_the_tablets_take_writes_without_what_was_dropped() {
             database.run(&format!("INSERT INTO t (k, v) VALUES ({k}, 1)")).unwrap();
         }
     }
+}
+
+#[test]
+fn writes_wait_for_a_tablet_that_is_about_to_drop_what_its_table_has_lost() {
+    let view = "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
+    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON t (v)", "DROP INDEX m")] {
+        for write in [
+            "INSERT INTO t (k, v) VALUES (1, 1)",
+            "INSERT INTO t (k, v) VALUES (1, 1) IF NOT EXISTS",
+            "BEGIN UNLOGGED BATCH INSERT INTO t (k, v) VALUES (1, 1); APPLY BATCH",
+        ] {
+            let database = Database::with_keyspace();
+            let columns = "k int PRIMARY KEY, v int";
+            let options = "tablets = 1 AND transactions = {'enabled': true}";
+            database.run(&format!("CREATE TABLE t ({columns}) WITH {options}")).unwrap();
+            database.run(create).unwrap();
+            // It is waited for in vain.
+            database.kv.leave_indexes(true);
+            database.run(drop_it).unwrap();
+            let kv = Arc::clone(&database.kv);
+            drop(database.kv.set_meanwhile(Some((1, Box::new(move || kv.leave_indexes(false))))));
+            database.run(write).unwrap();
+            assert!(database.kv.set_meanwhile(None).is_none(), "{drop_it}, {write}: it was sent once");
+            assert_eq!(database.rows("SELECT v FROM t WHERE k = 1"), ["v=1"], "{drop_it}, {write}");
+        }
+    }
+}
+
+#[test]
+fn a_write_that_was_planned_without_what_its_table_has_is_refused() {
+    let database = Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH transactions = {'enabled': true}").unwrap();
+    let other = database.another();
+    let happens = move || drop(other.run("CREATE UNIQUE INDEX m ON t (v)").unwrap());
+    drop(database.kv.set_meanwhile(Some((0, Box::new(happens)))));
+    let wanted = (ErrorCode::Overloaded, KvError::Unmaintained.to_string());
+    assert_eq!(refused(database.run("INSERT INTO t (k, v) VALUES (1, 1)")), wanted);
+    assert!(database.rows("SELECT v FROM t").is_empty(), "nothing was done");
+    database.run("INSERT INTO t (k, v) VALUES (1, 1)").unwrap();
 }
 
 #[test]

@@ -49,12 +49,13 @@ fn write_timeout(received: i32, required: i32, write_type: WriteType) -> ErrorKi
     ErrorKind::WriteTimeout { consistency: Consistency::LocalQuorum, received, required, write_type, contentions: 0 }
 }
 
-fn refusals() -> [KvError; 6] {
+fn refusals() -> [KvError; 7] {
     [
         KvError::Unavailable(TABLET),
         KvError::NotLeader { tablet: TABLET, leader: None },
         KvError::Overloaded("the write queue is full"),
         KvError::NoSuchTablet(TABLET),
+        KvError::Unmaintained,
         KvError::TooLarge("too large".to_owned()),
         KvError::DiskFull("8 KiB are free".to_owned()),
     ]
@@ -79,7 +80,8 @@ fn a_part_that_was_applied_is_told_whatever_refuses_another() {
 
 #[test]
 fn a_part_that_may_have_been_applied_is_told_whatever_refuses_another() {
-    for refusal in refusals().into_iter().filter(|refusal| !matches!(refusal, KvError::NoSuchTablet(_))) {
+    let is_planned_again = |refusal: &KvError| matches!(refusal, KvError::NoSuchTablet(_) | KvError::Unmaintained);
+    for refusal in refusals().into_iter().filter(|refusal| !is_planned_again(refusal)) {
         for unknown in [timeout(1, 3), KvError::Storage("the log cannot be written".to_owned())] {
             let (received, required) = if matches!(unknown, KvError::Timeout(_)) { (1, 3) } else { (0, 2) };
             // Refused while the other is waited for, or not even sent.
