@@ -23,9 +23,9 @@ use diorite_cql::protocol::response::{self, ReplyHead};
 use diorite_cql::protocol::{Compression, Event, FrameError, Inbound, Outbound, Version};
 use diorite_query::activity::Done;
 use diorite_query::budget::refused as refused_error;
-use diorite_query::engine::{Reply, held_bytes_of, slot_of, write_type_of};
+use diorite_query::engine::{Reply, held_bytes_of, slot_of, submitted_error};
 use diorite_query::kv::Kv;
-use diorite_query::{Operation, Session, error::write_error};
+use diorite_query::{Operation, Session};
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::io;
@@ -455,7 +455,7 @@ impl Connection {
             match outcome {
                 Ok(_) => response::encode_void(self.outbound.buffer(), &head),
                 Err(error) => {
-                    let error = write_error(&*self.shared.kv, &error, write_type_of(tag), asked);
+                    let error = submitted_error(&self.shared.engine, tag, &error, asked);
                     response::encode_error(self.outbound.buffer(), &head, &error);
                 }
             }

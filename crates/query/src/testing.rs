@@ -64,9 +64,8 @@ pub use memory::MemoryKv;
 use crate::budget::Budget;
 use crate::engine::{
     Comparison, EngineConfig, ExecuteNow, OwnedRequest, QueryEngine, Reply, ReplyTo, RowComparer, held_bytes_of,
-    slot_of, write_type_of,
+    slot_of, submitted_error,
 };
-use crate::error::write_error;
 use crate::index::{Compared, IndexStep};
 use crate::kv::{Completion, WriteSink};
 use crate::session::Session;
@@ -283,7 +282,7 @@ impl Database {
                     }
                     Err(error) => {
                         let asked = execute.parameters.consistency;
-                        let error = write_error(&*self.kv, &error, write_type_of(token), asked);
+                        let error = submitted_error(&self.engine, token, &error, asked);
                         response::encode_error(&mut out, &head, &error);
                     }
                 }

@@ -2,10 +2,12 @@
 
 use super::requests::{INT, is_short, refused, rows, text_table};
 use super::{Database, rendered_rows};
+use crate::engine::submitted_error;
 use crate::kv::{Kv, KvError};
+use diorite_base::write::Waited;
 use diorite_cluster::catalog::Command;
 use diorite_cql::protocol::client::ClientResponse;
-use diorite_cql::protocol::{ErrorCode, Value, Version};
+use diorite_cql::protocol::{Consistency, ErrorCode, ErrorKind, Value, Version};
 use std::sync::Arc;
 
 fn interrupt(database: &Database, command: Command) {
@@ -161,6 +163,33 @@ fn a_write_that_was_planned_without_what_its_table_has_is_refused() {
     assert_eq!(refused(database.run("INSERT INTO t (k, v) VALUES (1, 1)")), wanted);
     assert!(database.rows("SELECT v FROM t").is_empty(), "nothing was done");
     database.run("INSERT INTO t (k, v) VALUES (1, 1)").unwrap();
+}
+
+/// Its request is not kept, so it is not planned again.
+#[test]
+fn a_submitted_write_whose_table_was_dropped_meanwhile_is_invalid() {
+    let database = Database::with_keyspace();
+    let create = "CREATE TABLE t (k int PRIMARY KEY, v int)";
+    database.run(create).unwrap();
+    let tablet = database.kv.catalog().table("ks", "t").unwrap().tablets[0].tablet;
+    let statement = database.engine.activity().place(Some("ks"), "INSERT INTO t (k, v) VALUES (?, 1)");
+    let token = u64::from(statement.slot()) << 16;
+    let answered = |error: &KvError| submitted_error(&database.engine, token, error, Consistency::One);
+    let (gone, unknown) = (KvError::NoSuchTablet(tablet), KvError::Timeout(Waited::ended()));
+    let again = ErrorKind::Unavailable { consistency: Consistency::One, required: 2, alive: 1 };
+    assert_eq!(answered(&gone).kind, again, "the table is there");
+    database.run("TRUNCATE t").unwrap();
+    assert_eq!(answered(&gone).kind, again, "it has other tablets");
+    for drop_it in ["DROP TABLE t", "DROP KEYSPACE ks"] {
+        database.run(drop_it).unwrap();
+        let error = answered(&gone);
+        assert_eq!((error.code(), &*error.message), (ErrorCode::Invalid, "table t does not exist"), "{drop_it}");
+        assert_eq!(answered(&unknown).code(), ErrorCode::WriteTimeout, "it may have been read before");
+        if drop_it == "DROP TABLE t" {
+            database.run(create).unwrap();
+            assert_eq!(answered(&gone).kind, again, "there is another one of its name");
+        }
+    }
 }
 
 #[test]
