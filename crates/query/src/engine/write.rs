@@ -213,12 +213,16 @@ impl<K: Kv> Writing<'_, K> {
             if outdated.iter().any(is_unmaintained) {
                 self.engine.kv.pause(FIRST_PAUSE_NS << tries).await;
             }
+            let before_bytes = means.budget.meter().used_bytes();
             let again = self.engine.finish(means.work, || self.gathered(gather(&answers.written)?)).await?;
+            let again_bytes = means.budget.meter().used_bytes().saturating_sub(before_bytes);
             if !again.transaction.is_empty() {
                 // The one tablet of a transaction has become several, and has done nothing.
                 return self.transact_boxed(again, gather).await;
             }
             outdated = self.send(again.parts, &mut answers).await?;
+            // The parts are gone: they may be planned again several times.
+            means.budget.give(again_bytes);
         }
         match outdated.pop() {
             Some(failure) => Err(failure),
