@@ -49,9 +49,9 @@ enum Tried {
     Done(WriteAnswer),
     /// A condition of the statement does not hold in this tablet, or an operation is impossible: the reply.
     Refused(TabletId, Vec<u8>),
-    /// What was read has changed, or a tablet does not exist any more, or maintains what its table has lost: nothing was
-    /// done.
-    Outdated,
+    /// What was read has changed, or a tablet has refused its part because it does not exist any more, or maintains what
+    /// its table has lost: nothing was done.
+    Outdated(Option<Failure>),
 }
 
 /// What has become of the condition of a statement.
@@ -65,7 +65,7 @@ enum Own {
 
 fn of_refusal(tablet: TabletId, reply: Vec<u8>) -> Tried {
     match ProgramReply::decode(&reply) {
-        Ok(ProgramReply::Outdated) => Tried::Outdated,
+        Ok(ProgramReply::Outdated) => Tried::Outdated(None),
         _ => Tried::Refused(tablet, reply),
     }
 }
@@ -87,7 +87,7 @@ impl<K: Kv> Writing<'_, K> {
         let first = self.engine.work(means.work, gathered).await?;
         let is_conditional = first.is_conditional();
         progress.begin(is_conditional);
-        let mut writes = Some(first);
+        let (mut writes, mut last) = (Some(first), None);
         for tries in 0..TRIES {
             let before_bytes = means.budget.meter().used_bytes();
             let mut of_try = match writes.take() {
@@ -107,7 +107,7 @@ impl<K: Kv> Writing<'_, K> {
                 match self.tried(of_try).await? {
                     Tried::Done(answer) => return Ok(answer),
                     Tried::Refused(tablet, reply) => return self.answer_refused(tablet, reply).await,
-                    Tried::Outdated => {}
+                    Tried::Outdated(failure) => last = failure,
                 }
             }
             // Nothing of the try is kept.
@@ -116,7 +116,11 @@ impl<K: Kv> Writing<'_, K> {
                 self.engine.kv.pause((FIRST_PAUSE_NS << tries.min(16)).min(MAX_PAUSE_NS)).await;
             }
         }
-        Err(self.refused(CqlError::overloaded(CONFLICT)))
+        Err(self.refused(match last {
+            // The tablet has not dropped it in all that time.
+            Some(Failure::Tablet(_, error @ KvError::Unmaintained)) => CqlError::overloaded(error.to_string()),
+            _ => CqlError::overloaded(CONFLICT),
+        }))
     }
 
     /// Reads what has to be known, and adds what keeps the tables of indexes up to date. Returns the index that has another
@@ -304,7 +308,7 @@ impl<K: Kv> Writing<'_, K> {
                 }
                 Ended::Impossible(_, KvError::NoSuchTablet(_)) => {
                     progress.replanned();
-                    Ok(Tried::Outdated)
+                    Ok(Tried::Outdated(None))
                 }
                 Ended::Answered(Outcome::Applied(_)) => {
                     progress.answered(false);
@@ -318,14 +322,13 @@ impl<K: Kv> Writing<'_, K> {
         let parts = writes.finish().map_err(|error| self.refused(error))?;
         let mut answers = Answers::default();
         let mut outdated = self.send(parts, &mut answers).await?;
-        if self.lacks_maintenance(&outdated)
-            && let Some(failure) = outdated.pop()
-        {
-            return Err(failure);
-        }
-        if !outdated.is_empty() {
+        let lacks_maintenance = self.lacks_maintenance(&outdated);
+        if let Some(failure) = outdated.pop() {
+            if lacks_maintenance {
+                return Err(failure);
+            }
             progress.replanned();
-            return Ok(Tried::Outdated);
+            return Ok(Tried::Outdated(Some(failure)));
         }
         let refused = answers.replies.iter().position(|(_, reply)| ProgramReply::is_refusal(reply));
         match refused {
