@@ -192,7 +192,8 @@ impl<K: Kv> Writing<'_, K> {
         })
     }
 
-    /// Sends the parts; if tablets do not exist any more, plans the rest again for the current ones.
+    /// Sends the parts; if tablets do not exist any more, or are about to drop what they maintain, plans the rest again for
+    /// the current ones.
     pub(super) async fn write_gathered(
         &self,
         gathered: Gathered,

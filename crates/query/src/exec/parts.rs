@@ -119,7 +119,7 @@ impl Progress {
         counts.fewest = counts.fewest.min(Some(known)).or(Some(known));
     }
 
-    /// A part was refused because its tablet does not exist any more, and is about to be planned again.
+    /// A part was refused because its tablet does not exist any more, or maintains more, and is about to be planned again.
     pub fn replanned(&self) {
         let mut counts = self.0.lock();
         counts.parts -= 1;
