@@ -1,10 +1,11 @@
-//! The budget of a request: memory and time.
+//! The budget of a request: memory and time; and its trace, which goes wherever the budget does.
 //!
 //! Always true: a request is ended once, for the first reason (its deadline, an operator); checking whether it has ended is one load and reads no
 //! clock, as [`crate::activity`] compares the deadlines of all running requests with the clock. A request that waits is woken; one that computes
 //! checks every few steps. Left out: the answer to a request that was ended ([`crate::engine`] knows what it has done).
 
 use crate::error::invalid;
+use crate::trace::Tracing;
 use diorite_base::Clock;
 use diorite_base::account::{Held, Meter, Refused};
 use diorite_cql::protocol::CqlError;
@@ -42,6 +43,8 @@ pub struct Budget {
     /// A request that is in no list of running requests reads the clock itself.
     clock: Option<Arc<dyn Clock>>,
     steps: AtomicU32,
+    /// Takes down what is done, if the client wants to know.
+    trace: Option<Arc<Tracing>>,
 }
 
 impl fmt::Debug for Budget {
@@ -66,6 +69,7 @@ impl Budget {
             waiting: AtomicWaker::new(),
             clock: None,
             steps: AtomicU32::new(0),
+            trace: None,
         }
     }
 
@@ -74,9 +78,28 @@ impl Budget {
         Self { clock: Some(clock), ..Self::new(meter, deadline_ns) }
     }
 
+    /// The same, of a request that is traced.
+    pub fn traced(self, trace: Tracing) -> Self {
+        Self { trace: Some(Arc::new(trace)), ..self }
+    }
+
     /// For work that is bounded in other ways: single rows by their keys.
     pub fn unlimited() -> &'static Self {
         &UNLIMITED
+    }
+
+    /// The trace of the request, if its client has asked for one.
+    #[inline]
+    pub fn trace(&self) -> Option<&Arc<Tracing>> {
+        self.trace.as_ref()
+    }
+
+    /// Adds what was just done, or is about to be done, to the trace, if there is one.
+    #[inline]
+    pub fn note(&self, activity: &str) {
+        if let Some(trace) = &self.trace {
+            trace.note(activity);
+        }
     }
 
     /// The memory that it holds.

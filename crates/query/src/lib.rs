@@ -38,6 +38,7 @@ pub mod tablets;
 #[cfg(any(test, feature = "fuzzing"))]
 #[cfg_attr(not(test), allow(dead_code, reason = "fuzz targets use a part of it"))]
 mod testing;
+pub mod trace;
 pub mod types;
 mod values;
 pub mod view;
