@@ -255,7 +255,7 @@ impl Watched<'_> {
 }
 
 /// The kind of an error, without its message: that may quote values.
-fn kind_of(error: &CqlError) -> String {
+pub(crate) fn kind_of(error: &CqlError) -> String {
     let kind = format!("{:?}", error.kind);
     kind.split([' ', '(', '{']).next().unwrap_or_default().to_owned()
 }

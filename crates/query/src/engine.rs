@@ -25,6 +25,7 @@ mod snapshot;
 mod state;
 mod statement;
 mod submitted;
+mod traced;
 mod transaction;
 mod unique;
 mod write;

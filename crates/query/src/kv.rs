@@ -10,6 +10,7 @@ pub mod several;
 
 pub use chunk::ScanChunk;
 
+use crate::trace::Trace;
 use diorite_base::account::Charge;
 use diorite_base::bytes::{Malformed, Reader};
 use diorite_base::mutation::Mutation;
@@ -325,6 +326,11 @@ pub trait Kv: Send + Sync + 'static {
     /// that is down, and cannot be asked anything, should not differ, or clients would wait for it.
     fn served_schema(&self, _node: NodeId) -> uuid::Uuid {
         self.catalog().schema_version()
+    }
+
+    /// The trace of a request that another node has coordinated, if that node keeps it and answers soon.
+    fn trace(&self, _node: NodeId, _id: uuid::Uuid) -> impl Future<Output = Option<Trace>> + Send {
+        async { None }
     }
 
     /// Does long work without delaying other requests: on a thread for such work, when it is the turn of whoever has sent the request. If too much waits, it is refused

@@ -8,6 +8,7 @@ use super::row::RowRead;
 use super::state::QueryEngine;
 use super::statement::Asked;
 use crate::activity::{Note, Operation, Running, RunningRequest};
+use crate::audit;
 use crate::budget::Ended;
 use crate::error::at_consistency;
 use crate::exec::parts::Progress;
@@ -53,7 +54,9 @@ impl<K: Kv> QueryEngine<K> {
                     Some(turn) => turn,
                     None => {
                         running.name(engine.activity.waiting());
+                        budget.note("Waiting for its turn");
                         let turn = turn.await;
+                        budget.note("Its turn has come");
                         running.name(engine.activity.others());
                         turn
                     }
@@ -67,8 +70,23 @@ impl<K: Kv> QueryEngine<K> {
                 (Err(why), _) | (Ok(Err(_)), Some(why)) => Err(engine.ended(&request, note.operation, why, &progress)),
                 (Ok(outcome), None) => outcome,
             };
+            engine.keep_trace(&request, &note, &outcome);
             Answered { note, outcome }
         }
+    }
+
+    /// Keeps the trace of a request that is about to be answered, if its client has asked for one.
+    fn keep_trace(&self, request: &OwnedRequest, note: &Note, outcome: &Result<Reply, CqlError>) {
+        let Some(trace) = request.budget.trace() else { return };
+        if let Some(statement) = &note.statement {
+            trace.name(&statement.text);
+        }
+        // The message of an error may have values.
+        let ending = match outcome {
+            Ok(reply) => format!("Request complete: {} rows, {} bytes", reply.row_count(), reply.body_bytes()),
+            Err(error) => format!("Request failed: {}", audit::kind_of(error)),
+        };
+        self.traces.finish(trace, ending);
     }
 
     /// The error of a request that was ended. A write that was sent may take effect, so the error does not deny it.

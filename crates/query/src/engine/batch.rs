@@ -48,6 +48,9 @@ impl<K: Kv> QueryEngine<K> {
                 return Err(error);
             }
         };
+        if let Some(trace) = request.budget.trace() {
+            trace.note(format!("Planned a batch of {} statements", planned.len()));
+        }
         self.name_batch(batch, keyspace, note, running).await?;
         let text = note.statement.as_ref().map_or("", |statement| &statement.text);
         let of_plans = planned.iter().map(|planned| &**planned);

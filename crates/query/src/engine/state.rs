@@ -15,7 +15,8 @@ use crate::functions::{Environment, UuidSource};
 use crate::kv::Kv;
 use crate::prepared::PreparedCache;
 use crate::table::TableContext;
-use diorite_base::random::SplitMix64;
+use crate::trace::Traces;
+use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{NodeId, TabletId};
 use diorite_cql::protocol::CqlError;
 use diorite_model::row::UNSTAMPED;
@@ -70,6 +71,7 @@ pub struct QueryEngine<K> {
     pub(super) outcomes: TransactionOutcomes,
     pub(super) attempts: Arc<Attempts>,
     pub(super) in_advance: Arc<InAdvance>,
+    pub(super) traces: Traces,
     /// This node.
     pub(super) node: NodeId,
 }
@@ -83,16 +85,22 @@ impl<K: Kv> QueryEngine<K> {
     /// An engine over `kv` whose UUIDs come from `random`.
     pub fn with_random(kv: Arc<K>, config: EngineConfig, random: SplitMix64) -> Arc<Self> {
         let prepared = PreparedCache::new(config.prepared_cache_bytes);
-        let uuids = UuidSource::new(random);
         let node = kv.local_node().node;
+        let traces = Traces::new(node, random.clone().next_u64());
+        let uuids = UuidSource::new(random);
         let (activity, outcomes, in_advance) = (Activity::default(), TransactionOutcomes::default(), Arc::default());
         let attempts = Arc::default();
-        Arc::new(Self { kv, config, prepared, uuids, activity, outcomes, attempts, in_advance, node })
+        Arc::new(Self { kv, config, prepared, uuids, activity, outcomes, attempts, in_advance, traces, node })
     }
 
     /// Statistics of requests by statement. The caller of the engine records their durations.
     pub fn activity(&self) -> &Activity {
         &self.activity
+    }
+
+    /// The traced requests that this node keeps. The caller of the engine begins them.
+    pub fn traces(&self) -> &Traces {
+        &self.traces
     }
 
     /// How the transactions over several tablets that this node has coordinated have ended.

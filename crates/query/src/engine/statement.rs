@@ -9,6 +9,7 @@ use super::long::{Discarded, parsed_bytes, planning_work};
 use super::request::{OwnedRequest, Reply};
 use super::snapshot::{NotRead, Selecting};
 use super::state::{QueryEngine, REPLANS};
+use super::traced::{note_plan, note_read, traces_of};
 use super::transaction::is_atomic;
 use super::write::{Writing, batch_write_type, check_write_consistency, work_of};
 use crate::activity::{Note, Operation, Running, StatementActivity};
@@ -92,6 +93,7 @@ impl<K: Kv> QueryEngine<K> {
         let text = Text { session: Some(session), keyspace, text: query.statement, budget: &request.budget };
         let planned = self.plan_text(&catalog, text).await;
         let planned = self.or_told(planned, asked, text, "").await?;
+        request.budget.note("Parsed and planned the statement");
         let planned = Discarded::new(&*self.kv, planned, planning_work(query.statement), &request.budget);
         note.operation = Operation::of(&planned);
         let redacted = self.work(query.statement.len(), || Ok(redacted(query.statement))).await?;
@@ -123,6 +125,7 @@ impl<K: Kv> QueryEngine<K> {
                 let permitted = auth::check(&catalog, session, &current.planned);
                 self.or_told(permitted, asked, text, "PREPARE ").await?;
                 known.must_prepare_again.store(false, Ordering::Relaxed);
+                note_prepared(&request.budget, "The statement was prepared before", &known.activity);
                 return Ok(Reply::plain(Response::Prepared(Arc::clone(&current.reply))));
             }
         }
@@ -134,6 +137,7 @@ impl<K: Kv> QueryEngine<K> {
         let reply = Arc::clone(&current.reply);
         let redacted = self.work(prepare.statement.len(), || Ok(redacted(prepare.statement))).await?;
         let activity = self.activity.place_redacted(keyspace, redacted);
+        note_prepared(&request.budget, "Parsed and planned the statement", &activity);
         let text = prepare.statement.to_owned();
         let statement = PreparedStatement::new(id, keyspace.map(str::to_owned), text, activity, current);
         // A client may have prepared it on another node before the table was changed, which its requests do not show.
@@ -186,6 +190,7 @@ impl<K: Kv> QueryEngine<K> {
     ) -> Result<Reply, CqlError> {
         let Asked { session, request, running } = asked;
         let (statement, current) = self.current(execute.id, &request.budget).await?;
+        request.budget.note("Found the plan of the prepared statement");
         note.operation = Operation::of(&current.planned);
         self.name(note, running, Arc::clone(&statement.activity));
         let (keyspace, text) = (statement.keyspace.as_deref(), &statement.activity.text);
@@ -274,6 +279,7 @@ impl<K: Kv> QueryEngine<K> {
         let environment = self.environment(request, run.parameters.now_in_seconds)?;
         let bound = Bound { values: run.values, environment };
         request.end_in_time(planned, &bound)?;
+        note_plan(budget, &planned.plan);
         match &planned.plan {
             Plan::Select(select) => {
                 if run.parameters.consistency == Consistency::Any {
@@ -403,6 +409,7 @@ impl<K: Kv> QueryEngine<K> {
         needs_disk: bool,
     ) -> Result<Rows, CqlError> {
         if let Some(of_view) = covering_plan(plan, (&self.kv.catalog(), bound), parameters.paging_state)? {
+            note_read(bound.environment.budget, plan, true);
             let outcome = self.select_by(of_view, bound, parameters, needs_disk).await;
             let was_lost = |error: &CqlError| is_lost(&self.kv.catalog(), of_view, error);
             if !outcome.as_ref().is_err_and(was_lost) {
@@ -413,6 +420,7 @@ impl<K: Kv> QueryEngine<K> {
                 return if is_gone { Err(lost_page()) } else { outcome };
             }
         }
+        note_read(bound.environment.budget, plan, false);
         self.select_by(plan, bound, parameters, needs_disk).await
     }
 
@@ -432,6 +440,7 @@ impl<K: Kv> QueryEngine<K> {
                 (Err(NotRead::Unbuilt(_)), Some(other)) => index = Some(other),
                 (outcome, _) => return outcome.map_err(NotRead::into_error),
             }
+            budget.note("The index is still being built: reading in another way");
             // What was read was dropped: its memory is given back.
             budget.give(budget.meter().used_bytes().saturating_sub(before_bytes));
         }
@@ -477,7 +486,10 @@ impl<K: Kv> QueryEngine<K> {
     /// The rows of a system table, packed.
     async fn virtual_rows(&self, plan: &SelectPlan, bound: &Bound<'_>) -> Result<Entries, CqlError> {
         let definition = plan.table.table();
-        let source = system::Source::new(&*self.kv);
+        let mut source = system::Source::new(&*self.kv);
+        if system::has_traces(&definition.keyspace) {
+            source.traces = traces_of(self, plan, bound).await?;
+        }
         let pack = || {
             let rows = system::rows(&source, &definition.keyspace, &definition.name, bound.environment.budget)?;
             pack_virtual_rows(&plan.table, &rows)
@@ -489,6 +501,14 @@ impl<K: Kv> QueryEngine<K> {
     pub(super) fn name(&self, note: &mut Note, running: &Running, statement: Arc<StatementActivity>) {
         note.statement = Some(Arc::clone(&statement));
         running.name(statement);
+    }
+}
+
+/// Notes that a statement is prepared now, and which one.
+fn note_prepared(budget: &Budget, activity: &str, statement: &StatementActivity) {
+    if let Some(trace) = budget.trace() {
+        trace.name(&statement.text);
+        trace.note(activity);
     }
 }
 

@@ -135,6 +135,19 @@ fn plan_of<K: Kv>(kv: &K, node: NodeId, parts: Vec<TransactionPart>) -> Plan {
     Plan { parts: parts.into_iter().map(part).collect(), nearest: Some(nearest) }
 }
 
+/// What a request of the coordinator is about, for a trace.
+fn shown(request: &Request) -> &'static str {
+    match request {
+        Request::Reserve { .. } => "reserve",
+        Request::Prepare { .. } => "prepare",
+        Request::Commit { .. } => "commit",
+        Request::Release(_) => "release",
+        Request::Status { .. } => "status",
+        Request::Finish { .. } => "finish",
+        Request::Forget(_) => "forget",
+    }
+}
+
 /// Takes the program out of a request that has been encoded.
 fn without_program(mut request: Request) -> Request {
     if let Request::Reserve { program, .. }
@@ -196,6 +209,10 @@ impl<K: Kv> Transaction<K> {
 
     fn send(&self, tablet: TabletId, request: Request) {
         let to = self.current(tablet, &request);
+        if let Some(trace) = self.budget.trace() {
+            let (what, place) = (shown(&request), trace.place(self.kv.leader(to)));
+            trace.note(format!("Transaction: sending {what} to tablet {} {place}", to.0));
+        }
         let begins = matches!(request, Request::Reserve { .. } | Request::Prepare { .. });
         let call = Call::Request(request);
         let mut mutation = Mutation::request(&call.encode());

@@ -6,6 +6,7 @@
 
 use super::request::{OwnedRequest, Reply};
 use super::state::{QueryEngine, REPLANS};
+use crate::budget::Budget;
 use crate::error::invalid;
 use crate::exec::keys::written_count;
 use crate::exec::modify::transaction::TransactionPart;
@@ -102,6 +103,16 @@ fn is_unmaintained(failure: &Failure) -> bool {
     matches!(failure, Failure::Tablet(_, KvError::Unmaintained))
 }
 
+/// Notes in the trace that a tablet has answered, or will not.
+fn note_answer(budget: &Budget, tablet: TabletId, outcome: &Result<Vec<u8>, KvError>) {
+    if let Some(trace) = budget.trace() {
+        trace.note(match outcome {
+            Ok(_) => format!("Tablet {} has written its part", tablet.0),
+            Err(_) => format!("Tablet {} has not answered the write", tablet.0),
+        });
+    }
+}
+
 /// The writes of one statement or batch while they are carried out.
 pub(super) struct Writing<'a, K> {
     pub(super) engine: &'a QueryEngine<K>,
@@ -148,6 +159,7 @@ impl<K: Kv> Writing<'_, K> {
         let (means, progress) = (self.means, self.means.progress);
         if self.concerns_dependents() {
             progress.start(self.write_type);
+            means.budget.note("Writing with unique indexes or views");
             let outcome = self.write_maintaining(gather).await;
             return self.reply(outcome, Vec::new());
         }
@@ -244,14 +256,23 @@ impl<K: Kv> Writing<'_, K> {
                 continue;
             }
             progress.send();
+            if let Some(trace) = means.budget.trace() {
+                let place = trace.place(kv.leader(part.tablet));
+                trace.note(format!("Writing to tablet {} {place}", part.tablet.0));
+            }
             let mut writing = Box::pin(kv.write(part.tablet, mutation, deadline_ns));
             match poll_immediate(&mut writing).await {
                 Some(outcome) => {
+                    note_answer(means.budget, part.tablet, &outcome);
                     let failure = answers.take(Answer { part, is_evaluated, outcome }, kv, means);
                     has_failed |= failure.as_ref().is_some_and(|failure| !is_outdated(failure));
                     failures.extend(failure);
                 }
-                None => waiting.push(async move { Answer { part, is_evaluated, outcome: writing.await } }),
+                None => waiting.push(async move {
+                    let outcome = writing.await;
+                    note_answer(means.budget, part.tablet, &outcome);
+                    Answer { part, is_evaluated, outcome }
+                }),
             }
         }
         for answer in join_all(waiting).await {

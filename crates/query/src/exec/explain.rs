@@ -79,9 +79,28 @@ pub fn rows(
     Ok(rows)
 }
 
+fn name_of(table: &TableContext) -> String {
+    format!("{}.{}", quote_identifier(&table.table().keyspace), quote_identifier(&table.table().name))
+}
+
+/// How the rows of a table are found, if this covering index is read.
+pub fn covering_path(table: &TableContext, index: &str) -> String {
+    let keyspace = quote_identifier(&table.table().keyspace);
+    format!("Index Only Scan using {keyspace}.{} on {}", quote_identifier(index), name_of(table))
+}
+
+/// What a write does with the rows of its table.
+pub fn write_path(modify: &ModifyPlan) -> String {
+    let name = name_of(&modify.table);
+    match modify.kind {
+        ModifyKind::Insert => format!("Insert on {name}"),
+        ModifyKind::Update => format!("Update on {name}"),
+        ModifyKind::Delete => format!("Delete on {name}"),
+    }
+}
+
 fn lines(plan: &ExplainPlan, around: Around<'_>, bound: &Bound<'_>) -> Result<Vec<String>, CqlError> {
     let table = plan.of.table();
-    let name = format!("{}.{}", quote_identifier(&table.table().keyspace), quote_identifier(&table.table().name));
     let (head, scan, mut details) = match &plan.of {
         Explained::Select(select) => {
             let is_aggregated = select.selection.is_aggregate() || select.grouping.is_some();
@@ -92,24 +111,21 @@ fn lines(plan: &ExplainPlan, around: Around<'_>, bound: &Bound<'_>) -> Result<Ve
             };
             match plan.of.covering() {
                 Some(covering) => {
-                    let keyspace = quote_identifier(&table.table().keyspace);
-                    let index = quote_identifier(&covering.index);
-                    let scan = format!("Index Only Scan using {keyspace}.{index} on {name}");
+                    let scan = covering_path(table, &covering.index);
                     (head, Some(scan), select_details(plan, &covering.plan, around, bound)?)
                 }
                 None => {
                     let details = select_details(plan, select, around, bound)?;
-                    (head, Some(scan_of(&select.restrictions, table, &name)), details)
+                    (head, Some(read_path(&select.restrictions, table)), details)
                 }
             }
         }
         Explained::Modify(modify) => {
-            let (head, scan) = match modify.kind {
-                ModifyKind::Insert => (format!("Insert on {name}"), None),
-                ModifyKind::Update => (format!("Update on {name}"), Some(scan_of(&modify.restrictions, table, &name))),
-                ModifyKind::Delete => (format!("Delete on {name}"), Some(scan_of(&modify.restrictions, table, &name))),
+            let scan = match modify.kind {
+                ModifyKind::Insert => None,
+                ModifyKind::Update | ModifyKind::Delete => Some(read_path(&modify.restrictions, table)),
             };
-            (Some(head), scan, modify_details(plan, modify, around, bound)?)
+            (Some(write_path(modify)), scan, modify_details(plan, modify, around, bound)?)
         }
     };
     let conditions = [("Key Conditions", &plan.keys), ("Filter", &plan.filters)];
@@ -124,7 +140,9 @@ fn lines(plan: &ExplainPlan, around: Around<'_>, bound: &Bound<'_>) -> Result<Ve
     Ok(first.into_iter().chain(all.into_iter().map(|line| format!("{indent}{line}"))).collect())
 }
 
-fn scan_of(restrictions: &Restrictions, table: &TableContext, name: &str) -> String {
+/// How the rows of a table are found, if no covering index is read.
+pub fn read_path(restrictions: &Restrictions, table: &TableContext) -> String {
+    let name = name_of(table);
     if let Some(index) = &restrictions.index {
         let keyspace = quote_identifier(&table.table().keyspace);
         return format!("Index Scan using {keyspace}.{} on {name}", quote_identifier(&index.name));

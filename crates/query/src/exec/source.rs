@@ -8,8 +8,10 @@ use crate::budget::Budget;
 use crate::error::{kv_error, not_begun};
 use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, Now, ScanChunk, ScanRequest};
+use crate::trace::Tracing;
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Up to so many entries in memory are read on the calling thread.
@@ -54,6 +56,8 @@ pub enum Source<'k, K: Kv> {
         met: Met,
         /// The table has transactions: what it reads is of one moment.
         snapshot: Option<&'k Snapshot<K>>,
+        /// The trace of the request.
+        trace: Option<Arc<Tracing>>,
     },
     /// Sorted entries; the tablet does not matter.
     Memory {
@@ -68,7 +72,8 @@ impl<'k, K: Kv> Source<'k, K> {
     /// Reads tablets.
     pub fn tablets(kv: &'k K, needs_disk: bool, staleness_ms: Option<u32>, budget: &Budget) -> Self {
         let deadline_ns = budget.deadline();
-        Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met: Met::default(), snapshot: None }
+        let trace = budget.trace().cloned();
+        Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met: Met::default(), snapshot: None, trace }
     }
 
     /// Reads the tablets in a snapshot, where that is needed.
@@ -97,6 +102,7 @@ impl<'k, K: Kv> Source<'k, K> {
         let Source::Tablets { kv, deadline_ns, met, snapshot: Some(snapshot), .. } = self else {
             return Ok(());
         };
+        budget.note("Taking a snapshot of all that is read");
         snapshot.take(touched, *deadline_ns, budget).await.map_err(|failure| match failure {
             snapshot::Failure::Tablet(tablet, error) => Self::failed(kv, met, tablet, &error),
             snapshot::Failure::Request(error) => error,
@@ -139,7 +145,7 @@ impl<'k, K: Kv> Source<'k, K> {
 
     /// Reads a tablet if that needs no waiting.
     pub fn fetch_now(&self, tablet: TabletId, request: Fetch) -> Result<Now<Fetched>, CqlError> {
-        let Source::Tablets { kv, needs_disk: false, staleness_ms, deadline_ns, met, snapshot } = self else {
+        let Source::Tablets { kv, needs_disk: false, staleness_ms, deadline_ns, met, snapshot, trace } = self else {
             return Ok(Now::WouldBlock);
         };
         if snapshot.is_some_and(|snapshot| snapshot.pins().is_some() || snapshot.wants_version(tablet)) {
@@ -150,18 +156,34 @@ impl<'k, K: Kv> Source<'k, K> {
         if let (Err(KvError::Locked(_)), Some(snapshot)) = (&outcome, snapshot) {
             snapshot.meet_lock();
         }
+        if let (Ok(Now::Ready(fetched)), Some(trace)) = (&outcome, trace) {
+            trace.note(format!("Read tablet {} here, from memory: {}", tablet.0, shown(fetched)));
+        }
         outcome.map_err(|error| Self::failed(kv, met, tablet, &error))
     }
 
     /// Reads a tablet.
     pub async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, CqlError> {
         match self {
-            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met, snapshot } => {
+            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met, snapshot, trace } => {
                 let (needs_disk, staleness_ms, deadline_ns) = (*needs_disk, *staleness_ms, *deadline_ns);
                 let pinned = snapshot.and_then(|snapshot| snapshot.pin_of(tablet));
                 let wants_version = snapshot.is_some_and(|snapshot| snapshot.wants_version(tablet));
                 let request = Fetch { needs_disk, staleness_ms, deadline_ns, pinned, wants_version, ..request };
+                if let Some(trace) = trace {
+                    let place = match staleness_ms {
+                        Some(_) => "at one of its replicas".to_owned(),
+                        None => trace.place(kv.leader(tablet)),
+                    };
+                    trace.note(format!("Reading tablet {} {place}", tablet.0));
+                }
                 let outcome = kv.fetch(tablet, request).await;
+                if let Some(trace) = trace {
+                    trace.note(match &outcome {
+                        Ok(fetched) => format!("Tablet {} has answered: {}", tablet.0, shown(fetched)),
+                        Err(_) => format!("Tablet {} has not answered the read", tablet.0),
+                    });
+                }
                 match (&outcome, snapshot) {
                     (Err(KvError::Locked(_)), Some(snapshot)) => snapshot.meet_lock(),
                     (Ok(fetched), Some(snapshot)) if wants_version => snapshot.note_version(tablet, fetched.version),
@@ -176,6 +198,17 @@ impl<'k, K: Kv> Source<'k, K> {
             }
         }
     }
+}
+
+/// What was read, for a trace: how much, and no value.
+fn shown(fetched: &Fetched) -> String {
+    if let Some(partial) = &fetched.partial {
+        return format!("a partial aggregate of {} bytes", partial.len());
+    }
+    let values = [&fetched.header, &fetched.static_row, &fetched.row];
+    let bytes = values.into_iter().flatten().map(Vec::len).sum::<usize>() + fetched.chunk.buffer.len();
+    let entries = values.into_iter().flatten().count() + fetched.chunk.ends.len();
+    format!("{entries} entries, {bytes} bytes")
 }
 
 /// Answers a read from sorted entries that have no headers.

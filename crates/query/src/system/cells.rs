@@ -40,6 +40,11 @@ pub(super) fn int(value: i32) -> Vec<u8> {
     value.to_be_bytes().to_vec()
 }
 
+/// Milliseconds since 1970.
+pub(super) fn timestamp(ms: i64) -> Vec<u8> {
+    ms.to_be_bytes().to_vec()
+}
+
 pub(super) fn smallint(value: i16) -> Vec<u8> {
     value.to_be_bytes().to_vec()
 }

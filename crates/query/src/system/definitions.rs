@@ -131,10 +131,10 @@ const KEYSPACES: &[(&str, &[&str])] = &[
         &[
             "CREATE TABLE sessions (session_id uuid PRIMARY KEY, client inet, command text, coordinator inet, \
              coordinator_port int, duration int, parameters map<text, text>, request text, started_at timestamp) \
-             WITH comment = 'always empty'",
+             WITH comment = 'tracing sessions'",
             "CREATE TABLE events (session_id uuid, event_id timeuuid, activity text, source inet, \
              source_elapsed int, source_port int, thread text, PRIMARY KEY (session_id, event_id)) \
-             WITH comment = 'always empty'",
+             WITH comment = 'tracing events'",
         ],
     ),
     (

@@ -13,7 +13,7 @@ fn tokens(node: &NodeInfo) -> Vec<u8> {
     set(node.tokens.iter().map(i64::to_string))
 }
 
-fn rpc_port(source: &Source, node: &NodeInfo) -> i32 {
+pub(super) fn rpc_port(source: &Source, node: &NodeInfo) -> i32 {
     let member = source.catalog.node(node.node);
     i32::from(member.map_or(DEFAULT_RPC_PORT, |member| member.description.rpc_port))
 }

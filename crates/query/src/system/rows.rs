@@ -4,7 +4,7 @@
 
 use super::definitions::table;
 use super::source::{Row, Source};
-use super::{auth, nodes, schema};
+use super::{auth, nodes, schema, traces};
 use crate::budget::Budget;
 use diorite_cql::protocol::CqlError;
 
@@ -33,6 +33,8 @@ pub fn rows(source: &Source, keyspace: &str, name: &str, budget: &Budget) -> Res
         ("system_auth", "cidr_permissions") => Box::new(auth::cidr_permissions(catalog, table)),
         ("system_auth", "cidr_groups") => Box::new(auth::cidr_groups(catalog, table)),
         ("system_auth", "role_permissions") => Box::new(auth::permissions(catalog, table)),
+        ("system_traces", "sessions") => Box::new(traces::sessions(source, table)),
+        ("system_traces", "events") => Box::new(traces::events(source, table)),
         _ => return Ok(Vec::new()),
     };
     let mut charged = Vec::new();
@@ -48,6 +50,11 @@ pub fn rows(source: &Source, keyspace: &str, name: &str, budget: &Budget) -> Res
 fn row_bytes(row: &Row) -> usize {
     let cells: usize = row.iter().flatten().map(Vec::len).sum();
     cells + size_of::<Row>() + row.len() * size_of::<Option<Vec<u8>>>()
+}
+
+/// Whether the tables of a keyspace have the traces of the source.
+pub fn has_traces(keyspace: &str) -> bool {
+    keyspace == "system_traces"
 }
 
 /// Whether a system table has few rows, whatever there is in the catalog.

@@ -3,6 +3,7 @@
 //! Always true: all rows of one source are of one catalog snapshot.
 
 use crate::kv::{Kv, NodeInfo};
+use crate::trace::Trace;
 use diorite_cluster::catalog::Catalog;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -33,13 +34,15 @@ pub struct Source {
     pub peers: Vec<NodeInfo>,
     /// The schema version of each of them, in the same order.
     pub peer_schemas: Vec<Uuid>,
+    /// The traced requests that `system_traces` has.
+    pub traces: Vec<Arc<Trace>>,
 }
 
 impl Source {
-    /// The current state.
+    /// The current state, without traces.
     pub fn new<K: Kv>(kv: &K) -> Self {
         let peers = kv.peers();
         let peer_schemas = peers.iter().map(|peer| kv.served_schema(peer.node)).collect();
-        Self { catalog: kv.catalog(), local: kv.local_node(), peers, peer_schemas }
+        Self { catalog: kv.catalog(), local: kv.local_node(), peers, peer_schemas, traces: Vec::new() }
     }
 }

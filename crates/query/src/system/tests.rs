@@ -5,6 +5,7 @@
 use super::*;
 use crate::budget::Budget;
 use crate::kv::NodeInfo;
+use crate::trace::{Trace, TraceEvent};
 use diorite_base::{Level, NodeId};
 use diorite_cluster::catalog::{Catalog, Command, Permitted, Role, RoleCommand};
 use diorite_model::schema::{ColumnKind, Table};
@@ -73,7 +74,8 @@ fn source() -> Source {
         commands.push(command);
     }
     catalog = catalog.apply(&commands[0]).0;
-    Source { catalog: Arc::new(catalog), local: node(1), peers: vec![node(2)], peer_schemas: vec![Uuid::from_u128(7)] }
+    let (local, peers, peer_schemas) = (node(1), vec![node(2)], vec![Uuid::from_u128(7)]);
+    Source { catalog: Arc::new(catalog), local, peers, peer_schemas, traces: Vec::new() }
 }
 
 /// A row as column → CQL literal; every cell is validated.
@@ -257,7 +259,8 @@ fn groups_of_networks_are_told_as_cassandra_does() {
         assert!(matches!(outcome, diorite_cluster::catalog::Outcome::Applied { .. }), "{outcome:?}");
         catalog = next;
     }
-    let source = Source { catalog: Arc::new(catalog), local: node(1), peers: Vec::new(), peer_schemas: Vec::new() };
+    let (local, peers, peer_schemas) = (node(1), Vec::new(), Vec::new());
+    let source = Source { catalog: Arc::new(catalog), local, peers, peer_schemas, traces: Vec::new() };
     let groups = select(&source, "system_auth", "cidr_groups");
     let told: Vec<(&str, &str)> =
         groups.iter().map(|row| (row["cidr_group"].as_str(), row["cidrs"].as_str())).collect();
@@ -276,4 +279,48 @@ fn groups_of_networks_are_told_as_cassandra_does() {
     );
     let cidrs = table("system_auth", "cidr_groups").unwrap().column("cidrs").unwrap().data_type.clone();
     assert_eq!(cidrs.to_string(), "frozen<set<frozen<tuple<inet, smallint>>>>");
+}
+
+/// A trace of a request to node 2 that took 1.5 ms.
+fn trace() -> Trace {
+    let event =
+        |activity: &str, elapsed_ns| TraceEvent { activity: activity.to_owned(), elapsed_ns, thread: "cql".to_owned() };
+    Trace {
+        id: uuid::Builder::from_gregorian_timestamp(7, 8, &[9; 6]).into_uuid(),
+        node: NodeId(2),
+        client: Some([10, 0, 0, 7].into()),
+        request: "Execute CQL3 query".to_owned(),
+        parameters: [("query", "SELECT v FROM t WHERE k = ?"), ("page_size", "100")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+        started_us: 1_795_302_605_000_999,
+        duration_us: 1_500,
+        events: vec![event("first", 2_000), event("last", u64::MAX)],
+    }
+}
+
+#[test]
+fn traces_are_told_as_drivers_want_them() {
+    let source = Source { traces: vec![Arc::new(trace())], ..source() };
+    let session = &select(&source, "system_traces", "sessions")[0];
+    let id = trace().id.to_string();
+    let names = ["session_id", "client", "coordinator", "coordinator_port", "duration", "command", "request"];
+    let told = names.map(|column| session[column].as_str());
+    let wanted = [id.as_str(), "'10.0.0.7'", "'127.0.0.2'", "7100", "1500", "'QUERY'", "'Execute CQL3 query'"];
+    assert_eq!(told, wanted);
+    assert_eq!(session["parameters"], "{'page_size': '100', 'query': 'SELECT v FROM t WHERE k = ?'}");
+    let events = select(&source, "system_traces", "events");
+    let columns = ["session_id", "activity", "source", "source_port", "source_elapsed", "thread"];
+    let told: Vec<_> = events.iter().map(|event| columns.map(|column| event[column].as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            [id.as_str(), "'first'", "'127.0.0.2'", "7100", "2", "'cql'"],
+            [id.as_str(), "'last'", "'127.0.0.2'", "7100", "2147483647", "'cql'"]
+        ]
+    );
+    let unknown = Source { traces: vec![Arc::new(Trace { node: NodeId(9), client: None, ..trace() })], ..source };
+    let session = &select(&unknown, "system_traces", "sessions")[0];
+    assert!(!session.contains_key("coordinator") && !session.contains_key("client"), "{session:?}");
+    assert!(!select(&unknown, "system_traces", "events")[0].contains_key("source"));
 }
