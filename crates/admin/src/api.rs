@@ -169,7 +169,7 @@ impl Ask {
             | Self::CheckIndexHere(_)
             | Self::LimitIndexes { .. }
             | Self::LimitIndexesHere { .. }
-            | Self::Node { question: NodeQuestion::Cancel { .. }, .. }
+            | Self::Node { question: NodeQuestion::Cancel { .. } | NodeQuestion::Trace { .. }, .. }
             | Self::Change(
                 Change::FinishUpgrade
                 | Change::HoldUpgrade
@@ -278,6 +278,11 @@ pub enum NodeQuestion {
     Cancel {
         /// Its number.
         number: u64,
+    },
+    /// The trace of a request that it has coordinated, or null: asked for clients that read `system_traces`.
+    Trace {
+        /// The tracing id.
+        session: String,
     },
 }
 

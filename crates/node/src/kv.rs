@@ -3,6 +3,7 @@
 use crate::aside::Aside;
 use crate::background::Background;
 use crate::catalog::{CatalogFollower, as_mutation};
+use crate::operate::Operations;
 use crate::pause::pause;
 use crate::route::{CatalogSource, Router};
 use diorite_base::mutation::Mutation;
@@ -12,6 +13,7 @@ use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command};
 use diorite_query::kv::{Fetch, Fetched, Kv, NodeInfo, Now, Replicas};
 use diorite_query::peers;
+use diorite_query::trace::Trace;
 use diorite_replica::Store;
 use diorite_storage::PinnedValue;
 use diorite_transact::version::DataVersion;
@@ -27,6 +29,8 @@ pub(crate) struct NodeKv {
     pub(crate) clock: Arc<dyn Clock>,
     /// The description of this node until the catalog has one.
     pub(crate) node: NodeInfo,
+    /// Asks other nodes about themselves.
+    pub(crate) asker: Arc<Operations>,
     /// Tablets of a new table per node.
     pub(crate) tablets_per_node: u32,
     /// Threads for work that takes more than a moment.
@@ -124,6 +128,12 @@ impl Kv for NodeKv {
 
     fn served_schema(&self, node: NodeId) -> Uuid {
         self.catalog.served_schema(node)
+    }
+
+    async fn trace(&self, node: NodeId, id: Uuid) -> Option<Trace> {
+        let found = self.asker.trace_of(node, id).await.ok()?;
+        // `null` is the answer of a node that does not keep it.
+        serde_json::from_value(found).ok()?
     }
 
     async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, KvError> {

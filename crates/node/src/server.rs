@@ -397,7 +397,7 @@ async fn start_node(
     let aside = Arc::new(Aside::new(options.serving_threads())?);
     let threads = (Arc::new(DiskReads::new(options.data_dir.len(), options.disk_read_threads())?), Arc::clone(&aside));
     let router = start_router(node, route_options(options), &store, sending, &catalog, clock, threads);
-    let operations = Operations::new(
+    let asker = Operations::new(
         node,
         Arc::clone(&store),
         Arc::clone(&router),
@@ -411,7 +411,7 @@ async fn start_node(
         guard,
         admission,
         named: Arc::new(Named::new(!options.join.is_empty())),
-        operations: Arc::clone(&operations),
+        operations: Arc::clone(&asker),
         store: Arc::clone(&store),
         router: Arc::clone(&router),
         catalog: Arc::clone(&catalog),
@@ -436,13 +436,13 @@ async fn start_node(
     store.liveness().set_listener(Arc::new(arrivals));
     catalog.start(Arc::new(RoutedWriter(Arc::clone(&router))))?;
     membership.keep_up();
-    tokio::spawn(operations.run());
+    tokio::spawn(Arc::clone(&asker).run());
     let ready = match &joined {
         Some(joined) => membership.joined(joined).await?,
         None => membership.caught_up().await?,
     };
     let (node, clock, tablets_per_node) = (node_info(options, &identity), Arc::clone(clock), options.tablets_per_node);
-    let kv = NodeKv { store, router, catalog, clock, node, tablets_per_node, aside, rest: Default::default() };
+    let kv = NodeKv { store, router, catalog, clock, node, asker, tablets_per_node, aside, rest: Default::default() };
     Ok(Running { kv: Arc::new(kv), membership, was_current: ready != Ready::LeaderUnreachable })
 }
 

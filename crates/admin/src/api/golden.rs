@@ -19,7 +19,7 @@ kinds!(CHANGES, change_kind(Change):
     CreateJoinToken, RevokeJoinToken, SetCidrGroup, DropCidrGroup, RequireLogin);
 kinds!(SCRUBS, scrub_kind(ScrubOrder): Look, Begin, Stop);
 kinds!(COMPACTIONS, compaction_kind(CompactionOrder): Look, Begin, Limit);
-kinds!(QUESTIONS, question_kind(NodeQuestion): History, Queries, Memory, Logs, Configuration, Logging, Cancel);
+kinds!(QUESTIONS, question_kind(NodeQuestion): History, Queries, Memory, Logs, Configuration, Logging, Cancel, Trace);
 kinds!(ORDERS, order_kind(TabletOrder): Tablet, Table, FirstToken, Bytes, SstFiles, Leader, State);
 kinds!(STATES, state_kind(TabletState): Ok, Moving, UnderReplicated, Leaderless, Unavailable);
 kinds!(FAILURES, failure_kind(FailureKind):
@@ -139,6 +139,7 @@ fn asks() -> Vec<Ask> {
         NodeQuestion::Configuration,
         NodeQuestion::Logging(LogChange { levels: Some("debug".to_owned()), slow_query: Some("off".to_owned()) }),
         NodeQuestion::Cancel { number: 7 },
+        NodeQuestion::Trace { session: "50554d6e-29bb-11e5-b345-d10000000002".to_owned() },
     ];
     asks.extend(questions.map(|question| Ask::Node { node, question }));
     asks.push(Ask::Node { node: None, question: NodeQuestion::History });
@@ -223,6 +224,7 @@ const LATER: &[&str] = &[
     "Change::DropCidrGroup",
     // Until then it could not be written: a request of another node could not be cancelled.
     "NodeQuestion::Cancel",
+    "NodeQuestion::Trace",
 ];
 
 #[test]

@@ -16,6 +16,7 @@ use futures::future::BoxFuture;
 use futures::{StreamExt, TryStreamExt};
 use serde_json::Value;
 use std::sync::Arc;
+use uuid::Uuid;
 
 /// The level of lines that are shown if none is asked for.
 const SHOWN_LEVEL: &str = "info";
@@ -128,6 +129,10 @@ impl Own for Observed {
                     return Err(Failure::new(FailureKind::NotFound, message));
                 }
             },
+            NodeQuestion::Trace { session } => {
+                let session = session.parse::<Uuid>().map_err(|error| invalid(format!("session: {error}")))?;
+                serde_json::to_value(self.shared.engine.traces().find(session))
+            }
             NodeQuestion::Logging(change) => serde_json::to_value(log(&self.shared.logging, &change)?),
         };
         shown.map_err(|error| Failure::new(FailureKind::Unavailable, error.to_string()))

@@ -65,10 +65,13 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
+use uuid::Uuid;
 use wire::Frame;
 
 /// How long the node that leads the catalog is given to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a node is given to answer a client that waits for a trace. Drivers ask again.
+const TRACE_TIMEOUT: Duration = Duration::from_secs(1);
 /// How often the leader of the catalog is asked a question, how often to make a change, and the pause between two
 /// attempts: a leader changes within a second, on a busy machine within a few.
 const ATTEMPTS: usize = 8;
@@ -348,6 +351,16 @@ impl Operations {
             return Err(Failure::new(FailureKind::NotFound, format!("there is no node {node}")));
         }
         self.ask_node(node, &Ask::Node { node: Some(node), question }, ANSWER_TIMEOUT).await
+    }
+
+    /// The trace of a request that another node has coordinated, as that node keeps it.
+    pub(crate) async fn trace_of(&self, node: NodeId, session: Uuid) -> Answer {
+        // The id of the node comes from a client.
+        if self.catalog.current().node(node).is_none() {
+            return Err(Failure::new(FailureKind::NotFound, format!("there is no node {node}")));
+        }
+        let question = NodeQuestion::Trace { session: session.to_string() };
+        self.ask_node(node, &Ask::Node { node: Some(node), question }, TRACE_TIMEOUT).await
     }
 
     /// The answer of the node that leads the catalog. A question is asked again while that node is being found; a
