@@ -18,6 +18,7 @@ use diorite_cql::protocol::{CqlError, Envelope, Message, Opcode, Outbound, Reque
 use diorite_query::activity::Note;
 use diorite_query::budget::Budget;
 use diorite_query::engine::{ExecuteNow, OwnedRequest, ReplyTo};
+use diorite_query::trace::{MAX_TRACE_BYTES, Tracing};
 use diorite_query::{Operation, Session};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -165,6 +166,11 @@ impl Requests<'_> {
         }))
     }
 
+    fn begin_trace(&self, message: &Message<'_>) -> Tracing {
+        let traces = self.shared.engine.traces();
+        traces.begin(&message.request, self.client, self.arrived_ns, Arc::clone(&self.shared.kv.clock))
+    }
+
     /// Makes a future of a request that may have to wait. It owns a copy of the body, as the input buffer is reused.
     fn run(&mut self, envelope: &Envelope<'_>, message: &Message<'_>, needs_disk: bool) -> Next {
         let counter = match envelope.opcode {
@@ -175,14 +181,20 @@ impl Requests<'_> {
         };
         counter.add(1);
         let deadline_ns = self.arrived_ns.saturating_add(self.shared.limits.request_timeout_ns);
-        let budget = Arc::new(Budget::new(Meter::new(self.account, MAX_REQUEST_MEMORY_BYTES), deadline_ns));
+        let mut budget = Budget::new(Meter::new(self.account, MAX_REQUEST_MEMORY_BYTES), deadline_ns);
+        let mut held_bytes = envelope.body.len() + REQUEST_BYTES;
+        if message.wants_tracing {
+            budget = budget.traced(self.begin_trace(message));
+            held_bytes += MAX_TRACE_BYTES;
+        }
+        let budget = Arc::new(budget);
         // The charge comes before the body is copied.
-        if let Err(error) = budget.take(envelope.body.len() + REQUEST_BYTES) {
+        if let Err(error) = budget.take(held_bytes) {
             self.shared.counters.overloaded.fetch_add(1, Ordering::Relaxed);
             return self.fail(envelope, &error);
         }
         let (stream, arrived_ns, bytes) = (envelope.stream, self.arrived_ns, envelope.body.len());
-        let tracing_id = message.wants_tracing.then(|| self.shared.tracing_id());
+        let tracing_id = budget.trace().map(|trace| trace.id().into_bytes());
         let request = OwnedRequest {
             opcode: envelope.opcode,
             version: envelope.version,

@@ -9,11 +9,9 @@ use crate::passwords::Passwords;
 use crate::tls::Tls;
 use diorite_base::account::Account;
 use diorite_base::measure::Counter;
-use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::CqlError;
 use diorite_query::activity::{Done, Note, OTHERS, Slot, StatementActivity};
 use diorite_query::{Operation, QueryEngine};
-use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -92,7 +90,6 @@ pub(crate) struct Shared {
     pub(crate) account: Arc<Account>,
     /// The limit of one connection within the account, bytes.
     pub(crate) connection_limit_bytes: usize,
-    random: Mutex<SplitMix64>,
 }
 
 impl Shared {
@@ -111,7 +108,6 @@ impl Shared {
             connection_limit_bytes: account.limit_bytes() / 4 * 3,
             account,
             limits,
-            random: Mutex::new(SplitMix64::from_entropy()),
         }
     }
 
@@ -157,12 +153,5 @@ impl Shared {
             error: error.map(error_name),
         };
         self.logging.slow.tell(&slow, done.now_ns);
-    }
-
-    /// The id of a trace that a client asked for.
-    pub(crate) fn tracing_id(&self) -> [u8; 16] {
-        let mut random = self.random.lock();
-        let bits = (u128::from(random.next_u64()) << 64) | u128::from(random.next_u64());
-        uuid::Builder::from_random_bytes(bits.to_be_bytes()).into_uuid().into_bytes()
     }
 }
