@@ -105,6 +105,28 @@ def session_per_node(servers, version):
         yield sessions
 
 
+def test_a_trace_is_found_from_every_node(servers):
+    with session_per_node(servers, 4) as sessions:
+        sessions[0].execute("CREATE KEYSPACE IF NOT EXISTS traces")
+        sessions[0].execute("CREATE TABLE traces.t (k int PRIMARY KEY, v int) WITH tablets = 3")
+        for asked, server in zip(sessions, servers):
+            future = asked.execute_async("SELECT * FROM traces.t", trace=True)
+            future.result()
+            [trace_id] = future.get_query_trace_ids()
+            own = [row.activity for row in asked.execute("SELECT activity FROM system_traces.events WHERE session_id = %s", (trace_id,))]
+            assert any("at node" in activity or "here" in activity for activity in own), own
+            for other in sessions:
+                # A node is given a second to answer another one, which is little on a busy machine.
+                deadline = time.monotonic() + 30
+                while not (found := list(other.execute("SELECT * FROM system_traces.sessions WHERE session_id = %s", (trace_id,)))):
+                    assert time.monotonic() < deadline, "the trace is not found"
+                assert (found[0].coordinator, found[0].command, found[0].duration > 0) == (server.address, "QUERY", True)
+                while not (events := list(other.execute("SELECT * FROM system_traces.events WHERE session_id = %s", (trace_id,)))):
+                    assert time.monotonic() < deadline, "the events are not found"
+                assert [event.activity for event in events] == own
+                assert {event.source for event in events} == {server.address}
+
+
 @pytest.mark.parametrize("version", [3, 4, 5])
 def test_a_statement_prepared_before_a_change_has_the_new_columns_at_every_node_at_once(servers, version):
     table = f"altered.of_{version}"

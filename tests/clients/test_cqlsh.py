@@ -159,6 +159,18 @@ def test_tracing_and_consistency_commands(cqlsh):
     assert "Consistency level set to QUORUM" in output and "count" in output
 
 
+def test_tracing_on_shows_the_steps_of_each_statement(cqlsh):
+    cqlsh(f"CREATE TABLE IF NOT EXISTS {KEYSPACE}.traced (k int PRIMARY KEY, v text)")
+    output = cqlsh(
+        f"TRACING ON; INSERT INTO {KEYSPACE}.traced (k, v) VALUES (1, 'one'); SELECT v FROM {KEYSPACE}.traced WHERE k = 1; TRACING OFF"
+    )
+    assert output.count("Tracing session: ") == 2, output
+    steps = [step for step, *_ in cells(output)]
+    for wanted in ("Execute CQL3 query", f"Insert on {KEYSPACE}.traced", f"Primary Key Lookup on {KEYSPACE}.traced", "Request complete"):
+        assert any(step.startswith(wanted) for step in steps), (wanted, output)
+    assert "Request complete: 1 rows" in output and "one" in output, output
+
+
 def test_copy_to_and_from_bring_every_row_back(cqlsh, tmp_path):
     rows = 6_000
     source, back = tmp_path / "in.csv", tmp_path / "out.csv"

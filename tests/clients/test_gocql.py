@@ -5,7 +5,7 @@ import pytest
 
 CHECKS = [
     "connect", "metadata", "scalars", "nulls", "collections", "paging", "batches", "conditions", "errors", "after_alter", "versions",
-    "concurrency",
+    "tracing", "concurrency",
 ]  # fmt: skip
 
 

@@ -456,6 +456,36 @@ def test_a_tracing_id_is_returned(session):
     assert len(future.get_query_trace_ids()) == 1
 
 
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_trace_has_the_steps_of_its_request_and_no_values(server, session, is_prepared):
+    table = f"traced_{'prepared' if is_prepared else 'text'}"
+    session.execute(f"CREATE TABLE {table} (k int PRIMARY KEY, v text)")
+
+    def traced(statement, *values):
+        if is_prepared:
+            return session.execute(session.prepare(statement), values, trace=True).get_query_trace()
+        return session.execute(statement.replace("?", "%s"), values, trace=True).get_query_trace()
+
+    write = traced(f"INSERT INTO {table} (k, v) VALUES (?, ?)", 1, "hidden")
+    read = traced(f"SELECT v FROM {table} WHERE k = ?", 1)
+    first = "Found the plan of the prepared statement" if is_prepared else "Parsed and planned the statement"
+    for trace, path in ((write, "Insert on"), (read, "Primary Key Lookup on")):
+        assert trace.request_type == ("Execute CQL3 prepared query" if is_prepared else "Execute CQL3 query")
+        assert trace.coordinator == server.address and ipaddress.ip_address(trace.client).is_loopback
+        assert trace.duration > datetime.timedelta(0)
+        # The clock of the machine may be set meanwhile, but not by minutes.
+        assert abs(datetime.datetime.now(datetime.timezone.utc).replace(tzinfo=None) - trace.started_at) < datetime.timedelta(minutes=5)
+        assert set(trace.parameters) >= {"query", "consistency_level"} and "?" in trace.parameters["query"]
+        steps = [event.description for event in trace.events]
+        assert steps[0] == first and steps[1].startswith(path) and steps[-1].startswith("Request complete: "), steps
+        assert any(" tablet " in step for step in steps), steps
+        elapsed = [event.source_elapsed for event in trace.events]
+        assert elapsed == sorted(elapsed) and elapsed[-1] <= trace.duration
+        assert all(event.source == server.address and event.thread_name for event in trace.events)
+        assert "hidden" not in f"{trace.parameters}{steps}"
+    assert read.events[-1].description.startswith("Request complete: 1 rows, ")
+
+
 def test_every_consistency_level_is_served(session):
     session.execute("CREATE TABLE levels (k int PRIMARY KEY, v int)")
     for number, level in enumerate(["ONE", "QUORUM", "ALL", "LOCAL_QUORUM", "LOCAL_ONE"]):

@@ -99,9 +99,11 @@ def test_secrets_are_written_nowhere(node):
     session.execute("CREATE TABLE ks.t (k text PRIMARY KEY, v text)")
     session.execute(f"INSERT INTO ks.t (k, v) VALUES ('k', '{secret['a value in a text']}')")
     session.execute(session.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)"), ["b", secret["a value that is bound"]])
-    session.execute(f"SELECT * FROM ks.t WHERE v = '{secret['a value in a text']}' ALLOW FILTERING")
+    session.execute(f"SELECT * FROM ks.t WHERE v = '{secret['a value in a text']}' ALLOW FILTERING", trace=True)
+    session.execute(session.prepare("SELECT * FROM ks.t WHERE k = ?"), [secret["a value that is bound"]], trace=True)
+    session.execute(f"ALTER ROLE ann WITH PASSWORD = '{secret['its next password']}'", trace=True)
     with pytest.raises(Exception):
-        session.execute(f"INSERT INTO ks.t (k, v) VALUES (1, '{secret['a value of a statement that fails']}')")
+        session.execute(f"INSERT INTO ks.t (k, v) VALUES (1, '{secret['a value of a statement that fails']}')", trace=True)
     hashes = [row.salted_hash for row in session.execute("SELECT salted_hash FROM system_auth.roles") if row.salted_hash]
     assert len(hashes) == 2
     with pytest.raises(NoHostAvailable):
@@ -120,6 +122,9 @@ def test_secrets_are_written_nowhere(node):
     everything = {path: text for path, (_, text) in written.items()}
     everything["the log"] = node.log.read_text()
     everything["the audit log"] = node.audit.read_text()
+    traces = [str(row) for table in ("sessions", "events") for row in session.execute(f"SELECT * FROM system_traces.{table}")]
+    assert len(traces) > 8, traces
+    everything["the traces"] = "\n".join(traces)
     with open(f"/proc/{node.process.pid}/cmdline") as arguments:
         everything["the command line"] = arguments.read()
     assert "CREATE ROLE" in everything["the audit log"] and "slow" in everything["the log"]

@@ -456,6 +456,23 @@ func versions() error {
 	return nil
 }
 
+func tracing() error {
+	if err := execute("CREATE TABLE traced (k int PRIMARY KEY, v int)"); err != nil {
+		return err
+	}
+	var shown strings.Builder
+	tracer := gocql.NewTraceWriter(session, &shown)
+	if err := session.Query("SELECT v FROM traced WHERE k = ?", 1).Trace(tracer).Exec(); err != nil {
+		return err
+	}
+	for _, wanted := range []string{"Tracing session", "Primary Key Lookup on " + keyspace + ".traced", "Request complete: 0 rows"} {
+		if !strings.Contains(shown.String(), wanted) {
+			return fmt.Errorf("%q is not in the trace:\n%s", wanted, shown.String())
+		}
+	}
+	return nil
+}
+
 func concurrency() error {
 	if err := execute("CREATE TABLE concurrent (k int PRIMARY KEY, v int)"); err != nil {
 		return err
@@ -503,6 +520,7 @@ func main() {
 	check("errors", requestErrors)
 	check("after_alter", afterAlter)
 	check("versions", versions)
+	check("tracing", tracing)
 	check("concurrency", concurrency)
 	session.Close()
 	if failed {

@@ -15,6 +15,7 @@ import com.datastax.oss.driver.api.core.cql.BatchStatement;
 import com.datastax.oss.driver.api.core.cql.BatchStatementBuilder;
 import com.datastax.oss.driver.api.core.cql.BatchType;
 import com.datastax.oss.driver.api.core.cql.PreparedStatement;
+import com.datastax.oss.driver.api.core.cql.QueryTrace;
 import com.datastax.oss.driver.api.core.cql.ResultSet;
 import com.datastax.oss.driver.api.core.cql.Row;
 import com.datastax.oss.driver.api.core.cql.SimpleStatement;
@@ -383,6 +384,12 @@ public final class Checks {
     expect(2, session.execute("SELECT v FROM simple WHERE k = ?", "name").one().getInt(0), "value by name");
     ResultSet traced = session.execute(SimpleStatement.newInstance("SELECT v FROM simple").setTracing(true));
     expect(true, traced.getExecutionInfo().getTracingId() != null, "tracing id");
+    QueryTrace trace = traced.getExecutionInfo().getQueryTrace();
+    expect("Execute CQL3 query", trace.getRequestType(), "kind of the traced request");
+    expect("SELECT v FROM simple", trace.getParameters().get("query"), "traced statement");
+    expect(true, trace.getDurationMicros() > 0 && trace.getCoordinatorAddress() != null, "duration and coordinator of a trace");
+    String last = trace.getEvents().get(trace.getEvents().size() - 1).getActivity();
+    expect(true, last.startsWith("Request complete: 2 rows"), last);
     expect(DataTypes.TEXT, session.prepare("SELECT k FROM simple WHERE v = ? ALLOW FILTERING").getResultSetDefinitions().get(0).getType(), "type");
   }
 
