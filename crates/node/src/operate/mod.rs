@@ -416,18 +416,27 @@ impl Operations {
         let frame = Frame::Ask { incarnation: self.incarnation, id, question: &question }.encode();
         let (sender, answer) = oneshot::channel();
         self.asked.lock().insert(id, sender);
-        let answer = match self.transport.send(node, Lane::Operations, &frame) {
-            Ok(()) => tokio::time::timeout(timeout, answer).await,
-            Err(error) => {
-                self.asked.lock().remove(&id);
-                return Err(not_begun(format!("node {node} cannot be asked: {error}")));
-            }
-        };
-        self.asked.lock().remove(&id);
-        match answer {
+        let _open = OpenQuestion { questions: &self.asked, id };
+        if let Err(error) = self.transport.send(node, Lane::Operations, &frame) {
+            return Err(not_begun(format!("node {node} cannot be asked: {error}")));
+        }
+        match tokio::time::timeout(timeout, answer).await {
             Ok(Ok(answer)) => answer,
             _ => Err(unavailable(format!("node {node} does not answer"))),
         }
+    }
+}
+
+/// A question that waits for its answer. Whoever asks may stop waiting: the request of a client that reads a trace ends
+/// with its time, or with its connection.
+struct OpenQuestion<'a> {
+    questions: &'a Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
+    id: u64,
+}
+
+impl Drop for OpenQuestion<'_> {
+    fn drop(&mut self) {
+        self.questions.lock().remove(&self.id);
     }
 }
 
