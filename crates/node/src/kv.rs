@@ -133,7 +133,8 @@ impl Kv for NodeKv {
     async fn trace(&self, node: NodeId, id: Uuid) -> Option<Trace> {
         let found = self.asker.trace_of(node, id).await.ok()?;
         // `null` is the answer of a node that does not keep it.
-        serde_json::from_value(found).ok()?
+        let found: Option<Trace> = serde_json::from_value(found).ok()?;
+        found.filter(|trace| (trace.node, trace.id) == (node, id))
     }
 
     async fn run_long<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, KvError> {

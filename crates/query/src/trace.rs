@@ -122,7 +122,7 @@ impl Trace {
     }
 
     /// About the memory that it takes.
-    fn size_bytes(&self) -> usize {
+    pub(crate) fn size_bytes(&self) -> usize {
         let parameters = self.parameters.iter().map(|(name, value)| name.len() + value.len() + 64);
         let events =
             self.events.iter().map(|event| event.activity.len() + event.thread.len() + size_of::<TraceEvent>());

@@ -8,14 +8,15 @@ use super::state::QueryEngine;
 use crate::auth;
 use crate::budget::Budget;
 use crate::exec::explain::{covering_path, read_path, write_path};
+use crate::exec::keys::values_of;
 use crate::kv::Kv;
 use crate::plan::Plan;
 use crate::plan::restrictions::PartitionRestriction;
 use crate::plan::select::SelectPlan;
-use crate::plan::term::{Bound, Term};
-use crate::plan::values::Values;
+use crate::plan::term::Bound;
 use crate::trace::{Trace, node_of};
 use diorite_cql::protocol::CqlError;
+use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use uuid::Uuid;
@@ -49,19 +50,11 @@ pub(super) fn note_read(budget: &Budget, plan: &SelectPlan, is_covered: bool) {
 }
 
 /// The sessions that a read names; `None`: all.
-fn session_ids(partition: &PartitionRestriction, bound: &Bound<'_>) -> Result<Option<BTreeSet<Uuid>>, CqlError> {
-    let PartitionRestriction::Keys(keys) = partition else { return Ok(None) };
-    let terms: &[Term] = match keys.first() {
-        Some(Values::One(term)) => std::slice::from_ref(term),
-        Some(Values::Many(terms)) => terms,
-        Some(Values::List(_)) | None => return Ok(None),
-    };
-    let mut ids = BTreeSet::new();
-    for term in terms {
-        let id = term.evaluate(bound)?.bytes();
-        ids.extend(id.and_then(|id| Uuid::from_slice(&id).ok()));
-    }
-    Ok(Some(ids))
+fn session_ids(plan: &SelectPlan, bound: &Bound<'_>) -> Result<Option<BTreeSet<Uuid>>, CqlError> {
+    let PartitionRestriction::Keys(keys) = &plan.restrictions.partition else { return Ok(None) };
+    let Some(named) = keys.first() else { return Ok(None) };
+    let ids = values_of(named, bound, &plan.table.column(0).name)?;
+    Ok(Some(ids.iter().filter_map(|id| Uuid::from_slice(id).ok()).collect()))
 }
 
 /// The traces that a read may have to show: those that it names, wherever they are kept, or all that are kept here.
@@ -70,16 +63,18 @@ pub(super) async fn traces_of<K: Kv>(
     plan: &SelectPlan,
     bound: &Bound<'_>,
 ) -> Result<Vec<Arc<Trace>>, CqlError> {
-    let Some(ids) = session_ids(&plan.restrictions.partition, bound)? else { return Ok(engine.traces.all()) };
-    let (mut found, mut asked) = (Vec::new(), 0);
-    for id in ids {
-        if let Some(trace) = engine.traces.find(id) {
-            found.push(trace);
-            continue;
-        }
-        let Some(node) = node_of(id).filter(|node| *node != engine.node && asked < MAX_ASKED) else { continue };
-        asked += 1;
-        found.extend(engine.kv.trace(node, id).await.map(Arc::new));
+    let mut found = engine.traces.all();
+    let Some(mut missing) = session_ids(plan, bound)? else { return Ok(found) };
+    found.retain(|trace| missing.remove(&trace.id));
+    let elsewhere = |id: Uuid| Some((node_of(id).filter(|node| *node != engine.node)?, id));
+    // All at once: nodes that do not answer are waited for, and waited for once.
+    let mut asked = Vec::new();
+    for (node, id) in missing.into_iter().filter_map(elsewhere).take(MAX_ASKED) {
+        asked.push(engine.kv.trace(node, id));
+    }
+    for trace in join_all(asked).await.into_iter().flatten() {
+        bound.environment.budget.take(trace.size_bytes())?;
+        found.push(Arc::new(trace));
     }
     Ok(found)
 }
