@@ -2,7 +2,9 @@
 //!
 //! A thread carries out one read at a time, so a disk has as many threads as the number of concurrent reads that it
 //! serves best. Starting reads wakes one thread; each thread that finds more reads waiting wakes the next one. While
-//! all threads are busy, none needs to be woken: each takes the next read by itself.
+//! all threads are busy, none needs to be woken: each takes the next read by itself. A thread that was woken and does
+//! not run yet counts: where processors are scarce, busy threads take the reads before it runs, and a thread for each
+//! read would be woken in vain.
 //!
 //! Always true: reads of a disk begin in the order in which they came; at most [`MAX_WAITING`] of them wait; a read
 //! whose client no longer waits is not begun; a disk that does not respond delays the reads of no other disk. Left out:
@@ -20,6 +22,8 @@ use tokio::sync::oneshot;
 /// Reads that may wait for a thread. Requests are bounded where they are admitted; the last of more reads than this
 /// would wait for seconds.
 const MAX_WAITING: usize = 64 << 10;
+/// Threads that are woken at a time. Each wakes the next one before it reads.
+const MAX_WAKING: usize = 2;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -44,8 +48,10 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Job>,
-    /// Threads that wait for work.
+    /// Threads that wait for work, with those that were woken and do not run yet.
     idle: usize,
+    /// Threads that were woken and do not run yet.
+    waking: usize,
     /// The threads are to end, as the disk is dropped.
     is_closed: bool,
 }
@@ -80,7 +86,7 @@ impl DiskReads {
             return Err(KvError::Overloaded("too many reads wait for the disk"));
         }
         queue.waiting.push_back(Box::new(read));
-        let wakes = queue.idle > 0;
+        let wakes = queue.wakes_another();
         drop(queue);
         if wakes {
             disk.shared.arrived.notify_one();
@@ -150,6 +156,16 @@ impl Drop for Disk {
     }
 }
 
+impl Queue {
+    /// Whether to wake a thread, which then counts as woken. Not if one was woken for each read, or if so many were
+    /// that these wake the others.
+    fn wakes_another(&mut self) -> bool {
+        let wakes = self.waking < MAX_WAKING.min(self.idle).min(self.waiting.len());
+        self.waking += usize::from(wakes);
+        wakes
+    }
+}
+
 impl Shared {
     fn work(&self) {
         let mut queue = self.queue.lock();
@@ -158,9 +174,11 @@ impl Shared {
                 queue.idle += 1;
                 self.arrived.wait(&mut queue);
                 queue.idle -= 1;
+                // When the disk is dropped, threads are woken without being counted.
+                queue.waking = queue.waking.saturating_sub(1);
                 continue;
             };
-            let wakes = queue.idle > 0 && !queue.waiting.is_empty();
+            let wakes = queue.wakes_another();
             drop(queue);
             if wakes {
                 self.arrived.notify_one();
@@ -226,6 +244,33 @@ mod tests {
         // overtaken by any number.
         let order = order.lock();
         assert!(order.iter().enumerate().all(|(at, number)| *number <= at + 3), "{order:?}");
+    }
+
+    #[test]
+    fn a_thread_is_woken_for_a_read_that_no_other_one_is_woken_for() {
+        let mut queue = Queue { idle: 4, ..Queue::default() };
+        assert!(!queue.wakes_another(), "nothing waits");
+        queue.waiting.push_back(Box::new(|| ()));
+        assert!(queue.wakes_another());
+        assert!(!queue.wakes_another(), "one is woken for it");
+        queue.waiting.extend((0..3).map(|_| Box::new(|| ()) as Job));
+        assert!(queue.wakes_another());
+        assert!(!queue.wakes_another(), "these two wake the next ones");
+        // One of them runs, and takes a read.
+        (queue.idle, queue.waking) = (3, 1);
+        drop(queue.waiting.pop_front());
+        assert!(queue.wakes_another());
+        (queue.idle, queue.waking) = (1, 1);
+        assert!(!queue.wakes_another(), "all others are busy");
+    }
+
+    #[test]
+    fn all_threads_read_if_as_many_reads_come_together() {
+        let reads = DiskReads::new(1, 16).unwrap();
+        for _ in 0..20 {
+            // Returns when all 16 run at the same time.
+            drop(occupy(&reads, 0));
+        }
     }
 
     #[tokio::test]
