@@ -24,18 +24,25 @@ pub(super) fn is_refusal(error: &KvError) -> bool {
 }
 
 impl Router {
-    /// Reads a key of a tablet that this node leads, if the data is in memory.
+    /// Reads a key of a tablet that this node leads, if the data is in memory. Where it hardly ever is, most keys are not
+    /// looked up.
     #[inline]
     pub(crate) fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<PinnedValue>>, KvError> {
         let tablets = self.store.tablets();
         // The tablet may be on another node.
-        let Some(handle) = tablets.get(&tablet) else { return Ok(Now::WouldBlock) };
+        let Some(handle) = tablets.get(&tablet).filter(|handle| handle.wants_look()) else {
+            return Ok(Now::WouldBlock);
+        };
         match handle.get_cached(Permit::Lease, key) {
             Ok(Some(found)) => {
+                handle.note_look(true);
                 RouteCounters::add(&self.counters.local, 1);
                 Ok(Now::Ready(found))
             }
-            Ok(None) => Ok(Now::WouldBlock),
+            Ok(None) => {
+                handle.note_look(false);
+                Ok(Now::WouldBlock)
+            }
             Err(error) if is_refusal(&error) => Ok(Now::WouldBlock),
             Err(error) => Err(error),
         }

@@ -5,6 +5,7 @@ mod glance;
 pub use glance::Glance;
 
 use crate::group::lease::LeaseSlot;
+use crate::group::misses::Misses;
 use crate::group::pins::PinnedTablet;
 use crate::group::prepared::{PreparedNow, PreparedTransaction};
 use crate::group::roles::Roles;
@@ -97,6 +98,8 @@ pub(crate) struct Load {
     pub(crate) writes: AtomicU64,
     /// Sampled keys of reads and writes.
     pub(crate) samples: KeySamples,
+    /// How many reads by key were looked up in memory in vain.
+    pub(crate) misses: Misses,
     /// Index entries that readers have found stale.
     pub(crate) stale: Mutex<StaleEntries>,
 }
@@ -231,6 +234,18 @@ impl<T: TabletData> TabletHandle<T> {
     fn count_read(&self, key: &[u8]) {
         let nth = self.load.reads.fetch_add(1, Ordering::Relaxed);
         self.load.samples.offer(nth, key);
+    }
+
+    /// Whether the next row that is read by key is worth a look-up in memory before the disk's threads are asked.
+    #[inline]
+    pub fn wants_look(&self) -> bool {
+        self.load.misses.wants_look()
+    }
+
+    /// Notes whether such a look-up has found its row, or that there is no such row.
+    #[inline]
+    pub fn note_look(&self, is_found: bool) {
+        self.load.misses.note(is_found);
     }
 
     /// Who leads the tablet.

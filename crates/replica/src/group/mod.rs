@@ -19,6 +19,7 @@ pub(crate) mod measuring;
 pub(crate) mod members;
 pub(crate) mod memory;
 pub(crate) mod merge;
+pub(crate) mod misses;
 pub(crate) mod outcomes;
 pub(crate) mod peer_calls;
 pub(crate) mod pins;

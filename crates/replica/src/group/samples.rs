@@ -28,11 +28,17 @@ impl Default for KeySamples {
     }
 }
 
+/// Whether the `nth` request is among those of which one in two to the power of `rarity_bits` is selected.
+#[inline]
+pub(crate) fn is_one_in(rarity_bits: u32, nth: u64) -> bool {
+    nth.wrapping_mul(SPREAD) >> (u64::BITS - rarity_bits) == 0
+}
+
 impl KeySamples {
     /// Whether the `nth` request is sampled.
     #[inline]
     pub(crate) fn wants(nth: u64) -> bool {
-        nth.wrapping_mul(SPREAD) >> (u64::BITS - RARITY_BITS) == 0
+        is_one_in(RARITY_BITS, nth)
     }
 
     /// Stores the key of the `nth` request, if it is to be sampled.
