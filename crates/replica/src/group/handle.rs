@@ -248,6 +248,11 @@ impl<T: TabletData> TabletHandle<T> {
         self.load.misses.note(is_found);
     }
 
+    /// Whether this time on the monotonic clock, if it is given, has passed.
+    pub fn is_past(&self, deadline_ns: Option<u64>) -> bool {
+        deadline_ns.is_some_and(|deadline_ns| self.clock.monotonic_ns() >= deadline_ns)
+    }
+
     /// Who leads the tablet.
     pub fn leadership(&self) -> Leadership {
         if self.lease.begin(|| self.lease_clock_ns()).is_some() {
