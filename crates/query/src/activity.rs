@@ -27,6 +27,8 @@ pub const OTHERS: Slot = 0;
 const SHARES: usize = 8;
 /// Parts of the list of running requests, each with a lock, so that connections seldom contend.
 const PARTS: usize = 16;
+/// The length up to which a part is kept once all of its requests have ended: about two kilobytes.
+const KEPT_REQUESTS: usize = 16;
 /// Shown as the statement of requests that wait for their turn.
 const WAITING: &str = "(waits for its turn)";
 const NS_PER_S: u64 = 1_000_000_000;
@@ -421,8 +423,8 @@ impl Drop for Running {
         let at = self.at;
         list.requests[at] = None;
         list.free.push(at);
-        // After a burst the list is given back.
-        if list.free.len() == list.requests.len() {
+        // After a burst the list is given back. A short one is kept, or each of a few requests would allocate it anew.
+        if list.free.len() == list.requests.len() && list.requests.len() > KEPT_REQUESTS {
             *list = Part::default();
         }
     }
