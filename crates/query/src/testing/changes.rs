@@ -93,7 +93,7 @@ fn what_is_dropped_while_its_rows_are_awaited_is_told_as_such() {
     let view = "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
     for (create, drop_it, told) in [
         (view, "DROP MATERIALIZED VIEW ks.m", "the materialized view m was dropped meanwhile"),
-        ("CREATE UNIQUE INDEX m ON t (v)", "DROP INDEX ks.m", "the unique index m was dropped meanwhile"),
+        ("CREATE UNIQUE INDEX m ON ks.t (v)", "DROP INDEX ks.m", "the unique index m was dropped meanwhile"),
         ("CREATE INDEX m ON t (v) INCLUDE (a)", "DROP INDEX ks.m", "the index m was dropped meanwhile"),
     ] {
         let database = Database::with_keyspace();
@@ -110,7 +110,7 @@ fn what_is_dropped_while_its_rows_are_awaited_is_told_as_such() {
 #[test]
 fn a_drop_waits_until_the_tablets_take_writes_without_what_was_dropped() {
     let view = "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
-    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON t (v)", "DROP INDEX m")] {
+    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON ks.t (v)", "DROP INDEX m")] {
         let database = Database::with_keyspace();
         database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH transactions = {'enabled': true}").unwrap();
         database.run(create).unwrap();
@@ -129,7 +129,7 @@ fn a_drop_waits_until_the_tablets_take_writes_without_what_was_dropped() {
 #[test]
 fn writes_wait_for_a_tablet_that_is_about_to_drop_what_its_table_has_lost() {
     let view = "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
-    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON t (v)", "DROP INDEX m")] {
+    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON ks.t (v)", "DROP INDEX m")] {
         for write in [
             "INSERT INTO t (k, v) VALUES (1, 1)",
             "INSERT INTO t (k, v) VALUES (1, 1) IF NOT EXISTS",
@@ -157,7 +157,7 @@ fn a_write_that_was_planned_without_what_its_table_has_is_refused() {
     let database = Database::with_keyspace();
     database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH transactions = {'enabled': true}").unwrap();
     let other = database.another();
-    let happens = move || drop(other.run("CREATE UNIQUE INDEX m ON t (v)").unwrap());
+    let happens = move || drop(other.run("CREATE UNIQUE INDEX m ON ks.t (v)").unwrap());
     drop(database.kv.set_meanwhile(Some((0, Box::new(happens)))));
     let wanted = (ErrorCode::Overloaded, KvError::Unmaintained.to_string());
     assert_eq!(refused(database.run("INSERT INTO t (k, v) VALUES (1, 1)")), wanted);
