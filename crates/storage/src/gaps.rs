@@ -8,7 +8,9 @@
 //! Always true: a noted range contains no live row for any reader that reads at the second of the note or later, and
 //! that sees all changes which the noting scan saw. A dead row stays dead until its key is written to, and every batch
 //! cuts its keys out of the notes before any reader can see it. A scan notes only ranges that no batch has written to
-//! during the scan: it announces itself first, and cannot while a batch is being written. Left out: which rows are dead
+//! during the scan: it announces itself first, and cannot while a batch is being written. Readers judge expiry as of
+//! different seconds, as their nodes' clocks and their requests say, so a note does not take the place of one of an earlier
+//! second, which more readers can use; they are joined once every clock has passed both. Left out: which rows are dead
 //! ([`crate::ValueSemantics::is_dead`]); keeping notes over a restart: the first scan finds the ranges again.
 
 use parking_lot::Mutex;
@@ -20,6 +22,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(crate) const NOTED_ROWS: u64 = 256;
 /// The most notes of a tablet, and the most announced scans at a time.
 const MOST: usize = 64;
+/// An upper bound for the difference between nodes' clocks, seconds: a value that expired longer ago has expired for
+/// every reader whose request does not name another second.
+pub(crate) const APART_S: u32 = 2;
+/// Notes of seconds that are so much earlier than the newest one are joined: a reader whose clock is behind goes by a
+/// second `2 * APART_S` before that of one whose clock is ahead.
+const JOINED_S: u32 = 2 * APART_S;
 
 /// A noted range, from its first key (its key in the map) to `end`, exclusive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,20 +87,54 @@ impl State {
         (key < gap.end.as_slice()).then_some((start.as_slice(), gap))
     }
 
-    /// Adds a note, joined with all notes that it touches, so that a key is in at most one note.
-    fn insert(&mut self, mut start: Vec<u8>, mut gap: Gap) {
-        let meets = |(from, noted): (&Vec<u8>, &Gap)| *from <= gap.end && noted.end >= start;
-        let met: Vec<Vec<u8>> = self.gaps.iter().filter(|it| meets(*it)).map(|(from, _)| from.clone()).collect();
-        for from in met {
-            let Some(noted) = self.gaps.remove(&from) else { continue };
-            start = start.min(from);
-            let (sequence, as_of_s) = (gap.sequence.max(noted.sequence), gap.as_of_s.max(noted.as_of_s));
-            gap = Gap { end: gap.end.max(noted.end), sequence, as_of_s };
+    /// Adds a note, so that a key is in at most one note: that of the earliest second.
+    fn insert(&mut self, start: Vec<u8>, gap: Gap) {
+        let newest_s = gap.as_of_s;
+        let meets = |(from, noted): &(&Vec<u8>, &Gap)| **from < gap.end && noted.end > start;
+        let met = self.gaps.iter().filter(meets).map(|(from, noted)| (from.clone(), noted.clone()));
+        let met: Vec<(Vec<u8>, Gap)> = met.collect();
+        let mut rest = start;
+        for (from, noted) in met {
+            if noted.as_of_s <= gap.as_of_s {
+                if rest < from {
+                    self.gaps.insert(rest, Gap { end: from, ..gap.clone() });
+                }
+                rest = noted.end;
+                continue;
+            }
+            self.gaps.remove(&from);
+            if from < rest {
+                self.gaps.insert(from, Gap { end: rest.clone(), ..noted.clone() });
+            }
+            if noted.end > gap.end {
+                self.gaps.insert(gap.end.clone(), noted);
+            }
         }
-        if self.gaps.len() == MOST {
+        if rest < gap.end {
+            self.gaps.insert(rest, gap);
+        }
+        self.join(newest_s);
+        while self.gaps.len() > MOST {
             self.gaps.pop_first();
         }
-        self.gaps.insert(start, gap);
+    }
+
+    /// Joins neighbouring notes of one second, and those of seconds long before this one.
+    fn join(&mut self, newest_s: u32) {
+        let mut last: Option<(Vec<u8>, Gap)> = None;
+        for (from, gap) in std::mem::take(&mut self.gaps) {
+            let joined = last.as_ref().filter(|(_, before)| before.end == from).and_then(|(start, before)| {
+                let as_of_s = before.as_of_s.max(gap.as_of_s);
+                let may_join = before.as_of_s == gap.as_of_s || as_of_s.saturating_add(JOINED_S) <= newest_s;
+                let sequence = before.sequence.max(gap.sequence);
+                may_join.then(|| (start.clone(), Gap { end: gap.end.clone(), sequence, as_of_s }))
+            });
+            let is_joined = joined.is_some();
+            if let Some((start, before)) = last.replace(joined.unwrap_or((from, gap))).filter(|_| !is_joined) {
+                self.gaps.insert(start, before);
+            }
+        }
+        self.gaps.extend(last);
     }
 }
 
@@ -155,14 +197,20 @@ impl Gaps {
         Some(announcement)
     }
 
-    /// Start and end of the noted range around a key, for a reader of the state `sequence` at the second `now_s`.
+    /// Start and end of the noted range around a key, for a reader of the state `sequence` at the second `now_s`. The end
+    /// is that of the last one of the ranges that follow without a space between them.
     pub(crate) fn around(&self, key: &[u8], sequence: u64, now_s: u32) -> Option<(Vec<u8>, Vec<u8>)> {
         if !self.any.load(Ordering::Acquire) {
             return None;
         }
         let state = self.state.lock();
-        let (start, gap) = state.containing(key)?;
-        (gap.sequence <= sequence && gap.as_of_s <= now_s).then(|| (start.to_vec(), gap.end.clone()))
+        let is_usable = |gap: &Gap| gap.sequence <= sequence && gap.as_of_s <= now_s;
+        let (start, gap) = state.containing(key).filter(|(_, gap)| is_usable(gap))?;
+        let mut end = &gap.end;
+        while let Some(next) = state.gaps.get(end).filter(|next| is_usable(next)) {
+            end = &next.end;
+        }
+        Some((start.to_vec(), end.clone()))
     }
 
     #[cfg(test)]
@@ -261,6 +309,31 @@ mod tests {
         gaps.written();
         assert!(gaps.announce(b"a").is_some());
         assert!(!gaps.any.load(Ordering::SeqCst), "nobody is there any more");
+    }
+
+    #[test]
+    fn a_note_of_an_earlier_second_stays_for_those_who_are_behind() {
+        let gaps = Gaps::default();
+        let note_at = |start: &[u8], end: &[u8], as_of_s: u32| {
+            gaps.announce(start).expect("nothing is written").note(start, end, 5, as_of_s);
+        };
+        let around = |key: &[u8], now_s: u32| gaps.around(key, 5, now_s).map(|(start, end)| [start, end].concat());
+        note_at(b"b", b"f", 100);
+        note_at(b"b", b"m", 101);
+        assert_eq!(gaps.noted(), [(b"b".to_vec(), b"f".to_vec()), (b"f".to_vec(), b"m".to_vec())]);
+        assert_eq!(around(b"c", 100), Some(b"bf".to_vec()));
+        assert_eq!(around(b"g", 100), None);
+        assert_eq!(around(b"c", 101), Some(b"bm".to_vec()), "one leap over both");
+        // A clock that is behind, or was set back, finds the same dead earlier: that is of use to the others too.
+        note_at(b"d", b"h", 99);
+        assert_eq!(around(b"e", 99), Some(b"dh".to_vec()));
+        assert_eq!(around(b"c", 100), Some(b"bh".to_vec()));
+        assert_eq!(around(b"c", 101), Some(b"bm".to_vec()));
+        // Once all clocks have passed them, they are one.
+        note_at(b"p", b"q", 105);
+        assert_eq!(gaps.noted(), [(b"b".to_vec(), b"m".to_vec()), (b"p".to_vec(), b"q".to_vec())]);
+        assert_eq!(around(b"c", 101), Some(b"bm".to_vec()));
+        assert_eq!(around(b"c", 100), None);
     }
 
     #[test]
