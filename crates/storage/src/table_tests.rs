@@ -101,7 +101,20 @@ fn live(tablet: &Tablet, start: u64, reverse: bool) -> Vec<u64> {
         }
         true
     };
-    assert!(tablet.scan_live(&range(&key(start), reverse), &mut take).unwrap());
+    assert!(tablet.scan_live(&range(&key(start), reverse), None, &mut take).unwrap());
+    found
+}
+
+/// The keys that a reader which judges expiry as of this second finds live.
+fn live_at(tablet: &Tablet, now_s: u32) -> Vec<u64> {
+    let mut found = Vec::new();
+    let mut take = |key: &[u8], value: &[u8]| {
+        if until(value) > now_s {
+            found.push(number(key));
+        }
+        true
+    };
+    assert!(tablet.scan_live(&range(&key(0), false), Some(now_s), &mut take).unwrap());
     found
 }
 
@@ -279,7 +292,7 @@ fn a_moment_goes_by_no_note_of_what_came_after_it() {
         seen += u64::from(until(value) == u32::MAX);
         true
     };
-    moment.scan_live(&range(&key(0), false), &mut count).unwrap();
+    moment.scan_live(&range(&key(0), false), None, &mut count).unwrap();
     assert_eq!(seen, 2_000);
 }
 
@@ -292,7 +305,7 @@ fn what_expires_is_passed_over_when_it_has_for_everybody() {
         let mut seen = 0;
         written
             .tablet
-            .scan_live(&range(&key(0), false), &mut |_, _| {
+            .scan_live(&range(&key(0), false), None, &mut |_, _| {
                 seen += 1;
                 true
             })
@@ -309,14 +322,59 @@ fn what_expires_is_passed_over_when_it_has_for_everybody() {
 }
 
 #[test]
+fn what_has_expired_for_a_request_is_passed_over_once() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+    // A thousand rows expire in each of three seconds.
+    written.write(900, (0..3_000).map(|n| (n, value(1_001 + n as u32 / 1_000, 20))));
+    written.write(900, std::iter::once((5_000, value(u32::MAX, 20))));
+    let tablet = Arc::clone(&written.tablet);
+    let looks = |now_s: u32| {
+        let before = passed(&shared);
+        (live_at(&tablet, now_s).len(), passed(&shared) - before)
+    };
+    shared.set_present_s(1_000);
+    assert_eq!(looks(1_000), (3_001, 0));
+    for second in 1..=3 {
+        shared.set_present_s(1_000 + second);
+        let left = 3_001 - 1_000 * second as usize;
+        assert_eq!(looks(1_000 + second), (left, 1_000), "the first one that comes after they have expired");
+        assert_eq!(looks(1_000 + second), (left, 0), "nobody else");
+    }
+    // Of other clocks, and of requests that name a second: each sees what lives for it.
+    assert_eq!(looks(1_002), (1_001, 0));
+    assert_eq!(looks(1_001), (2_001, 0));
+    assert_eq!(looks(1_000), (3_001, 0));
+    assert_eq!(looks(1_000_000), (1, 0));
+    shared.set_present_s(1_001);
+    assert_eq!((looks(1_001), looks(1_003)), ((2_001, 0), (1, 0)), "the clock was set back");
+    // What is written into what was dead is seen, whether it expires or not.
+    written.write(901, [(10, value(u32::MAX, 20)), (1_500, value(1_003, 20))].into_iter());
+    assert_eq!(live_at(&tablet, 1_003), [10, 5_000]);
+    assert_eq!(live_at(&tablet, 1_002).len(), 1_003);
+    assert!(looks(1_003).1 <= 64, "the row that expired by itself is in no note, and the next ones are");
+}
+
+#[test]
+fn requests_of_a_far_second_leave_no_notes() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+    shared.set_present_s(1_000);
+    written.write(900, (0..1_000).map(|n| (n, value(2_000, 20))));
+    (0..3).for_each(|_| assert!(live_at(&written.tablet, 2_000).is_empty()));
+    assert_eq!(passed(&shared), 3_000);
+    assert_eq!(live_at(&written.tablet, 1_000).len(), 1_000);
+}
+
+#[test]
 fn a_brief_scan_of_many_dead_rows_is_declined() {
     let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
     let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
     written.write(900, (0..100).map(|n| (n, value(0, 20))));
-    assert_eq!(written.tablet.scan_live_cached(&range(&key(0), false), &mut |_, _| true).unwrap(), Some(true));
+    assert_eq!(written.tablet.scan_live_cached(&range(&key(0), false), None, &mut |_, _| true).unwrap(), Some(true));
     written.write(900, (0..10_000).map(|n| (n, value(0, 20))));
     let from = key(200);
-    assert_eq!(written.tablet.scan_live_cached(&range(&from, false), &mut |_, _| true).unwrap(), None);
+    assert_eq!(written.tablet.scan_live_cached(&range(&from, false), None, &mut |_, _| true).unwrap(), None);
     assert!(was_declined());
 }
 

@@ -261,13 +261,15 @@ impl Tablet {
         self.iterate(scan_options(range), range, visit)
     }
 
-    /// As [`Self::scan`], for live rows; now and then `visit` is called with a dead row too.
+    /// As [`Self::scan`], for live rows; now and then `visit` is called with a dead row too. `judged_s`: the second as of
+    /// which the reader judges expiry; without it, rows are left out that have expired for every reader.
     pub fn scan_live(
         &self,
         range: &ScanRange<'_>,
+        judged_s: Option<u32>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<bool, StorageError> {
-        self.iterate_live(scan_options(range), None, range, visit)
+        self.iterate_live(scan_options(range), None, range, judged_s, visit)
     }
 
     /// As [`Self::scan_live`], from memory only. `None`: the scan needs the disk, or more work than a brief read may
@@ -275,9 +277,10 @@ impl Tablet {
     pub fn scan_live_cached(
         &self,
         range: &ScanRange<'_>,
+        judged_s: Option<u32>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, StorageError> {
-        if_cached(|| self.iterate_live(cached_options(), None, range, visit))
+        if_cached(|| self.iterate_live(cached_options(), None, range, judged_s, visit))
     }
 
     /// The sequence number of the newest change that readers see.
@@ -482,11 +485,12 @@ impl Moment<'_> {
     pub fn scan_live(
         &self,
         range: &ScanRange<'_>,
+        judged_s: Option<u32>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<bool, StorageError> {
         let mut options = scan_options(range);
         options.set_snapshot(&self.snapshot);
-        self.tablet.iterate_live(options, Some(self.sequence()), range, visit)
+        self.tablet.iterate_live(options, Some(self.sequence()), range, judged_s, visit)
     }
 
     /// As [`Tablet::scan_live_cached`].
@@ -496,11 +500,12 @@ impl Moment<'_> {
     pub fn scan_live_cached(
         &self,
         range: &ScanRange<'_>,
+        judged_s: Option<u32>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, StorageError> {
         let mut options = cached_options();
         options.set_snapshot(&self.snapshot);
-        if_cached(|| self.tablet.iterate_live(options, Some(self.sequence()), range, visit))
+        if_cached(|| self.tablet.iterate_live(options, Some(self.sequence()), range, judged_s, visit))
     }
 
     /// The sequence number of the newest change that these reads see; `None` if nothing was ever written.

@@ -98,7 +98,7 @@ fn a_read_from_memory_folds_little_and_others_fold_all() {
     assert_eq!(steps(&|| Some(number(&tablet.get(&key(2)).unwrap().unwrap()))), (Some(20_000), 20_000));
     let (start, end) = (key(1), key(3));
     let range = ScanRange { start: &start, end: &end, reverse: false, expected_entries: 0 };
-    let scan = || tablet.scan_live_cached(&range, &mut |_, _| true).unwrap().map(u64::from);
+    let scan = || tablet.scan_live_cached(&range, None, &mut |_, _| true).unwrap().map(u64::from);
     assert_eq!(steps(&scan), (None, 1_000), "the second is too much");
     let mut seen = Vec::new();
     assert!(
@@ -578,13 +578,13 @@ fn all_reads_of_a_moment_see_the_same_batches() {
     assert_eq!(number(&moment.get_cached(&key(2)).unwrap().unwrap().unwrap()), 1);
     assert_eq!(
         scanned(&|range, each| {
-            moment.scan_live(range, each).unwrap();
+            moment.scan_live(range, None, each).unwrap();
         }),
         [1; 3]
     );
     assert_eq!(
         scanned(&|range, each| {
-            moment.scan_live_cached(range, each).unwrap();
+            moment.scan_live_cached(range, None, each).unwrap();
         }),
         [1; 3]
     );

@@ -57,7 +57,7 @@ impl Indexed for Visit<'_> {
     }
 
     fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
-        Visit::scan(self, range, visit)
+        Visit::scan(self, range, None, visit)
     }
 
     fn check_rows(&self, start: &[u8], end: &[u8]) -> Result<(), KvError> {
@@ -166,7 +166,7 @@ impl InMemory for Visit<'_> {
         range: &ScanRange<'_>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
-        self.scan_cached(range, visit)
+        self.scan_cached(range, None, visit)
     }
 
     fn check_rows(&self, start: &[u8], end: &[u8]) -> Result<(), KvError> {

@@ -77,6 +77,7 @@ fn fetches() -> Vec<(&'static str, Fetch, Option<u64>)> {
         ("in a snapshot", Fetch { pinned, ..fetch(FetchRows::Several(several)) }, Some(300)),
         ("index", fetch(FetchRows::Index(scan)), None),
         ("with the version", Fetch { wants_version: true, ..fetch(FetchRows::Nothing) }, None),
+        ("as of a second", Fetch { judged_s: Some(300), ..fetch(FetchRows::Nothing) }, None),
     ]
 }
 
@@ -106,8 +107,9 @@ fn requests_have_their_bytes() {
                 (vec!["write"], framed(kind, put))
             }
         };
-        // Reads before level 2 had neither snapshots nor versions.
-        let shown = format!("{request:?}").replace(", pinned: None", "").replace(", wants_version: false", "");
+        // Reads before level 2 had neither snapshots nor versions nor seconds.
+        let absent = [", pinned: None", ", wants_version: false", ", judged_s: None"];
+        let shown = absent.iter().fold(format!("{request:?}"), |shown, field| shown.replace(field, ""));
         Decoded { kinds, shown, encoded: Some(encoded) }
     });
 }

@@ -14,6 +14,12 @@ pub(super) struct PinnedRef<'a> {
     pub(super) committed: Committed<'a>,
 }
 
+impl<'a> From<&'a PinnedRead> for PinnedRef<'a> {
+    fn from(pinned: &'a PinnedRead) -> Self {
+        Self { pin: pinned.pin, committed: Committed::Given(&pinned.committed) }
+    }
+}
+
 /// The transactions that are read as committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Committed<'a> {

@@ -186,8 +186,8 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
         RowsRef::Range(range) => {
             let mut chunk = ScanChunk::default();
             let mut scan = |range: &ScanRange<'_>, visit: &mut Each<'_>| match look {
-                Look::Memory(_) => handle.scan_cached(permit, range, visit),
-                Look::Anywhere(_) => handle.scan(permit, range, visit).map(Some),
+                Look::Memory(_) => handle.scan_cached(permit, range, request.judged_s, visit),
+                Look::Anywhere(_) => handle.scan(permit, range, request.judged_s, visit).map(Some),
             };
             if !append(&mut scan, range, look, &mut chunk)? {
                 return Ok(One::NotInMemory);
@@ -214,6 +214,14 @@ fn read_one(handle: &TabletHandle, permit: Permit, request: &FetchRef<'_>, look:
     if needs_header() { Ok(One::More) } else { Ok(One::Found(parts)) }
 }
 
+/// How a range is read.
+#[derive(Clone, Copy)]
+struct Sight<'l> {
+    look: &'l Look<'l>,
+    /// The second as of which the reader judges expiry, if it is known.
+    judged_s: Option<u32>,
+}
+
 /// Rows of one moment.
 trait Rows {
     /// The flag bits that evaluated mutations had raised.
@@ -222,7 +230,7 @@ trait Rows {
     fn get(&self, key: &[u8], look: &Look<'_>) -> Result<Option<Option<Value>>, KvError>;
     /// Calls `each` with each entry of a range. Returns whether the range is complete, or `None` if the read needs the
     /// disk.
-    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look<'_>) -> Result<Option<bool>, KvError>;
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, sight: Sight<'_>) -> Result<Option<bool>, KvError>;
     /// Reads the rows that an index names; `None` if the read needs the disk, or is long.
     fn by_index(&self, scan: &IndexRef<'_>, look: &Look<'_>) -> Result<Option<ScanChunk>, KvError>;
 }
@@ -239,10 +247,10 @@ impl Rows for Visit<'_> {
         })
     }
 
-    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, look: &Look<'_>) -> Result<Option<bool>, KvError> {
-        match look {
-            Look::Memory(_) => self.scan_cached(range, each),
-            Look::Anywhere(_) => Visit::scan(self, range, each).map(Some),
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, sight: Sight<'_>) -> Result<Option<bool>, KvError> {
+        match sight.look {
+            Look::Memory(_) => self.scan_cached(range, sight.judged_s, each),
+            Look::Anywhere(_) => Visit::scan(self, range, sight.judged_s, each).map(Some),
         }
     }
 
@@ -266,7 +274,7 @@ impl<S: TabletSnapshot> Rows for Pinned<'_, S> {
         Ok(Some(self.view.get(key)?.map(Value::Copied)))
     }
 
-    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, _: &Look<'_>) -> Result<Option<bool>, KvError> {
+    fn scan(&self, range: &ScanRange<'_>, each: &mut Each<'_>, _: Sight<'_>) -> Result<Option<bool>, KvError> {
         self.view.scan(range, each).map(Some)
     }
 
@@ -299,6 +307,7 @@ fn read_pinned(
 /// Reads all parts at one moment.
 fn read_all(visit: &impl Rows, request: &FetchRef<'_>, look: &Look<'_>) -> Result<Option<Parts<Value>>, KvError> {
     let mut parts = Parts { header: None, static_row: None, row: None, chunk: None, partial: None, version: None };
+    let sight = Sight { look, judged_s: request.judged_s };
     let mut scratch = Vec::new();
     if let Some((flags, key)) = &request.header
         && visit.flags() & flags != 0
@@ -318,13 +327,13 @@ fn read_all(visit: &impl Rows, request: &FetchRef<'_>, look: &Look<'_>) -> Resul
         }
         RowsRef::Range(range) => {
             let mut chunk = ScanChunk::default();
-            if !append(&mut scanning(visit, look), range, look, &mut chunk)? {
+            if !append(&mut scanning(visit, sight), range, look, &mut chunk)? {
                 return Ok(None);
             }
             parts.chunk = Some(chunk);
         }
         RowsRef::Several(several) => {
-            let Some(chunk) = read_several(visit, several, look)? else { return Ok(None) };
+            let Some(chunk) = read_several(visit, several, sight)? else { return Ok(None) };
             parts.chunk = Some(chunk);
         }
         RowsRef::Index(scan) => {
@@ -365,9 +374,9 @@ type Scan<'s> = dyn FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>,
 
 fn scanning<'v>(
     visit: &'v impl Rows,
-    look: &'v Look<'v>,
+    sight: Sight<'v>,
 ) -> impl FnMut(&ScanRange<'_>, &mut Each<'_>) -> Result<Option<bool>, KvError> + 'v {
-    move |range, each| visit.scan(range, each, look)
+    move |range, each| visit.scan(range, each, sight)
 }
 
 /// Appends a range to a chunk, with a flag whether the range is complete; false if the read needs the disk.
@@ -402,7 +411,8 @@ fn append(
 }
 
 /// Reads spans one after the other, until the chunk is full; `None` if the read needs the disk.
-fn read_several(visit: &impl Rows, request: &SeveralRef<'_>, look: &Look<'_>) -> Result<Option<ScanChunk>, KvError> {
+fn read_several(visit: &impl Rows, request: &SeveralRef<'_>, sight: Sight<'_>) -> Result<Option<ScanChunk>, KvError> {
+    let look = sight.look;
     // Many look-ups would delay the other requests of the task.
     if look.is_in_memory() && request.spans.len() > INLINE_SPANS_BYTES {
         return Ok(None);
@@ -431,7 +441,7 @@ fn read_several(visit: &impl Rows, request: &SeveralRef<'_>, look: &Look<'_>) ->
             Some(end) => {
                 let (start, reverse) = (span.start.as_slice(), request.reverse);
                 let range = RangeRef { start, end, reverse, max_entries, max_bytes };
-                if !append(&mut scanning(visit, look), &range, look, &mut chunk)? {
+                if !append(&mut scanning(visit, sight), &range, look, &mut chunk)? {
                     return Ok(None);
                 }
                 if !chunk.exhausted {

@@ -4,7 +4,7 @@
 //! out: the meaning of a key, a value or a program.
 
 use super::index_wire::IndexRef;
-use super::pin_wire::{Committed, PinnedRef, put_pinned, read_pinned};
+use super::pin_wire::{PinnedRef, put_pinned, read_pinned};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::write::{KvError, Waited};
 use diorite_base::{NodeId, TabletId};
@@ -28,6 +28,7 @@ const FETCH: u8 = 1;
 const WRITE: u8 = 2;
 const WRITE_UNTIL: u8 = 3;
 const FETCH_VERSIONED: u8 = 4;
+const FETCH_AT: u8 = 5;
 const FETCHED: u8 = 0;
 const WRITTEN: u8 = 1;
 const FAILED: u8 = 2;
@@ -147,6 +148,8 @@ pub(super) struct FetchRef<'a> {
     pub(super) pinned: Option<PinnedRef<'a>>,
     /// The answer says the version of the data.
     pub(super) wants_version: bool,
+    /// The second as of which expiry is judged.
+    pub(super) judged_s: Option<u32>,
 }
 
 impl<'a> From<&'a Fetch> for FetchRef<'a> {
@@ -174,11 +177,9 @@ impl<'a> From<&'a Fetch> for FetchRef<'a> {
             },
             aggregate: fetch.aggregate.as_deref(),
             left_ms: None,
-            pinned: fetch
-                .pinned
-                .as_ref()
-                .map(|pinned| PinnedRef { pin: pinned.pin, committed: Committed::Given(&pinned.committed) }),
+            pinned: fetch.pinned.as_ref().map(PinnedRef::from),
             wants_version: fetch.wants_version,
+            judged_s: fetch.judged_s,
         }
     }
 }
@@ -216,6 +217,7 @@ impl FetchRef<'_> {
                 Some(PinnedRead { pin: pinned.pin, committed: committed.into() })
             }),
             wants_version: self.wants_version,
+            judged_s: self.judged_s,
         }
     }
 }
@@ -242,7 +244,13 @@ pub(super) struct RequestRef<'a> {
 pub(super) fn put_fetch(out: &mut Vec<u8>, id: u64, tablet: TabletId, fetch: &Fetch, left_ms: Option<u64>) {
     put_varint(out, id);
     put_varint(out, tablet.0);
-    out.push(if fetch.wants_version { FETCH_VERSIONED } else { FETCH });
+    if let Some(judged_s) = fetch.judged_s {
+        out.push(FETCH_AT);
+        out.extend_from_slice(&judged_s.to_le_bytes());
+        out.push(u8::from(fetch.wants_version));
+    } else {
+        out.push(if fetch.wants_version { FETCH_VERSIONED } else { FETCH });
+    }
     let flag = |is_there: bool, bit: u8| if is_there { bit } else { 0 };
     let rows = match &fetch.rows {
         FetchRows::Nothing => 0,
@@ -315,6 +323,10 @@ pub(super) fn read_request<'a>(reader: &mut Reader<'a>) -> Result<RequestRef<'a>
     let operation = match reader.u8()? {
         FETCH => OperationRef::Fetch(read_fetch(reader)?),
         FETCH_VERSIONED => OperationRef::Fetch(FetchRef { wants_version: true, ..read_fetch(reader)? }),
+        FETCH_AT => {
+            let (judged_s, wants_version) = (Some(reader.u32()?), reader.u8()? != 0);
+            OperationRef::Fetch(FetchRef { judged_s, wants_version, ..read_fetch(reader)? })
+        }
         WRITE => OperationRef::Write(reader.slice()?, None),
         WRITE_UNTIL => {
             let left_ms = reader.varint()?;
@@ -371,7 +383,7 @@ fn read_fetch<'a>(reader: &mut Reader<'a>) -> Result<FetchRef<'a>, Malformed> {
     let aggregate = if parts & HAS_AGGREGATE == 0 { None } else { Some(reader.slice()?) };
     let left_ms = if parts & HAS_LIMIT == 0 { None } else { Some(reader.varint()?) };
     let pinned = if parts & HAS_PIN == 0 { None } else { Some(read_pinned(reader)?) };
-    Ok(FetchRef { header, static_row, rows, aggregate, left_ms, pinned, wants_version: false })
+    Ok(FetchRef { header, static_row, rows, aggregate, left_ms, pinned, wants_version: false, judged_s: None })
 }
 
 /// The content of an answer. The tablet of an error is not sent: the asking node knows which tablet it asked for.

@@ -471,9 +471,9 @@ impl<K: Kv> QueryEngine<K> {
         }
         let mut tries = 0..=REPLANS;
         loop {
-            let budget = bound.environment.budget;
-            let (entry, source) =
-                (self.entry(&plan.table)?, Source::tablets(&*self.kv, needs_disk, staleness_ms, budget));
+            let (budget, now_s) = (bound.environment.budget, bound.environment.now_s);
+            let entry = self.entry(&plan.table)?;
+            let source = Source::tablets(&*self.kv, needs_disk, staleness_ms, budget).judged_at(now_s);
             let outcome = Read { plan, index, bound, source: &source, tablets: &entry.tablets }.execute(page).await;
             tries.next();
             // The table has other tablets by now, or was dropped. Nothing was sent to the client yet: read again.

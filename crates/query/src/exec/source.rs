@@ -10,6 +10,7 @@ use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, Now, ScanChunk, ScanRequest};
 use crate::trace::Tracing;
 use diorite_base::TabletId;
+use diorite_base::level::Level;
 use diorite_cql::protocol::CqlError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,6 +59,8 @@ pub enum Source<'k, K: Kv> {
         snapshot: Option<&'k Snapshot<K>>,
         /// The trace of the request.
         trace: Option<Arc<Tracing>>,
+        /// The second as of which the reader judges expiry, for ranges.
+        judged_s: Option<u32>,
     },
     /// Sorted entries; the tablet does not matter.
     Memory {
@@ -73,13 +76,33 @@ impl<'k, K: Kv> Source<'k, K> {
     pub fn tablets(kv: &'k K, needs_disk: bool, staleness_ms: Option<u32>, budget: &Budget) -> Self {
         let deadline_ns = budget.deadline();
         let trace = budget.trace().cloned();
-        Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met: Met::default(), snapshot: None, trace }
+        Source::Tablets {
+            kv,
+            needs_disk,
+            staleness_ms,
+            deadline_ns,
+            met: Met::default(),
+            snapshot: None,
+            trace,
+            judged_s: None,
+        }
     }
 
     /// Reads the tablets in a snapshot, where that is needed.
     pub fn in_snapshot(mut self, of: &'k Snapshot<K>) -> Self {
         if let Source::Tablets { snapshot, .. } = &mut self {
             *snapshot = Some(of);
+        }
+        self
+    }
+
+    /// The second as of which the reader judges expiry: tablets leave out what has expired by then. It is not
+    /// sent to members whose program may be older.
+    pub fn judged_at(mut self, now_s: u32) -> Self {
+        if let Source::Tablets { kv, judged_s, .. } = &mut self
+            && kv.catalog().level() >= Level::RECORDED
+        {
+            *judged_s = Some(now_s);
         }
         self
     }
@@ -145,14 +168,24 @@ impl<'k, K: Kv> Source<'k, K> {
 
     /// Reads a tablet if that needs no waiting.
     pub fn fetch_now(&self, tablet: TabletId, request: Fetch) -> Result<Now<Fetched>, CqlError> {
-        let Source::Tablets { kv, needs_disk: false, staleness_ms, deadline_ns, met, snapshot, trace } = self else {
+        let Source::Tablets {
+            kv,
+            needs_disk: false,
+            staleness_ms,
+            deadline_ns,
+            met,
+            snapshot,
+            trace,
+            judged_s,
+        } = self
+        else {
             return Ok(Now::WouldBlock);
         };
         if snapshot.is_some_and(|snapshot| snapshot.pins().is_some() || snapshot.wants_version(tablet)) {
             return Ok(Now::WouldBlock);
         }
-        let (staleness_ms, deadline_ns) = (*staleness_ms, *deadline_ns);
-        let outcome = kv.fetch_now(tablet, &Fetch { staleness_ms, deadline_ns, ..request });
+        let (staleness_ms, deadline_ns, judged_s) = (*staleness_ms, *deadline_ns, of_ranges(&request, *judged_s));
+        let outcome = kv.fetch_now(tablet, &Fetch { staleness_ms, deadline_ns, judged_s, ..request });
         if let (Err(KvError::Locked(_)), Some(snapshot)) = (&outcome, snapshot) {
             snapshot.meet_lock();
         }
@@ -165,11 +198,13 @@ impl<'k, K: Kv> Source<'k, K> {
     /// Reads a tablet.
     pub async fn fetch(&self, tablet: TabletId, request: Fetch) -> Result<Fetched, CqlError> {
         match self {
-            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met, snapshot, trace } => {
+            Source::Tablets { kv, needs_disk, staleness_ms, deadline_ns, met, snapshot, trace, judged_s } => {
                 let (needs_disk, staleness_ms, deadline_ns) = (*needs_disk, *staleness_ms, *deadline_ns);
+                let judged_s = of_ranges(&request, *judged_s);
                 let pinned = snapshot.and_then(|snapshot| snapshot.pin_of(tablet));
                 let wants_version = snapshot.is_some_and(|snapshot| snapshot.wants_version(tablet));
-                let request = Fetch { needs_disk, staleness_ms, deadline_ns, pinned, wants_version, ..request };
+                let request =
+                    Fetch { needs_disk, staleness_ms, deadline_ns, pinned, wants_version, judged_s, ..request };
                 if let Some(trace) = trace {
                     let place = match staleness_ms {
                         Some(_) => "at one of its replicas".to_owned(),
@@ -209,6 +244,11 @@ fn shown(fetched: &Fetched) -> String {
     let bytes = values.into_iter().flatten().map(Vec::len).sum::<usize>() + fetched.chunk.buffer.len();
     let entries = values.into_iter().flatten().count() + fetched.chunk.ends.len();
     format!("{entries} entries, {bytes} bytes")
+}
+
+/// The second that a read names: one of ranges.
+fn of_ranges(request: &Fetch, judged_s: Option<u32>) -> Option<u32> {
+    judged_s.filter(|_| matches!(request.rows, FetchRows::Range(_) | FetchRows::Several(_)))
 }
 
 /// Answers a read from sorted entries that have no headers.

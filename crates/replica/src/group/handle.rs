@@ -477,10 +477,15 @@ impl Visit<'_> {
     ///
     /// # Errors
     /// If the data cannot be read.
-    pub fn scan(&self, range: &ScanRange<'_>, visit: &mut dyn FnMut(&[u8], &[u8]) -> bool) -> Result<bool, KvError> {
+    pub fn scan(
+        &self,
+        range: &ScanRange<'_>,
+        judged_s: Option<u32>,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, KvError> {
         self.check_range(range)?;
         self.handle.count_read(range.start);
-        self.moment.scan_live(range, visit).map_err(|error| self.handle.failed_to_read(error))
+        self.moment.scan_live(range, judged_s, visit).map_err(|error| self.handle.failed_to_read(error))
     }
 
     /// Scans live entries from memory, see [`Tablet::scan_live_cached`].
@@ -490,10 +495,12 @@ impl Visit<'_> {
     pub fn scan_cached(
         &self,
         range: &ScanRange<'_>,
+        judged_s: Option<u32>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
         self.check_range(range)?;
-        let found = self.moment.scan_live_cached(range, visit).map_err(|error| self.handle.failed_to_read(error))?;
+        let found = self.moment.scan_live_cached(range, judged_s, visit);
+        let found = found.map_err(|error| self.handle.failed_to_read(error))?;
         if found.is_some() {
             self.handle.count_read(range.start);
         }
@@ -563,12 +570,13 @@ impl TabletHandle {
         &self,
         permit: Permit,
         range: &ScanRange<'_>,
+        judged_s: Option<u32>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<bool, KvError> {
         let begun = self.begin(permit)?;
         self.check_range(range)?;
         self.count_read(range.start);
-        let exhausted = self.data.scan_live(range, visit).map_err(|error| self.failed_to_read(error))?;
+        let exhausted = self.data.scan_live(range, judged_s, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         Ok(exhausted)
     }
@@ -578,11 +586,12 @@ impl TabletHandle {
         &self,
         permit: Permit,
         range: &ScanRange<'_>,
+        judged_s: Option<u32>,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
         let begun = self.begin(permit)?;
         self.check_range(range)?;
-        let found = self.data.scan_live_cached(range, visit).map_err(|error| self.failed_to_read(error))?;
+        let found = self.data.scan_live_cached(range, judged_s, visit).map_err(|error| self.failed_to_read(error))?;
         self.finish(&begun)?;
         if found.is_some() {
             self.count_read(range.start);

@@ -159,6 +159,7 @@ async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
         aggregate: None,
         pinned: None,
         wants_version: false,
+        judged_s: None,
     };
     let fetched = cluster.fetch(2, tablet, fetch.clone()).await.unwrap();
     assert_eq!((fetched.header, fetched.static_row.as_deref(), fetched.row), (None, Some(&b"static"[..]), None));

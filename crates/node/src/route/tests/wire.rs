@@ -35,8 +35,8 @@ fn fetch() -> impl Strategy<Value = Fetch> {
     let header = proptest::option::of((any::<u64>(), key()));
     let aggregate = proptest::option::of(key());
     let pinned = proptest::option::of(pinned());
-    let parts = (header, proptest::option::of(key()), rows(), aggregate, pinned, any::<bool>());
-    parts.prop_map(|(header, static_row, rows, aggregate, pinned, wants_version)| Fetch {
+    let parts = (header, proptest::option::of(key()), rows(), aggregate, pinned, any::<(bool, Option<u32>)>());
+    parts.prop_map(|(header, static_row, rows, aggregate, pinned, (wants_version, judged_s))| Fetch {
         staleness_ms: None,
         header,
         static_row,
@@ -46,6 +46,7 @@ fn fetch() -> impl Strategy<Value = Fetch> {
         aggregate,
         pinned,
         wants_version,
+        judged_s,
     })
 }
 

@@ -70,7 +70,7 @@ impl Glance<'_> {
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<Option<bool>, KvError> {
         self.check_rows(range.start, range.end)?;
-        let scanned = self.handle.data.scan_live_cached(range, visit);
+        let scanned = self.handle.data.scan_live_cached(range, None, visit);
         let found = scanned.map_err(|error| self.handle.failed_to_read(error))?;
         if found.is_some() {
             self.handle.count_read(range.start);
