@@ -5,6 +5,7 @@
 
 mod actions;
 mod content;
+mod expiry;
 mod indexes;
 
 use super::RowSemantics;
