@@ -9,9 +9,9 @@
 //! that sees all changes which the noting scan saw. A dead row stays dead until its key is written to, and every batch
 //! cuts its keys out of the notes before any reader can see it. A scan notes only ranges that no batch has written to
 //! during the scan: it announces itself first, and cannot while a batch is being written. Readers judge expiry as of
-//! different seconds, as their nodes' clocks and their requests say, so a note does not take the place of one of an earlier
-//! second, which more readers can use; they are joined once every clock has passed both. Left out: which rows are dead
-//! ([`crate::ValueSemantics::is_dead`]); keeping notes over a restart: the first scan finds the ranges again.
+//! different seconds, as their nodes' clocks and their requests say, so a note does not take the place of one of an
+//! earlier second, which more readers can use; they are joined once every clock has passed both. Left out: which rows
+//! are dead ([`crate::ValueSemantics::is_dead`]); keeping notes over a restart: the first scan finds the ranges again.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ impl State {
 
     /// Adds a note, so that a key is in at most one note: that of the earliest second.
     fn insert(&mut self, start: Vec<u8>, gap: Gap) {
-        let newest_s = gap.as_of_s;
+        let (first, end, newest_s) = (start.clone(), gap.end.clone(), gap.as_of_s);
         let meets = |(from, noted): &(&Vec<u8>, &Gap)| **from < gap.end && noted.end > start;
         let met = self.gaps.iter().filter(meets).map(|(from, noted)| (from.clone(), noted.clone()));
         let met: Vec<(Vec<u8>, Gap)> = met.collect();
@@ -114,9 +114,7 @@ impl State {
             self.gaps.insert(rest, gap);
         }
         self.join(newest_s);
-        while self.gaps.len() > MOST {
-            self.gaps.pop_first();
-        }
+        self.limit(&first, &end);
     }
 
     /// Joins neighbouring notes of one second, and those of seconds long before this one.
@@ -135,6 +133,16 @@ impl State {
             }
         }
         self.gaps.extend(last);
+    }
+
+    /// Removes notes beyond the most that a tablet may have: others before those within this range, which are new.
+    fn limit(&mut self, start: &[u8], end: &[u8]) {
+        let is_elsewhere = |(from, noted): &(&Vec<u8>, &Gap)| from.as_slice() >= end || noted.end.as_slice() <= start;
+        while self.gaps.len() > MOST {
+            let removed = self.gaps.iter().find(is_elsewhere).or(self.gaps.last_key_value());
+            let Some(from) = removed.map(|(from, _)| from.clone()) else { return };
+            self.gaps.remove(&from);
+        }
     }
 }
 
@@ -197,8 +205,8 @@ impl Gaps {
         Some(announcement)
     }
 
-    /// Start and end of the noted range around a key, for a reader of the state `sequence` at the second `now_s`. The end
-    /// is that of the last one of the ranges that follow without a space between them.
+    /// Start and end of the noted range around a key, for a reader of the state `sequence` at the second `now_s`. The
+    /// end is that of the last one of the ranges that follow without a space between them.
     pub(crate) fn around(&self, key: &[u8], sequence: u64, now_s: u32) -> Option<(Vec<u8>, Vec<u8>)> {
         if !self.any.load(Ordering::Acquire) {
             return None;
@@ -347,5 +355,19 @@ mod tests {
             note(&gaps, &[b'h', at, 0], &[b'h', at, 1]);
         }
         assert!(gaps.noted().len() <= MOST);
+    }
+
+    #[test]
+    fn a_new_note_is_not_the_one_that_goes_when_there_are_too_many() {
+        let gaps = Gaps::default();
+        for at in 0..200u8 {
+            note(&gaps, &[b'h', at, 0], &[b'h', at, 1]);
+        }
+        // It is before all others, and so is the one of a later second beside it.
+        note(&gaps, b"b", b"c");
+        assert_eq!(gaps.around(b"b", 5, 100), Some((b"b".to_vec(), b"c".to_vec())));
+        gaps.announce(b"b").expect("nothing is written").note(b"b", b"d", 5, 101);
+        assert_eq!(gaps.around(b"b", 5, 101), Some((b"b".to_vec(), b"d".to_vec())));
+        assert_eq!(gaps.noted().len(), MOST);
     }
 }
