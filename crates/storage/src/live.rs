@@ -1,9 +1,9 @@
 //! Scans that return only live rows: dead rows are skipped here, many at once in noted ranges ([`crate::gaps`]).
 //!
 //! Always true: a row that is skipped is dead for the reader: at the second as of which it judges expiry, which is its
-//! request's, or, where that is not known, so long ago that every node's clock has passed it. A scan that skips many rows
-//! still passes one of them to the caller now and then, so that the caller can end the scan and learn its position. Left
-//! out: the meaning of a row in its table; callers judge each row as with an ordinary scan.
+//! request's, or, where that is not known, so long ago that every node's clock has passed it. A scan that skips many
+//! rows still passes one of them to the caller now and then, so that the caller can end the scan and learn its
+//! position. Left out: the meaning of a row in its table; callers judge each row as with an ordinary scan.
 
 use crate::brief;
 use crate::engine::ScanRange;
@@ -49,8 +49,8 @@ struct Scan<'t> {
 }
 
 impl Tablet {
-    /// As `iterate`, for live rows only. `snapshot` is the sequence number of the snapshot in the options; `judged_s` is
-    /// the second as of which the reader judges expiry.
+    /// As `iterate`, for live rows only. `snapshot` is the sequence number of the snapshot in the options; `judged_s`
+    /// is the second as of which the reader judges expiry.
     pub(crate) fn iterate_live(
         &self,
         mut options: ReadOptions,
@@ -131,7 +131,8 @@ impl Scan<'_> {
             let is_last =
                 !brief::may_pass(BRIEF_BYTES) || (self.passed.is_multiple_of(HANDED_OUT) && !visit(key, value));
             if is_last {
-                self.end_run(key);
+                // The row is dead, too: the scan that goes on behind it begins where this run ends.
+                self.end_run(&[key, &[0]].concat());
                 return Ok(false);
             }
             step(iterator, range.reverse);
@@ -156,8 +157,8 @@ impl Scan<'_> {
         Ok(())
     }
 
-    /// Announces a scan under way, so that the first one that meets many dead rows notes them. It has not missed a batch:
-    /// none has been written since before its state, and one that is written from now on sees the announcement.
+    /// Announces a scan under way, so that the first one that meets many dead rows notes them. It has not missed a
+    /// batch: none has been written since before its state, and one that is written from now on sees the announcement.
     fn announce_late(&mut self) {
         let is_of_now = || self.at_least == self.at_most && self.tablet.sequence() == self.at_most;
         if let Some(start) = self.run.start.as_ref().filter(|_| self.may_note && self.announcement.is_none()) {
@@ -166,7 +167,7 @@ impl Scan<'_> {
         }
     }
 
-    /// Ends a run of dead rows: the next row is live, or not known to be dead.
+    /// Ends a run of dead rows at a key, exclusive: the next row is live, or not known to be dead.
     fn end_run(&mut self, end: &[u8]) {
         let run = std::mem::take(&mut self.run);
         self.most_in_a_row = self.most_in_a_row.max(run.rows);

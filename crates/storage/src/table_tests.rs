@@ -356,6 +356,31 @@ fn what_has_expired_for_a_request_is_passed_over_once() {
 }
 
 #[test]
+fn scans_that_go_on_behind_others_leave_no_row_between_their_notes() {
+    let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+    let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+    shared.set_present_s(1_000);
+    written.write(900, (0..3_000).map(|n| (n, value(0, 20))));
+    // Each of them ends at the first dead row that its caller gets.
+    let mut start = key(0);
+    loop {
+        let mut last = Vec::new();
+        let mut take = |key: &[u8], _: &[u8]| {
+            last = key.to_vec();
+            false
+        };
+        if written.tablet.scan_live(&range(&start, false), None, &mut take).unwrap() {
+            break;
+        }
+        last.push(0);
+        start = last;
+    }
+    assert_eq!(passed(&shared), 3_000);
+    assert!(written.live().is_empty());
+    assert_eq!(passed(&shared), 3_000);
+}
+
+#[test]
 fn requests_of_a_far_second_leave_no_notes() {
     let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
     let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
