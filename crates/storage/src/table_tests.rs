@@ -504,3 +504,31 @@ fn scans_agree_with_a_map_whatever_is_noted() {
         }
     }
 }
+
+/// Random writes of rows that expire, and readers whose seconds go forth and back: each finds what lives for it.
+#[test]
+fn scans_of_any_second_agree_with_a_map_whatever_is_noted() {
+    for seed in 0..6 {
+        let (home, shared) = (tempfile::tempdir().unwrap(), shared(8 << 20));
+        let mut written = Written::open(&shared, &home.path().join("1"), CompactionStyle::SizeTiered);
+        let (mut random, mut model) = (SplitMix64::new(seed), BTreeMap::new());
+        for step in 0..120u32 {
+            let from = random.below(4_000);
+            let to = from + if random.below(3) == 0 { 1_500 } else { 1 + random.below(3) };
+            let until_s = if random.below(4) == 0 { u32::MAX } else { 1_000 + random.below(12) as u32 };
+            written.write(900, (from..to).map(|n| (n, value(until_s, 20))));
+            model.extend((from..to).map(|n| (n, until_s)));
+            if random.below(12) == 0 {
+                written.tablet.flush(true).unwrap();
+            }
+            for _ in 0..3 {
+                // Clocks that differ or are set back, and requests that name a second.
+                shared.set_present_s(1_000 + random.below(12) as u32);
+                let now_s = 998 + random.below(16) as u32;
+                let living = model.iter().filter(|(_, until_s)| **until_s > now_s);
+                let expected: Vec<u64> = living.map(|(n, _)| *n).collect();
+                assert_eq!(live_at(&written.tablet, now_s), expected, "seed {seed}, step {step}, at {now_s}");
+            }
+        }
+    }
+}

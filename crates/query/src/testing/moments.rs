@@ -1,8 +1,12 @@
 //! Requests that say what second it is (`now_in_seconds` of protocol v5): their TTLs, and what has expired for them, are
 //! reckoned from that second, and their timestamps are not.
 
+use super::memory::MemoryKv;
 use super::requests::{refused, rows, text_table};
 use super::{Database, rendered_rows};
+use crate::budget::Budget;
+use crate::exec::source::Source;
+use diorite_base::level::Level;
 use diorite_cql::protocol::client::{BoundValues, ClientBatchStatement, ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::{BatchKind, CqlError, ErrorCode, Value};
 
@@ -86,4 +90,14 @@ fn what_is_written_in_the_future_outlasts_its_ttl() {
     assert_eq!(database.rows("SELECT ttl(v) FROM t"), ["ttl(v)=140"]);
     assert_eq!(rendered_rows(&rows(query(&database, "SELECT ttl(v) FROM t", STARTED_S + 139))), ["ttl(v)=1"]);
     assert!(rows(query(&database, "SELECT ttl(v) FROM t", STARTED_S + 140)).rows.is_empty());
+}
+
+#[test]
+fn reads_name_their_second_from_the_level_on_that_has_it() {
+    for (level, expected) in [(Level::FIRST, None), (Level::RECORDED, Some(300))] {
+        let kv = MemoryKv::at_level(level);
+        let source = Source::tablets(&kv, false, None, Budget::unlimited()).judged_at(300);
+        let Source::Tablets { judged_s, .. } = source else { panic!("it reads tablets") };
+        assert_eq!(judged_s, expected);
+    }
 }
