@@ -73,8 +73,8 @@ pub struct Fetch {
     pub pinned: Option<PinnedRead>,
     /// The answer is to say the version of the data.
     pub wants_version: bool,
-    /// The second as of which the reader judges expiry: ranges need not contain rows that have expired by then. `None`: they
-    /// contain what may be live for any reader.
+    /// The second as of which the reader judges expiry: ranges need not contain rows that have expired by then. `None`:
+    /// they contain what may be live for any reader.
     pub judged_s: Option<u32>,
 }
 

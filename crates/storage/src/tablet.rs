@@ -261,8 +261,8 @@ impl Tablet {
         self.iterate(scan_options(range), range, visit)
     }
 
-    /// As [`Self::scan`], for live rows; now and then `visit` is called with a dead row too. `judged_s`: the second as of
-    /// which the reader judges expiry; without it, rows are left out that have expired for every reader.
+    /// As [`Self::scan`], for live rows; now and then `visit` is called with a dead row too. `judged_s`: the second as
+    /// of which the reader judges expiry; without it, rows are left out that have expired for every reader.
     pub fn scan_live(
         &self,
         range: &ScanRange<'_>,

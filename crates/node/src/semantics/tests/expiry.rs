@@ -1,5 +1,5 @@
-//! Rows whose columns have several times to live: a scan leaves a row out once its last cell has expired for the reader.
-//! Left out: what scans note of that, which the tests of `storage` look at.
+//! Rows whose columns have several times to live: a scan leaves a row out once its last cell has expired for the
+//! reader. Left out: what scans note of that, which the tests of `storage` look at.
 
 use super::{RowSemantics, shared};
 use diorite_model::entry;
