@@ -17,6 +17,7 @@ mod evaluate;
 mod growth;
 mod outcome;
 mod overlay;
+mod plain;
 mod reply;
 mod shown;
 mod stored;

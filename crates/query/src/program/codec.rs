@@ -18,7 +18,7 @@ use diorite_model::types::CqlType;
 use diorite_model::value::is_summable;
 use std::collections::HashSet;
 
-const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 1;
 
 /// Programs that name dropped columns.
 const VERSION_WITH_DROPPED: u8 = 2;
@@ -30,7 +30,7 @@ const VERSION_WITH_TREES: u8 = 3;
 const VERSION_IN_TURNS: u8 = 4;
 
 /// Before a program of one of the other versions: how it maintains unique indexes.
-const VERSION_MAINTAINED: u8 = 5;
+pub(super) const VERSION_MAINTAINED: u8 = 5;
 
 /// A write with guards, for whoever meets their limit.
 const READ_FIRST: &str = "a write to one tablet whose rows are read first, for a materialized view, a covering or a \

@@ -10,13 +10,14 @@ use super::definition::{
 };
 use super::document;
 use super::growth;
+use super::plain::PlainRows;
 use super::shown;
 use super::stored::{Found, Stored, damaged};
 use super::stored_value::StoredValue;
 use super::targets;
 use crate::index::{self, IndexStep};
 use diorite_base::Horizon;
-use diorite_base::limits::MAX_EDIT_BYTES;
+use diorite_base::limits::{self, MAX_EDIT_BYTES};
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
@@ -64,12 +65,21 @@ impl Evaluator for TabletEvaluator {
         if IndexStep::is_step(program) {
             return index::carry_out(program, context, view, changes);
         }
+        if let Some(rows) = PlainRows::of(program) {
+            rows.run(context, changes)?;
+            return Ok(ProgramReply::Applied.encode());
+        }
         let program = Program::decode(program)
             .map_err(|_| EvaluationFailed("a program is malformed or of a newer version".to_owned()))?;
         Ok(Run::new(&program, context, view).program(&program, changes)?.encode())
     }
 
     fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
+        if let Some(rows) = PlainRows::of(program) {
+            limits::check(&limits::MUTATION_BYTES, program.len(), || "a write".to_owned())?;
+            rows.targets(see);
+            return Ok(());
+        }
         targets::of(&program::decode::<Program>(program)?, see);
         Ok(())
     }
@@ -79,6 +89,9 @@ impl Evaluator for TabletEvaluator {
     }
 
     fn without_conditions(&self, program: &[u8]) -> Option<Vec<u8>> {
+        if PlainRows::of(program).is_some() {
+            return None;
+        }
         // What is proposed decodes.
         let program = Program::decode(program).ok()?;
         let has_guards = program.maintained.as_ref().is_some_and(|maintained| !maintained.guards.is_empty());
@@ -90,10 +103,14 @@ impl Evaluator for TabletEvaluator {
 
     fn edits_stored(&self, program: &[u8]) -> bool {
         // What is proposed decodes.
-        Program::decode(program).is_ok_and(|program| program.operations.iter().any(ProgramOperation::edits_stored))
+        let edits = |program: Program| program.operations.iter().any(ProgramOperation::edits_stored);
+        PlainRows::of(program).is_none() && Program::decode(program).is_ok_and(edits)
     }
 
     fn explicit_us(&self, program: &[u8]) -> Option<i64> {
+        if PlainRows::of(program).is_some() {
+            return None;
+        }
         // What is proposed decodes.
         Program::decode(program).ok().and_then(|program| targets::explicit_us(&program))
     }

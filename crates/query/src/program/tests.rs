@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use std::sync::Arc;
 
 mod growth;
+mod plain;
 mod records;
 mod shown;
 mod steps;
