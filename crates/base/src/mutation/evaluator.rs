@@ -174,6 +174,11 @@ pub trait Evaluator: Send + Sync + 'static {
         self.inner().is_some_and(|inner| inner.edits_stored(program))
     }
 
+    /// Whether what `program` changes depends on what is stored.
+    fn reads(&self, program: &[u8]) -> bool {
+        self.inner().is_none_or(|inner| inner.reads(program))
+    }
+
     /// The latest timestamp with which `program` writes that a client has given, if it has any.
     fn explicit_us(&self, program: &[u8]) -> Option<i64> {
         self.inner()?.explicit_us(program)

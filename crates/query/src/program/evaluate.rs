@@ -107,6 +107,10 @@ impl Evaluator for TabletEvaluator {
         PlainRows::of(program).is_none() && Program::decode(program).is_ok_and(edits)
     }
 
+    fn reads(&self, program: &[u8]) -> bool {
+        PlainRows::of(program).is_none()
+    }
+
     fn explicit_us(&self, program: &[u8]) -> Option<i64> {
         if PlainRows::of(program).is_some() {
             return None;

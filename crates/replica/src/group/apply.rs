@@ -26,6 +26,7 @@ use diorite_base::mutation::{
 use diorite_base::write::{KvError, WriteReply};
 use diorite_raft::{Entry, EntryType, LogPosition};
 use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch, TabletData};
+use diorite_transact::TransactionId;
 use diorite_transact::records::Effect as StepEffect;
 use diorite_transact::step::{Commit, Operation as StagedProgram, Prepare, Step, decode_steps};
 use protobuf::Message as _;
@@ -187,6 +188,17 @@ fn read_no_earlier(step: &mut Step, horizon_s: u32) {
     operations.iter_mut().for_each(|operation| operation.now_s = operation.now_s.max(horizon_s));
 }
 
+/// Whether applying a step runs programs whose changes depend on what is stored.
+fn reads_stored<E: Engine>(replica: &Replica<E>, step: &Step) -> bool {
+    let ended = match step {
+        Step::Finish { id, .. } => replica.writes.transactions.records.prepared(id),
+        Step::Prepare(_) | Step::Commit(_) | Step::Forget(_) => None,
+    };
+    let staged = ended.map_or(&[][..], |record| &record.prepare.operations);
+    let mut run = step.operations().iter().chain(staged);
+    step.runs_programs() && run.any(|operation| replica.evaluator.reads(&operation.program))
+}
+
 /// Whether the applied entries included a change of members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct MembersChanged(pub(crate) bool);
@@ -196,6 +208,8 @@ pub(crate) struct Applier<E: Engine> {
     batch: <E::Tablet as TabletData>::Batch,
     account: IndexAccount,
     written: Vec<Waiter>,
+    /// The prepares that the batch ends.
+    ended: Vec<TransactionId>,
     /// The number of mutations applied to all tablets, for sampling keys.
     mutations: u64,
     /// The progress of the thread that applies.
@@ -212,6 +226,7 @@ impl<E: Engine> Applier<E> {
             batch: Default::default(),
             account: IndexAccount::default(),
             written: Vec::new(),
+            ended: Vec::new(),
             mutations: 0,
             progress,
         }
@@ -230,6 +245,7 @@ impl<E: Engine> Applier<E> {
             // A partly filled batch must not reach the next replica, and its writers must not receive a success.
             self.batch.clear();
             self.account.begin_batch();
+            self.ended.clear();
             for waiter in self.written.drain(..) {
                 outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
             }
@@ -353,7 +369,7 @@ impl<E: Engine> Applier<E> {
         Ok(())
     }
 
-    /// Applies the steps of an entry. Their programs see what was applied before the entry.
+    /// Applies the steps of an entry. Programs that read see what was applied before it; others need no batch of their own.
     fn apply_steps(
         &mut self,
         replica: &mut Replica<E>,
@@ -365,8 +381,8 @@ impl<E: Engine> Applier<E> {
         let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
         let mut steps = decode_steps(steps).map_err(corrupt)?;
         steps.iter_mut().for_each(|step| read_no_earlier(step, state.horizon.now_s));
-        let runs_programs = steps.iter().any(Step::runs_programs);
-        if runs_programs {
+        let reads = steps.iter().any(|step| reads_stored(replica, step));
+        if reads {
             // Earlier entries must be visible to them, under their own applied index.
             self.write(replica, state, outcomes)?;
         }
@@ -391,17 +407,15 @@ impl<E: Engine> Applier<E> {
                 }
             }
         }
-        if runs_programs {
-            let after = AppliedState { index: entry.index, term: entry.term, ..*state };
-            self.write(replica, &after, outcomes)?;
-        }
         for step in steps {
-            if let Step::Finish { id, .. } = &step
-                && replica.writes.transactions.records.prepared(id).is_none()
-            {
-                replica.handle.transacted.prepared.remove(id);
+            if let Step::Finish { id, .. } = &step {
+                self.ended.push(*id);
             }
             replica.writes.transactions.note_applied(step);
+        }
+        if reads {
+            let after = AppliedState { index: entry.index, term: entry.term, ..*state };
+            self.write(replica, &after, outcomes)?;
         }
         Ok(())
     }
@@ -572,6 +586,11 @@ impl<E: Engine> Applier<E> {
         written?;
         replica.applied = *state;
         replica.handle.flags.store(state.flags, Ordering::Release);
+        // What has become of these can be read.
+        let is_in_force = |id: &TransactionId| replica.writes.transactions.records.prepared(id).is_some();
+        for id in self.ended.drain(..).filter(|id| !is_in_force(id)) {
+            replica.handle.transacted.prepared.remove(&id);
+        }
         replica.handle.load.writes.fetch_add(self.written.len() as u64, Ordering::Relaxed);
         for waiter in self.written.drain(..) {
             outcomes.push(waiter, Ok(Vec::new()));

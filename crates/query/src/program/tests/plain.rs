@@ -40,7 +40,7 @@ fn rows_are_written_and_locked_as_those_of_the_decoded_program() {
         for maintained in [None, Some(Maintained { version: 300, guards: Vec::new() })] {
             let program = plain(maintained);
             let (encoded, context) = (program.encode(), EvaluationContext::new(5_000_000, newest_explicit_us));
-            assert!(PlainRows::of(&encoded).is_some());
+            assert!(PlainRows::of(&encoded).is_some() && !TabletEvaluator.reads(&encoded));
             let (mut as_bytes, mut decoded) = (Written::default(), Written::default());
             let reply = TabletEvaluator.evaluate(&encoded, context, &tablet, &mut as_bytes).unwrap();
             let expected = Run::new(&program, context, &tablet).program(&program, &mut decoded).unwrap();

@@ -185,8 +185,8 @@ fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> 
     led.steps.iter().take_while(may_share).count().max(1)
 }
 
-/// Proposes the steps that the leader wants, in few entries: on each replica an entry with programs takes a write of its
-/// own.
+/// Proposes the steps that the leader wants, in few entries: on each replica an entry with programs that read takes a
+/// write of its own.
 pub(crate) fn propose_steps<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
     give_up_unmaintained(replica, turn);
     while let Some(led) = replica.writes.transactions.led.as_deref()
