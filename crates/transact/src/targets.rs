@@ -1,9 +1,12 @@
 //! What a transaction or a write locks in a tablet: rows and ranges of keys.
 //!
-//! Always true: [`Targets`] are in key order and do not overlap, so at most one of them contains a key. Left out:
-//! shared locks. A one-shot transaction writes what it locks, and a row that it only tests is locked in the same way.
+//! Always true: [`Targets`] are in key order and do not overlap, so at most one of them contains a key; copies of them
+//! share their memory, as the table of locks, a step and its record all have them. Left out: shared locks. A one-shot
+//! transaction writes what it locks, and a row that it only tests is locked in the same way.
 
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use std::fmt;
+use std::sync::Arc;
 
 /// A row or a range of rows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -56,10 +59,25 @@ impl Target {
 }
 
 /// A set of keys: rows and ranges in key order, none of which overlap.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Targets(Vec<Target>);
+// `None` if there are none, and only then: most of those that are made are empty at first.
+#[derive(Clone, PartialEq, Eq, Hash, Default)]
+pub struct Targets(Option<Arc<[Target]>>);
+
+impl fmt::Debug for Targets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Targets").field(&self.all()).finish()
+    }
+}
 
 impl Targets {
+    fn of(targets: Vec<Target>) -> Self {
+        Self((!targets.is_empty()).then(|| targets.into()))
+    }
+
+    fn all(&self) -> &[Target] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
     /// The union of these. Empty ranges are left out.
     pub fn new(mut targets: Vec<Target>) -> Self {
         targets.retain(|target| !matches!(target, Target::Range { start, end } if start >= end));
@@ -71,42 +89,44 @@ impl Targets {
                 _ => union.push(target),
             }
         }
-        Self(union)
+        Self::of(union)
     }
 
     /// In key order.
     pub fn iter(&self) -> impl Iterator<Item = &Target> {
-        self.0.iter()
+        self.all().iter()
     }
 
     /// How many rows and ranges there are.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.all().len()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.0.is_none()
     }
 
     /// Whether a key is in both.
     pub fn overlap(&self, other: &Self) -> bool {
+        let other = other.all();
         self.iter().any(|target| {
-            let after = other.0.partition_point(|of_other| !target.ends_before(of_other.start()));
-            after > 0 && target.overlaps(&other.0[after - 1])
+            let after = other.partition_point(|of_other| !target.ends_before(of_other.start()));
+            after > 0 && target.overlaps(&other[after - 1])
         })
     }
 
     /// Whether the key is in them.
     pub fn contains(&self, key: &[u8]) -> bool {
-        let after = self.0.partition_point(|target| target.start() <= key);
-        after > 0 && self.0[after - 1].contains(key)
+        let all = self.all();
+        let after = all.partition_point(|target| target.start() <= key);
+        after > 0 && all[after - 1].contains(key)
     }
 
     /// Appends the encoded form.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        put_varint(out, self.0.len() as u64);
-        for target in &self.0 {
+        put_varint(out, self.len() as u64);
+        for target in self.iter() {
             match target {
                 Target::Row(key) => {
                     out.push(0);
@@ -141,7 +161,7 @@ impl Targets {
             }
             targets.push(target);
         }
-        Ok(Self(targets))
+        Ok(Self::of(targets))
     }
 }
 
@@ -177,7 +197,7 @@ mod tests {
             let mut bytes = Vec::new();
             union.encode(&mut bytes);
             prop_assert_eq!(Targets::decode(&mut Reader::new(&bytes), 6), Ok(union.clone()));
-            prop_assert_eq!(Targets::new(union.0.iter().rev().cloned().collect()), union);
+            prop_assert_eq!(Targets::new(union.all().iter().rev().cloned().collect()), union);
         }
 
         #[test]
