@@ -28,7 +28,7 @@ pub(super) fn run_transactions<E: Engine>(replica: &mut Replica<E>, turn: &mut T
         note_applied_writes(replica);
         carry_out(replica, turn);
         let Some((id, program)) = next_evaluation(replica) else { break };
-        evaluate_for(replica, turn, id, &program);
+        evaluate_for(replica, turn, id, program);
     }
 }
 
@@ -96,15 +96,10 @@ fn call_peer<E: Engine>(turn: &Turn<E>, led: &mut Led, tablet: TabletId, call: P
 }
 
 /// Runs a program on the rows as they are applied, and keeps what it would do.
-fn evaluate_for<E: Engine>(
-    replica: &mut Replica<E>,
-    turn: &mut Turn<E>,
-    id: TransactionId,
-    Program(program): &Program,
-) {
-    let is_unmaintained = replica
-        .indexes()
-        .is_some_and(|indexes| !indexes.dependents().is_empty() && replica.evaluator.is_unmaintained(program, indexes));
+fn evaluate_for<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, id: TransactionId, Program(program): Program) {
+    let is_unmaintained = replica.indexes().is_some_and(|indexes| {
+        !indexes.dependents().is_empty() && replica.evaluator.is_unmaintained(&program, indexes)
+    });
     if is_unmaintained {
         // It has waited since before the index was specified.
         if let Some(led) = replica.writes.transactions.led.as_deref_mut() {
@@ -118,7 +113,7 @@ fn evaluate_for<E: Engine>(
     let progress = WorkProgress::default();
     let view =
         View { data: &replica.handle.data, samples: &replica.handle.load.samples, nth: id.number, progress: &progress };
-    let reply = match replica.evaluator.reply(program, context, &view) {
+    let reply = match replica.evaluator.reply(&program, context, &view) {
         Ok(reply) => reply,
         Err(failed) => return replica.fail(turn, &StorageError::Corrupt(failed.to_string())),
     };
@@ -127,7 +122,7 @@ fn evaluate_for<E: Engine>(
         false => Evaluated::ConditionFailed(reply),
         true => {
             let key = led.leader.first_key(id).unwrap_or_default();
-            let program = replica.evaluator.without_conditions(program).unwrap_or_else(|| program.clone());
+            let program = replica.evaluator.without_conditions(&program).unwrap_or(program);
             Evaluated::Operations(vec![Operation { key, now_s, program }])
         }
     };
@@ -143,6 +138,9 @@ fn is_unmaintained<E: Engine>(replica: &Replica<E>, step: &Step) -> bool {
 
 /// Gives up the steps that do not maintain the tablet's unique indexes.
 fn give_up_unmaintained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
+    if replica.indexes().is_none_or(|indexes| indexes.dependents().is_empty()) {
+        return;
+    }
     loop {
         let steps = replica.writes.transactions.led.iter().flat_map(|led| &led.steps);
         let are_kept: Vec<bool> = steps.map(|(step, _)| !is_unmaintained(replica, step)).collect();
@@ -160,29 +158,39 @@ fn give_up_unmaintained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>)
     }
 }
 
-/// How many of the leader's next steps share an entry with this stamp; 1 at least.
-fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> usize {
-    if led.steps.len() == 1 {
-        return 1;
-    }
-    let (mut bytes, mut encoded) = (0, Vec::new());
-    let may_share = |(step, above_us): &&(Step, i64)| {
+/// Those of the leader's next steps that share an entry with this stamp, encoded, and how many they are; 1 at least.
+fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> (Vec<u8>, usize) {
+    let (mut encoded, mut count) = (encode_steps([]), 0);
+    let mut staged_bytes = 0;
+    let mut may_share = |(step, above_us): &(Step, i64), encoded_bytes: usize| {
         let finished = match step {
             Step::Finish { id, ending: Ending::Committed { .. } } => replica.writes.transactions.records.prepared(id),
             _ => None,
         };
         let staged = finished.map_or(&[][..], |record| &record.prepare.operations);
-        encoded.clear();
-        step.encode(&mut encoded);
-        bytes += encoded.len() + staged.iter().map(|operation| operation.program.len()).sum::<usize>();
+        staged_bytes += staged.iter().map(|operation| operation.program.len()).sum::<usize>();
         let mut operations = step.operations().iter().chain(staged);
         // A step that needs a later stamp begins another entry: the programs of the steps before it must not be run with
         // a stamp far beyond the second as of which they read.
         *above_us < stamp_us
-            && bytes <= SHARED_ENTRY_BYTES
+            && encoded_bytes + staged_bytes <= SHARED_ENTRY_BYTES
             && !operations.any(|operation| replica.evaluator.edits_stored(&operation.program))
     };
-    led.steps.iter().take_while(may_share).count().max(1)
+    let begins_at = encoded.len();
+    for next in &led.steps {
+        let until = encoded.len();
+        next.0.encode(&mut encoded);
+        let is_alone = led.steps.len() == 1 || !may_share(next, encoded.len() - begins_at);
+        if is_alone && count > 0 {
+            encoded.truncate(until);
+            break;
+        }
+        count += 1;
+        if is_alone {
+            break;
+        }
+    }
+    (encoded, count)
 }
 
 /// Proposes the steps that the leader wants, in few entries: on each replica an entry with programs that read takes a
@@ -194,8 +202,7 @@ pub(crate) fn propose_steps<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn
     {
         replica.writes.stamps.observe(*above_us);
         let stamp_us = replica.writes.stamps.stamp(turn.began_wall_us);
-        let count = steps_of_entry(replica, led, stamp_us);
-        let steps = encode_steps(led.steps.iter().take(count).map(|(step, _)| step));
+        let (steps, count) = steps_of_entry(replica, led, stamp_us);
         let mut payload = Payload::default();
         payload.push_steps(&mutation::step(stamp_us, &steps));
         if let Err(error) = replica.group.propose(payload.take()) {
