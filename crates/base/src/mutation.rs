@@ -107,8 +107,14 @@ impl Mutation {
 
     /// A request to the tablet's leader, which checks and answers it. It takes the way of a write, and is not logged.
     pub fn request(request: &[u8]) -> Self {
-        let mut mutation = Self::with_header(REQUEST, None, HEADER_BYTES + request.len());
-        mutation.bytes.extend_from_slice(request);
+        Self::request_of(request.len(), |bytes| bytes.extend_from_slice(request))
+    }
+
+    /// As [`Self::request`], for a request of about so many bytes, which `append` adds to those before it.
+    pub fn request_of(size_bytes: usize, append: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let mut mutation = Self::with_header(REQUEST, None, HEADER_BYTES + size_bytes);
+        append(&mut mutation.bytes);
+        assert!(mutation.bytes.first() == Some(&REQUEST), "a request is added to the header");
         mutation
     }
 

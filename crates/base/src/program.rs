@@ -88,6 +88,11 @@ impl ProvenProgram {
         &self.bytes
     }
 
+    /// The encoded form, alone.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// The kind of tablets that evaluate it.
     pub fn target(&self) -> Target {
         self.target

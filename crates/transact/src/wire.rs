@@ -34,6 +34,7 @@ use crate::step::{Ending, MAX_FORGOTTEN, MAX_PARTICIPANTS, MAX_ROWS, list};
 use crate::targets::Targets;
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_base::mutation::Mutation;
 
 /// The most prepares that an answer lists.
 const MAX_STAGED: usize = 100_000;
@@ -120,19 +121,38 @@ impl Call {
     /// The encoded form.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(256);
+        self.put(&mut out);
+        out
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
         match self {
-            Self::Request(request) => put_request(&mut out, request),
+            Self::Request(request) => put_request(out, request),
             Self::Pin(at_us, targets) => {
                 out.push(8);
-                put_i64(&mut out, *at_us);
-                targets.encode(&mut out);
+                put_i64(out, *at_us);
+                targets.encode(out);
             }
             Self::Unpin(pin) => {
                 out.push(9);
                 out.extend_from_slice(&pin.0.to_le_bytes());
             }
         }
-        out
+    }
+
+    /// As a write that takes it to the leader of a tablet.
+    pub fn to_mutation(&self) -> Mutation {
+        // Names and keys, beside a program.
+        const OTHER_BYTES: usize = 160;
+        let program_bytes = match self {
+            Self::Request(
+                Request::Reserve { program, .. }
+                | Request::Prepare { program, .. }
+                | Request::Commit { part: Some(HomePart { program, .. }), .. },
+            ) => program.0.len(),
+            Self::Request(_) | Self::Pin(..) | Self::Unpin(_) => 0,
+        };
+        Mutation::request_of(program_bytes + OTHER_BYTES, |out| self.put(out))
     }
 
     /// Decodes what [`Self::encode`] wrote.

@@ -5,7 +5,6 @@
 
 use super::router::Router;
 use diorite_base::TabletId;
-use diorite_base::mutation::Mutation;
 use diorite_query::exec::homes::{self, Sending};
 use diorite_replica::{Store, TransactionPeers};
 use diorite_transact::peer::{PeerCall, PeerResult};
@@ -52,7 +51,7 @@ async fn carry_out(router: &Router, store: &Store, from: TabletId, call: PeerCal
     let now_us = router.clock.wall_us();
     match homes::sending(&router.catalogs.catalog(), from, &call, now_us) {
         Sending::To(to, request) => {
-            let mutation = Mutation::request(&Call::Request(request).encode());
+            let mutation = Call::Request(request).to_mutation();
             let answer = router.write(to, mutation).await.ok().and_then(|answer| Answer::decode(&answer).ok());
             if let Some(Answer::Reply { reply, .. }) = answer
                 && let Some(result) = homes::result_of(to, &call, &reply, router.clock.wall_us())

@@ -19,7 +19,6 @@ use crate::exec::table_part::TablePart;
 use crate::kv::{Kv, KvError};
 use crate::program::ProgramReply;
 use diorite_base::level::Level;
-use diorite_base::mutation::Mutation;
 use diorite_base::write::Waited;
 use diorite_base::{NodeId, TabletId};
 use diorite_cql::language::ast::BatchKind;
@@ -162,7 +161,7 @@ fn without_program(mut request: Request) -> Request {
 async fn report<K: Kv>(kv: Arc<K>, home: TabletId, ended: Vec<TransactionId>) {
     let call = Call::Request(Request::Forget(ended));
     // The home does without.
-    let _ = kv.write(home, Mutation::request(&call.encode()), None).await;
+    let _ = kv.write(home, call.to_mutation(), None).await;
 }
 
 impl<K: Kv> Transaction<K> {
@@ -215,7 +214,7 @@ impl<K: Kv> Transaction<K> {
         }
         let begins = matches!(request, Request::Reserve { .. } | Request::Prepare { .. });
         let call = Call::Request(request);
-        let mut mutation = Mutation::request(&call.encode());
+        let mut mutation = call.to_mutation();
         if self.deletes_only.contains(&tablet) {
             mutation.mark_deletion();
         }
@@ -415,11 +414,11 @@ pub(super) fn is_atomic<K: Kv>(kv: &K, kind: BatchKind) -> bool {
 /// Carries out parts until whoever has asked for them can be answered; also returns the names of their tables.
 pub(super) async fn attempt<K: Kv>(
     of: &Coordinating<K>,
-    parts: Vec<TransactionPart>,
+    mut parts: Vec<TransactionPart>,
     budget: &Arc<Budget>,
 ) -> Result<(Ended, Vec<(TabletId, String)>), CqlError> {
     budget.take(COPIES * parts.iter().map(|part| part.program.len() + part.key.len()).sum::<usize>())?;
-    let tables = parts.iter().map(|part| (part.part.tablet, part.table.clone())).collect();
+    let tables = parts.iter_mut().map(|part| (part.part.tablet, std::mem::take(&mut part.table))).collect();
     let deletes_only = parts.iter().filter(|part| part.deletes_only).map(|part| part.part.tablet).collect();
     let plan = plan_of(&*of.kv, of.node, parts);
     let transaction = Transaction::new(of, Arc::clone(budget), plan, deletes_only);

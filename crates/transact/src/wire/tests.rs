@@ -68,6 +68,13 @@ pub(crate) fn answers() -> Vec<Answer> {
     ]
 }
 
+#[test]
+fn a_call_is_taken_to_its_leader_as_a_request() {
+    for call in calls() {
+        assert_eq!(call.to_mutation(), Mutation::request(&call.encode()));
+    }
+}
+
 /// Whatever is decoded from changed, longer and shorter bytes is encoded to these.
 fn check<T: PartialEq + std::fmt::Debug>(
     value: &T,

@@ -75,16 +75,13 @@ impl Pending {
         key[..key.len().min(TOKEN_BYTES)].to_vec()
     }
 
-    fn into_part(mut self, is_block: bool) -> Result<TransactionPart, CqlError> {
-        self.program.turns = self.order.turns(&self.program, is_block);
-        super::together::write_together(&mut self.program);
-        let program = ProvenProgram::new(&self.program).map_err(unprovable)?.as_bytes().to_vec();
-        let name = self.table.full_name();
-        if program.len() > MAX_PART_BYTES {
-            return Err(invalid(format!(
-                "a transaction of {} bytes in one tablet is over the limit of {MAX_PART_BYTES} bytes (table {name})",
-                program.len()
-            )));
+    /// How many rows and ranges are locked: exactly, if there may be too many.
+    fn target_count(&self) -> usize {
+        // A condition or an operation names two at most.
+        let guards = self.program.maintained.as_ref().map_or(0, |maintained| maintained.guards.len());
+        let most = 2 * (self.program.conditions.len() + guards + self.program.operations.len());
+        if most <= MAX_ROWS {
+            return most;
         }
         let mut targets = Vec::new();
         let mut see = |start: &[u8], end: Option<&[u8]>| match end {
@@ -92,8 +89,23 @@ impl Pending {
             Some(end) => targets.push(Target::Range { start: start.to_vec(), end: end.to_vec() }),
         };
         targets_of(&self.program, &mut see);
-        let count = Targets::new(targets).len();
+        Targets::new(targets).len()
+    }
+
+    fn into_part(mut self, is_block: bool) -> Result<TransactionPart, CqlError> {
+        self.program.turns = self.order.turns(&self.program, is_block);
+        super::together::write_together(&mut self.program);
+        let program = ProvenProgram::new(&self.program).map_err(unprovable)?.into_bytes();
+        if program.len() > MAX_PART_BYTES {
+            let name = self.table.full_name();
+            return Err(invalid(format!(
+                "a transaction of {} bytes in one tablet is over the limit of {MAX_PART_BYTES} bytes (table {name})",
+                program.len()
+            )));
+        }
+        let count = self.target_count();
         if count > MAX_ROWS {
+            let name = self.table.full_name();
             return Err(invalid(format!(
                 "a transaction with {count} rows in one tablet is over the limit of {MAX_ROWS} rows (table {name})"
             )));
