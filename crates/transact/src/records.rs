@@ -228,7 +228,8 @@ impl Records {
         match ending {
             Ending::Aborted => vec![removed],
             Ending::Committed { committed_us, .. } => {
-                vec![removed, Effect::Write { stamp_us: committed_us, operations: record.prepare.operations.clone() }]
+                let operations = Arc::unwrap_or_clone(record).prepare.operations;
+                vec![removed, Effect::Write { stamp_us: committed_us, operations }]
             }
         }
     }
