@@ -5,11 +5,17 @@ use ahash::AHashMap;
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use std::sync::Arc;
 
+/// The most buffers that are kept, and the most outcomes that one of them has room for.
+const MAX_SPARE: usize = 256;
+const MAX_SPARE_OUTCOMES: usize = 64;
+
 /// Outcomes of a round of a turn, grouped by sink so that each sink is woken once, in the order of their first outcomes.
 #[derive(Default)]
 pub(crate) struct Outcomes {
     places: AHashMap<usize, usize>,
     by_sink: Vec<(Arc<dyn WriteSink>, Vec<Completion>)>,
+    /// Empty buffers of earlier rounds: most sinks are of one write.
+    spare: Vec<Vec<Completion>>,
 }
 
 impl Outcomes {
@@ -17,7 +23,7 @@ impl Outcomes {
         let address = Arc::as_ptr(&waiter.sink).cast::<()>() as usize;
         let place = *self.places.entry(address).or_insert(self.by_sink.len());
         if place == self.by_sink.len() {
-            self.by_sink.push((waiter.sink, Vec::new()));
+            self.by_sink.push((waiter.sink, self.spare.pop().unwrap_or_default()));
         }
         self.by_sink[place].1.push((waiter.token, outcome));
     }
@@ -32,6 +38,10 @@ impl Outcomes {
         self.places.clear();
         for (sink, mut done) in self.by_sink.drain(..) {
             sink.complete(&mut done);
+            done.clear();
+            if done.capacity() <= MAX_SPARE_OUTCOMES && self.spare.len() < MAX_SPARE {
+                self.spare.push(done);
+            }
         }
     }
 }
