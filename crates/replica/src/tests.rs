@@ -64,6 +64,10 @@ const BOMB: &[u8] = b"bomb";
 /// The row whose program is said to edit what is stored.
 const EDITED: u64 = 77;
 
+/// The end of a program that sets the counter of the key before it to [`OVERWRITTEN`], and reads nothing.
+const OVERWRITES: &[u8] = b"overwrites";
+const OVERWRITTEN: u64 = 7;
+
 /// A program of one key: it doubles the key's counter, replies with the former value, and raises a flag.
 struct Doubler;
 
@@ -119,6 +123,10 @@ impl Evaluator for Doubler {
             return Err(EvaluationFailed("it cannot be decoded".to_owned()));
         }
         assert!(program != BOMB, "it was thought to be impossible");
+        if let Some(key) = program.strip_suffix(OVERWRITES) {
+            changes.put(key, &OVERWRITTEN.to_le_bytes());
+            return Ok(Vec::new());
+        }
         let before = view.get(program)?.map_or(0, |value| number(&value));
         changes.put(program, &(before * 2).to_le_bytes());
         changes.raise_flags(4);
@@ -126,12 +134,16 @@ impl Evaluator for Doubler {
     }
 
     fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
-        see(program, None);
+        see(program.strip_suffix(OVERWRITES).unwrap_or(program), None);
         Ok(())
     }
 
     fn edits_stored(&self, program: &[u8]) -> bool {
         program == key(EDITED)
+    }
+
+    fn reads(&self, program: &[u8]) -> bool {
+        !program.ends_with(OVERWRITES)
     }
 }
 

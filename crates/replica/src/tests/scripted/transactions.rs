@@ -72,8 +72,12 @@ fn reserve(n: u64) -> Request {
 }
 
 fn prepare(id: TransactionId, n: u64) -> Request {
+    prepare_program(id, key(n))
+}
+
+fn prepare_program(id: TransactionId, program: Vec<u8>) -> Request {
     let home = Home { table: TableId(7), key: key(99), tells_readers: true };
-    Request::Prepare { id, home, targets: Targets::default(), program: Program(key(n)), wait_ns: None }
+    Request::Prepare { id, home, targets: Targets::default(), program: Program(program), wait_ns: None }
 }
 
 fn pin(at_us: i64) -> Mutation {
@@ -295,4 +299,36 @@ fn steps_of_one_turn_share_an_entry_where_nothing_speaks_against_it() {
     assert_eq!(entries, 2, "only the second one has to wait for the later second");
     let (_, entries) = trio.calls(70, vec![commit(ids[2], &[later_us + 100_000]), commit(ids[3], &[])]);
     assert_eq!(entries, 1);
+}
+
+#[test]
+fn what_only_writes_rows_shares_a_batch_with_other_entries_and_is_seen_by_what_reads() {
+    let carry_out = |trio: &mut Trio, token: u64, id: TransactionId, program: Vec<u8>| {
+        let prepared = trio.call(token, prepare_program(id, program));
+        let Some(Reply::Prepared { stamp_us, .. }) = prepared else { panic!("not prepared: {prepared:?}") };
+        let ending = Ending::Committed { prepared_us: stamp_us, committed_us: stamp_us + 1 };
+        assert_eq!(trio.call(token + 1, Request::Finish { id, ending }), Some(Reply::Finished(id)));
+    };
+    let changes = |trio: &Trio| trio.nodes[&2].handle.transacted.changes().unwrap();
+    // Of a follower, which applies several entries at once; the value of the row on all nodes.
+    let changes_and_value = |first: Vec<u8>| {
+        let mut trio = Trio::new();
+        assert!(trio.write(1, 1, add(1, 3)).unwrap().is_ok());
+        trio.run(1_000);
+        let before = changes(&trio);
+        carry_out(&mut trio, 10, ELSEWHERE, first);
+        carry_out(&mut trio, 20, TransactionId { number: 2, ..ELSEWHERE }, key(1));
+        assert!(trio.write(1, 30, add(1, 1)).unwrap().is_ok());
+        trio.run(1_000);
+        let value = |node: &Node| node.handle.data().get(&key(1)).unwrap().map(|value| number(&value));
+        let values: Vec<_> = trio.nodes.values().map(value).collect();
+        assert!(values.iter().all(|found| *found == values[0]), "{values:?}");
+        assert!(trio.nodes.values().all(|node| node.handle.prepared_transactions().is_empty()));
+        (changes(&trio) - before, values[0])
+    };
+    let (apart, doubled) = changes_and_value(key(1));
+    assert_eq!(doubled, Some(3 * 2 * 2 + 1));
+    let (shared, overwritten) = changes_and_value([key(1).as_slice(), OVERWRITES].concat());
+    assert_eq!(overwritten, Some(OVERWRITTEN * 2 + 1));
+    assert!(shared < apart, "{shared}, {apart}");
 }
