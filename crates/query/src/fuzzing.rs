@@ -116,11 +116,13 @@ fn stored() -> Rows {
 ///
 /// # Panics
 ///
-/// If a program has two encodings, its reply cannot be read, or it writes values that cannot be folded.
+/// If a program has two encodings, something else is taken for one that only writes rows, its reply cannot be read, or it writes values that cannot be folded.
 pub fn programs(input: &[u8]) {
     let rows = stored();
     let mut written = Written::default();
-    if let Ok(program) = Program::decode(input) {
+    let decoded = Program::decode(input);
+    assert!(TabletEvaluator.reads(input) || decoded.is_ok(), "what is run from its bytes is a program");
+    if let Ok(program) = decoded {
         assert_eq!(Program::decode(&program.encode()).as_ref(), Ok(&program), "a program comes back as it went in");
     }
     let context = EvaluationContext::new(1_700_000_000_000_000, 5);

@@ -5,6 +5,7 @@ use crate::program::evaluate::Run;
 use crate::program::plain::PlainRows;
 use crate::program::{Maintained, Program, ProgramOperation, RowCondition, RowTest, TabletEvaluator, Turn, targets_of};
 use diorite_base::mutation::{EvaluationContext, Evaluator, TabletChanges};
+use diorite_model::row::{RowWriter, UNSTAMPED, unplaced_list_path_append};
 
 /// What is put (`true`) and merged, in order.
 #[derive(Debug, Default, PartialEq)]
@@ -23,9 +24,19 @@ impl TabletChanges for Written {
     fn raise_stamps(&mut self, _: i64, _: i64) {}
 }
 
+/// A row with an element of a list whose place the log decides.
+fn appending() -> Vec<u8> {
+    let mut value = Vec::new();
+    let mut writer = RowWriter::new(&mut value, UNSTAMPED);
+    writer.begin_complex(2, None);
+    writer.element(&unplaced_list_path_append(0), UNSTAMPED, None, b"an element");
+    writer.end_complex();
+    value
+}
+
 fn row(is_overwrite: bool, is_stamped: bool, is_unplaced: bool) -> ProgramOperation {
     let key = vec![7 + u8::from(is_overwrite) + 2 * u8::from(is_unplaced); 12];
-    ProgramOperation::Row { is_overwrite, is_stamped, is_unplaced, key, value: vec![9; 20] }
+    ProgramOperation::Row { is_overwrite, is_stamped, is_unplaced, key, value: appending() }
 }
 
 fn plain(maintained: Option<Maintained>) -> Program {
@@ -43,6 +54,9 @@ fn rows_are_written_and_locked_as_those_of_the_decoded_program() {
             assert!(PlainRows::of(&encoded).is_some() && !TabletEvaluator.reads(&encoded));
             let (mut as_bytes, mut decoded) = (Written::default(), Written::default());
             let reply = TabletEvaluator.evaluate(&encoded, context, &tablet, &mut as_bytes).unwrap();
+            let is_placed = |value: &[u8]| !value.windows(16).any(|path| path == unplaced_list_path_append(0));
+            let placed: Vec<bool> = as_bytes.0.iter().map(|(_, _, value)| is_placed(value)).collect();
+            assert_eq!(placed, [false, true, false]);
             let expected = Run::new(&program, context, &tablet).program(&program, &mut decoded).unwrap();
             assert_eq!((reply, as_bytes), (expected.encode(), decoded));
 
@@ -67,4 +81,41 @@ fn what_reads_or_has_a_timestamp_of_its_own_is_decoded() {
     assert!(!is_plain(&Program { operations: vec![deletion], ..plain(None) }));
     assert!(!is_plain(&Program { operations: vec![row(true, false, false)], ..plain(None) }));
     assert!(!is_plain(&Program { turns: Some(vec![Turn::Operation; 3]), ..plain(None) }));
+}
+
+/// What is taken for rows decodes to these rows and nothing else; returns whether it is.
+fn is_taken_for_rows(bytes: &[u8]) -> bool {
+    let Some(rows) = PlainRows::of(bytes) else { return false };
+    let program = Program::decode(bytes).unwrap();
+    let is_stamped_row =
+        |operation: &ProgramOperation| matches!(operation, ProgramOperation::Row { is_stamped: true, .. });
+    assert!(program.operations.iter().all(is_stamped_row));
+    assert!(program.conditions.is_empty() && program.turns.is_none() && program.dropped_columns.is_empty());
+    assert!(program.maintained.as_ref().is_none_or(|maintained| maintained.guards.is_empty()));
+    let (mut seen, mut locked) = (Vec::new(), Vec::new());
+    rows.targets(&mut |key, _| seen.push(key.to_vec()));
+    targets_of(&program, &mut |key, _| locked.push(key.to_vec()));
+    assert_eq!(seen, locked);
+    true
+}
+
+/// Versions, kinds, flags, counts and lengths, and what is none.
+const BYTES: [u8; 12] = [0, 1, 2, 3, 4, 5, 7, 8, 12, 0x7f, 0x80, 0xff];
+
+#[test]
+fn no_changed_program_is_taken_for_another_one() {
+    for maintained in [None, Some(Maintained { version: 300, guards: Vec::new() })] {
+        let encoded = plain(maintained).encode();
+        assert!(is_taken_for_rows(&encoded));
+        for (at, byte) in (0..encoded.len()).flat_map(|at| BYTES.map(|byte| (at, byte))) {
+            let mut changed = encoded.clone();
+            changed[at] = byte;
+            is_taken_for_rows(&changed);
+            changed.insert(at, byte);
+            is_taken_for_rows(&changed);
+        }
+        assert!(!is_taken_for_rows(&[&encoded[..], &[0]].concat()), "a byte more");
+    }
+    let most_operations = [&[1, 0][..], &[0xff; 9], &[1]].concat();
+    assert!(!is_taken_for_rows(&most_operations));
 }
