@@ -5,9 +5,12 @@ use ahash::AHashMap;
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use std::sync::Arc;
 
-/// The most buffers that are kept, and the most outcomes that one of them has room for.
+/// The most buffers that are kept.
 const MAX_SPARE: usize = 256;
-const MAX_SPARE_OUTCOMES: usize = 64;
+
+/// The most outcomes that one of them has room for: a connection keeps the buffer that it is given, however few its
+/// outcomes are.
+const MAX_SPARE_OUTCOMES: usize = 8;
 
 /// Outcomes of a round of a turn, grouped by sink so that each sink is woken once, in the order of their first outcomes.
 #[derive(Default)]
@@ -39,7 +42,7 @@ impl Outcomes {
         for (sink, mut done) in self.by_sink.drain(..) {
             sink.complete(&mut done);
             done.clear();
-            if done.capacity() <= MAX_SPARE_OUTCOMES && self.spare.len() < MAX_SPARE {
+            if (1..=MAX_SPARE_OUTCOMES).contains(&done.capacity()) && self.spare.len() < MAX_SPARE {
                 self.spare.push(done);
             }
         }
