@@ -188,12 +188,11 @@ fn read_no_earlier(step: &mut Step, horizon_s: u32) {
     operations.iter_mut().for_each(|operation| operation.now_s = operation.now_s.max(horizon_s));
 }
 
-/// Whether applying a step runs programs whose changes depend on what is stored.
+/// Whether applying a step runs programs whose changes depend on what is stored. A prepare of the same entry does not
+/// matter: it has the stamp of that entry, and an end names the stamp of an earlier one.
 fn reads_stored<E: Engine>(replica: &Replica<E>, step: &Step) -> bool {
-    let ended = match step {
-        Step::Finish { id, .. } => replica.writes.transactions.records.prepared(id),
-        Step::Prepare(_) | Step::Commit(_) | Step::Forget(_) => None,
-    };
+    let records = &replica.writes.transactions.records;
+    let ended = if let Step::Finish { id, .. } = step { records.prepared(id) } else { None };
     let staged = ended.map_or(&[][..], |record| &record.prepare.operations);
     let mut run = step.operations().iter().chain(staged);
     step.runs_programs() && run.any(|operation| replica.evaluator.reads(&operation.program))
@@ -369,7 +368,7 @@ impl<E: Engine> Applier<E> {
         Ok(())
     }
 
-    /// Applies the steps of an entry. Programs that read see what was applied before it; others need no batch of their own.
+    /// Applies the steps of an entry. Programs that read see what was applied before it; others share a batch with it.
     fn apply_steps(
         &mut self,
         replica: &mut Replica<E>,

@@ -160,8 +160,7 @@ fn give_up_unmaintained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>)
 
 /// Those of the leader's next steps that share an entry with this stamp, encoded, and how many they are; 1 at least.
 fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> (Vec<u8>, usize) {
-    let (mut encoded, mut count) = (encode_steps([]), 0);
-    let mut staged_bytes = 0;
+    let (mut encoded, mut staged_bytes) = (encode_steps([]), 0);
     let mut may_share = |(step, above_us): &(Step, i64), encoded_bytes: usize| {
         let finished = match step {
             Step::Finish { id, ending: Ending::Committed { .. } } => replica.writes.transactions.records.prepared(id),
@@ -177,20 +176,18 @@ fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> 
             && !operations.any(|operation| replica.evaluator.edits_stored(&operation.program))
     };
     let begins_at = encoded.len();
-    for next in &led.steps {
+    for (before, next) in led.steps.iter().enumerate() {
         let until = encoded.len();
         next.0.encode(&mut encoded);
-        let is_alone = led.steps.len() == 1 || !may_share(next, encoded.len() - begins_at);
-        if is_alone && count > 0 {
-            encoded.truncate(until);
-            break;
-        }
-        count += 1;
-        if is_alone {
-            break;
+        if led.steps.len() == 1 || !may_share(next, encoded.len() - begins_at) {
+            // It has an entry of its own: this one, if it is the first.
+            if before > 0 {
+                encoded.truncate(until);
+            }
+            return (encoded, before.max(1));
         }
     }
-    (encoded, count)
+    (encoded, led.steps.len())
 }
 
 /// Proposes the steps that the leader wants, in few entries: on each replica an entry with programs that read takes a
