@@ -110,7 +110,7 @@ impl Mutation {
         Self::request_of(request.len(), |bytes| bytes.extend_from_slice(request))
     }
 
-    /// As [`Self::request`], for a request of about so many bytes, which `append` adds to those before it.
+    /// As [`Self::request`], for a request of about `size_bytes` that `append` writes behind the header.
     pub fn request_of(size_bytes: usize, append: impl FnOnce(&mut Vec<u8>)) -> Self {
         let mut mutation = Self::with_header(REQUEST, None, HEADER_BYTES + size_bytes);
         append(&mut mutation.bytes);
