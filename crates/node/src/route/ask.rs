@@ -3,11 +3,11 @@
 
 use super::checked::target_of;
 use super::counters::RouteCounters;
+use super::fetch_wire::FetchRef;
 use super::read::{self, Aggregation, Look};
 use super::request::{Work, Write};
 use super::router::Router;
 use super::until::Until;
-use super::wire::FetchRef;
 use diorite_base::TabletId;
 use diorite_base::mutation::Mutation;
 use diorite_base::write::{KvError, Waited, WriteReply, WriteSink};

@@ -17,6 +17,7 @@ mod ask;
 mod by_index;
 mod checked;
 mod counters;
+mod fetch_wire;
 mod gathering;
 #[cfg(test)]
 mod golden;

@@ -9,11 +9,12 @@
 //! requests beforehand. Left out: one moment for several requests.
 
 use super::by_index::{Brought, Pinned, by_index, in_memory};
+use super::fetch_wire::{FetchRef, RangeRef, RowsRef, SeveralRef};
 use super::index_wire::IndexRef;
 use super::options::CatalogSource;
 use super::pin_wire::PinnedRef;
 use super::until::Until;
-use super::wire::{FetchRef, Parts, RangeRef, RowsRef, SeveralRef};
+use super::wire::Parts;
 use diorite_base::account::Account;
 use diorite_base::write::KvError;
 use diorite_query::exec::pushdown::PartialAggregator;

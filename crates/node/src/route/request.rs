@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 const OVERHEAD_BYTES: usize = 256;
 
 /// The work, with the receiver of the outcome.
+#[allow(clippy::large_enum_variant, reason = "a read would need an allocation more")]
 pub(super) enum Work {
     Fetch { fetch: Fetch, answer: oneshot::Sender<Result<Fetched, KvError>> },
     Write(Write),

@@ -7,10 +7,11 @@
 
 use super::checked::checked;
 use super::counters::RouteCounters;
+use super::fetch_wire::FetchRef;
 use super::read::{self, Look};
 use super::router::Router;
 use super::served::{DiskRead, Served, as_refusal};
-use super::wire::{self, FetchRef, OperationRef, RequestRef};
+use super::wire::{self, OperationRef, RequestRef};
 use crate::turns::{Caller, Client};
 use ahash::AHashMap;
 use diorite_base::bytes::{Malformed, Reader};

@@ -4,10 +4,11 @@
 //! before they begin; a slot is free again once its request is answered, or has panicked.
 
 use super::counters::RouteCounters;
+use super::fetch_wire::FetchRef;
 use super::gathering::Gathering;
 use super::options::RouteLimits;
 use super::read::{self, Aggregation, Look};
-use super::wire::{self, FetchRef, FrameKind};
+use super::wire::{self, FrameKind};
 use diorite_base::NodeId;
 use diorite_base::account::{Account, Charge};
 use diorite_base::limits::{self, Exceeded};

@@ -168,16 +168,7 @@ impl<'k, K: Kv> Source<'k, K> {
 
     /// Reads a tablet if that needs no waiting.
     pub fn fetch_now(&self, tablet: TabletId, request: Fetch) -> Result<Now<Fetched>, CqlError> {
-        let Source::Tablets {
-            kv,
-            needs_disk: false,
-            staleness_ms,
-            deadline_ns,
-            met,
-            snapshot,
-            trace,
-            judged_s,
-        } = self
+        let Source::Tablets { kv, needs_disk: false, staleness_ms, deadline_ns, met, snapshot, trace, judged_s } = self
         else {
             return Ok(Now::WouldBlock);
         };

@@ -110,7 +110,8 @@ fn what_is_dropped_while_its_rows_are_awaited_is_told_as_such() {
 #[test]
 fn a_drop_waits_until_the_tablets_take_writes_without_what_was_dropped() {
     let view = "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
-    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON ks.t (v)", "DROP INDEX m")] {
+    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON ks.t (v)", "DROP INDEX m")]
+    {
         let database = Database::with_keyspace();
         database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH transactions = {'enabled': true}").unwrap();
         database.run(create).unwrap();
@@ -129,7 +130,8 @@ fn a_drop_waits_until_the_tablets_take_writes_without_what_was_dropped() {
 #[test]
 fn writes_wait_for_a_tablet_that_is_about_to_drop_what_its_table_has_lost() {
     let view = "CREATE MATERIALIZED VIEW m AS SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
-    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON ks.t (v)", "DROP INDEX m")] {
+    for (create, drop_it) in [(view, "DROP MATERIALIZED VIEW m"), ("CREATE UNIQUE INDEX m ON ks.t (v)", "DROP INDEX m")]
+    {
         for write in [
             "INSERT INTO t (k, v) VALUES (1, 1)",
             "INSERT INTO t (k, v) VALUES (1, 1) IF NOT EXISTS",

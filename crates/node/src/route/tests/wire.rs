@@ -1,7 +1,8 @@
 //! Decoding an encoded message gives the same message, and no bytes make decoding panic.
 
 use super::*;
-use crate::route::wire::{self, FetchRef, FrameKind, OperationRef, Outcome, Parts};
+use crate::route::fetch_wire::FetchRef;
+use crate::route::wire::{self, FrameKind, OperationRef, Outcome, Parts};
 use diorite_base::bytes::Reader;
 use diorite_base::write::Waited;
 use diorite_query::kv::several::Several;
