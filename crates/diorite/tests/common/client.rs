@@ -123,11 +123,17 @@ impl Client {
         }
     }
 
-    pub fn prepare(&mut self, statement: &str) -> ClientPrepared {
-        match self.call(&ClientRequest::Prepare { statement, keyspace: None }).unwrap() {
-            ClientResponse::Prepared(prepared) => prepared,
+    /// Prepares a statement, unless the connection breaks.
+    pub fn try_prepare(&mut self, statement: &str) -> io::Result<ClientPrepared> {
+        match self.call(&ClientRequest::Prepare { statement, keyspace: None })? {
+            ClientResponse::Prepared(prepared) => Ok(prepared),
             other => panic!("{statement} was answered {other:?}"),
         }
+    }
+
+    /// Prepares a statement.
+    pub fn prepare(&mut self, statement: &str) -> ClientPrepared {
+        self.try_prepare(statement).unwrap()
     }
 
     /// Queues an EXECUTE.

@@ -34,8 +34,15 @@ fn value(writer: u64, n: u64) -> Vec<u8> {
 
 /// Writes in order, many in flight, until the server is gone. Answers may come in any order; progress counts the prefix that is complete.
 fn write_until_killed(address: &str, writer: u64, progress: &Progress, killed: &AtomicBool) {
-    let Ok(mut client) = Client::connect(address) else { return };
-    let insert = client.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)");
+    let connected = Client::connect(address).and_then(|mut client| {
+        let insert = client.try_prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)")?;
+        Ok((client, insert))
+    });
+    let Ok((mut client, insert)) = connected else {
+        // On a busy machine the kill may come before this thread has got so far.
+        assert!(killed.load(Ordering::Acquire), "no connection before the server was killed");
+        return;
+    };
     let first = progress.sent.load(Ordering::Acquire);
     let mut answered = vec![false; 0];
     let mut acknowledged = first;
