@@ -318,7 +318,7 @@ fn is_of_handshake(error: &rustls::Error) -> bool {
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::TcpListener;
+    use std::net::{TcpListener, TcpStream};
 
     /// Takes connections, and never answers.
     fn silent() -> (TcpListener, String) {
@@ -327,29 +327,30 @@ mod tests {
         (listener, address)
     }
 
-    /// Answers `requests` requests, each of another connection, after `delay`.
+    /// Answers the request of a connection after `delay`.
     #[allow(clippy::disallowed_methods, reason = "a server of a test, which is slow")]
-    fn answering(requests: usize, delay: Duration) -> (std::thread::JoinHandle<()>, String) {
+    fn answer(mut stream: TcpStream, delay: Duration) {
+        let read = stream.read(&mut [0; 4_096]);
+        std::thread::sleep(delay);
+        let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 1\r\n\r\n7";
+        let _ = read.and_then(|_| stream.write_all(answer));
+        // A connection that is closed with unread bytes takes the answer with it.
+        let _ = stream.shutdown(std::net::Shutdown::Write);
+        let _ = std::io::copy(&mut stream, &mut std::io::sink());
+    }
+
+    /// Has `serve` use a listener's connections, until the thread is joined.
+    #[allow(clippy::disallowed_methods, reason = "a server of a test, which is joined")]
+    fn serving(serve: impl FnOnce(TcpListener) + Send + 'static) -> (std::thread::JoinHandle<()>, String) {
         let (listener, address) = silent();
-        let serve = move || {
-            // A client that gave up has closed its end.
-            for _ in 0..requests {
-                let (mut stream, _) = listener.accept().expect("a connection");
-                let read = stream.read(&mut [0; 4_096]);
-                std::thread::sleep(delay);
-                let answer = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 1\r\n\r\n7";
-                let _ = read.and_then(|_| stream.write_all(answer));
-                // A connection that is closed with unread bytes takes the answer with it.
-                let _ = stream.shutdown(std::net::Shutdown::Write);
-                let _ = std::io::copy(&mut stream, &mut std::io::sink());
-            }
-        };
+        let serve = move || serve(listener);
         (std::thread::Builder::new().name("answering".to_owned()).spawn(serve).expect("a thread"), address)
     }
 
-    fn client(hosts: &[String]) -> Client {
+    /// A client that waits for the first bytes of an answer for so long.
+    fn client(hosts: &[String], first_bytes: Duration) -> Client {
         let mut client = Client::new(hosts, 7000, None, None);
-        client.short.first_bytes = Some(Duration::from_millis(100));
+        client.short.first_bytes = Some(first_bytes);
         client
     }
 
@@ -357,9 +358,13 @@ mod tests {
     fn a_host_that_hangs_is_left_for_the_next_one_and_asked_last() {
         let (_listener, hung) = silent();
         // Two questions, one whether it is ready, and the change.
-        let (server, live) = answering(4, Duration::ZERO);
+        let (server, live) = serving(|listener| {
+            (0..4).for_each(|_| answer(listener.accept().expect("a connection").0, Duration::ZERO));
+        });
         let (hosts, then) = ([hung.clone(), live.clone()], [live, hung]);
-        let (looking, changing) = (client(&hosts), client(&hosts));
+        // So long that the other host, which answers at once, does so within that time on a busy machine as well.
+        let first_bytes = Duration::from_secs(3);
+        let (looking, changing) = (client(&hosts, first_bytes), client(&hosts, first_bytes));
         assert_eq!(looking.get::<u8>("/").expect("an answer"), 7);
         assert_eq!(looking.get::<u8>("/").expect("an answer"), 7);
         // The host that hangs would not answer a change for a minute.
@@ -371,11 +376,19 @@ mod tests {
 
     #[test]
     fn a_host_that_is_slow_is_asked_again_with_all_the_time() {
+        let first_bytes = Duration::from_millis(100);
         let (closed, nobody) = silent();
         drop(closed);
-        let (server, slow) = answering(4, Duration::from_millis(500));
-        assert_eq!(client(&[slow.clone(), nobody.clone()]).get::<u8>("/").expect("an answer"), 7);
-        assert_eq!(client(&[nobody, slow]).get::<u8>("/").expect("an answer"), 7);
+        // Each of two questions is left unanswered until the client gives up, and then takes longer than it waited.
+        let (server, slow) = serving(move |listener| {
+            for _ in 0..2 {
+                let (mut hurried, _) = listener.accept().expect("a question");
+                let _ = std::io::copy(&mut hurried, &mut std::io::sink());
+                answer(listener.accept().expect("the same question").0, 3 * first_bytes);
+            }
+        });
+        assert_eq!(client(&[slow.clone(), nobody.clone()], first_bytes).get::<u8>("/").expect("an answer"), 7);
+        assert_eq!(client(&[nobody, slow], first_bytes).get::<u8>("/").expect("an answer"), 7);
         server.join().expect("it ends");
     }
 
