@@ -37,6 +37,10 @@ fn wait_for(is_so: impl Fn() -> bool) {
     }
 }
 
+/// More than a busy machine takes for what does not wait; whoever waited a second for each of many entries would take
+/// far longer.
+const WITHOUT_WAITING: Duration = Duration::from_secs(60);
+
 /// The fields of the next message, each of which is a line.
 fn fields(journal: &UnixDatagram) -> BTreeMap<String, String> {
     let mut bytes = vec![0; 1 << 20];
@@ -85,7 +89,7 @@ fn a_journal_that_is_not_there_loses_entries_until_it_is() {
     let log = log(&path);
     let begun = Instant::now();
     (0..1_000).for_each(|at| login(&log, &format!("r{at}")));
-    assert!(begun.elapsed() < Duration::from_secs(5), "nobody waits");
+    assert!(begun.elapsed() < WITHOUT_WAITING, "nobody waits");
     wait_for(|| read(&log) == (0, 1_000));
     for round in 1..=2 {
         // It is started, and started again: another socket, at the same place.
@@ -110,10 +114,10 @@ fn a_journal_that_does_not_read_holds_up_nobody() {
     let log = log(&path);
     let begun = Instant::now();
     (0..40_000).for_each(|at| login(&log, &format!("r{at}")));
-    assert!(begun.elapsed() < Duration::from_secs(20), "nobody waits: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < WITHOUT_WAITING, "nobody waits: {:?}", begun.elapsed());
     wait_for(|| read(&log).1 > 20_000);
     let closing = Instant::now();
     log.close();
-    assert!(closing.elapsed() < 3 * CLOSE_TIMEOUT, "nor does the end of the node");
+    assert!(closing.elapsed() < CLOSE_TIMEOUT + WITHOUT_WAITING, "nor does the end of the node");
     drop(journal);
 }
