@@ -460,9 +460,8 @@ fn the_log_is_cut_and_memory_freed_while_writing_more_than_the_limits() {
         assert!(write_all(&store, writes.collect()).iter().all(Result::is_ok));
     }
     let flushes = || store.shared().counters().flushes.load(std::sync::atomic::Ordering::Relaxed);
-    let (_never, wait) = sync_channel::<()>(1);
-    let flushed = (0..600).any(|_| flushes() > 8 || wait.recv_timeout(std::time::Duration::from_millis(50)).is_ok());
-    assert!(flushed, "the oldest were flushed: {}", flushes());
+    // The oldest.
+    cluster::wait_for(|| flushes() > 8);
     drop(store);
     let store = start(home.path(), 1 << 20);
     open(&store, 1_000..1_008);
@@ -483,10 +482,8 @@ fn what_was_replayed_counts_towards_the_next_replay() {
     drop(store);
     let store = start(home.path(), 1 << 20);
     open(&store, [1_000]);
-    let flushed = || store.shared().counters().flushes.load(std::sync::atomic::Ordering::Relaxed) > 0;
-    let (_never, wait) = sync_channel::<()>(1);
-    let waited = (0..600).find(|_| wait.recv_timeout(std::time::Duration::from_millis(50)).is_err() && flushed());
-    assert!(waited.is_some(), "flushed without a new write");
+    // Without a new write.
+    cluster::wait_for(|| store.shared().counters().flushes.load(std::sync::atomic::Ordering::Relaxed) > 0);
 }
 
 #[test]
@@ -502,7 +499,7 @@ fn a_counter_that_is_read_while_it_grows_is_flushed_so_that_reads_need_not_add_i
     let (_never, wait) = sync_channel::<()>(1);
     assert!((0..10).all(|_| wait.recv_timeout(Duration::from_millis(50)).is_err() && !flushed()), "nobody reads it");
     // Each read adds up 10,000 changes, until upkeep has seen that.
-    let seen = (0..600).find(|_| {
+    let seen = (0..3_600).find(|_| {
         (0..10).for_each(|_| assert_eq!(read(&store, 1_000, 1), 10_000));
         wait.recv_timeout(Duration::from_millis(50)).is_err() && flushed()
     });
