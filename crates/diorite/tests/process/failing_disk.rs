@@ -139,8 +139,9 @@ fn fail_a_disk(holds_catalog: bool) {
     client.run("CREATE TABLE ks.t (k blob PRIMARY KEY, v blob) WITH tablets = 12");
     insert(&mut client, 0..500);
     let (failing, working) = if holds_catalog { (&first, &second) } else { (&second, &first) };
-    assert!(first.path.join("data/tablets/1").is_dir(), "the catalog is where there was most room");
-    assert!(tablets_on(failing) >= 3, "both disks hold tablets: {}", tablets_on(failing));
+    // The other nodes take rows before the third has made its replicas.
+    wait_for("the catalog is where there was most room", || first.path.join("data/tablets/1").is_dir());
+    wait_for("both disks hold tablets", || tablets_on(failing) >= 3);
 
     failing.fail();
     insert(&mut client, 500..1_000);
@@ -167,7 +168,9 @@ fn fail_a_disk(holds_catalog: bool) {
     // What was on the failed disk is not needed any more.
     let three = Server::start_on(&addresses[2], &first.path.join("data"), &flags);
     let mut client = Client::connect(&three.address).unwrap();
-    wait_for("the node serves", || client.query("SELECT k FROM ks.last").is_ok());
+    wait_for("the node serves", || {
+        ["ks.last", "ks.t"].iter().all(|table| client.query(&format!("SELECT k FROM {table}")).is_ok())
+    });
     assert_eq!(count(&mut client, "ks.t"), 1_300, "nothing was lost");
     wait_for("the disk that was left out is named", || {
         three.get("/api/v1/nodes").is_some_and(|answer| answer.contains("\"has_failed\":true"))
@@ -235,7 +238,7 @@ fn who_repeats_all_but_timeouts_counts_nothing_twice_while_a_disk_fails() {
     let mut client = Client::connect(&one.address).unwrap();
     client.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}");
     client.run("CREATE TABLE ks.n (k int PRIMARY KEY, n counter) WITH tablets = 12");
-    assert!(tablets_on(&second) >= 3, "the disk that fails holds tablets");
+    wait_for("the disk that fails holds tablets", || tablets_on(&second) >= 3);
 
     let (stop, told) = (AtomicBool::new(false), Vec::from_iter((0..COUNTERS).map(|_| Increments::default())));
     let acknowledged = |counter: usize| told[counter].acknowledged.load(Ordering::Relaxed);
