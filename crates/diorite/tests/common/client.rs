@@ -153,6 +153,13 @@ pub fn make_table(client: &mut Client) {
     client.run("CREATE TABLE IF NOT EXISTS ks.t (k text PRIMARY KEY, v blob)");
 }
 
+/// `SELECT COUNT(*)`, if it is answered.
+pub fn try_count(client: &mut Client, table: &str) -> Option<i64> {
+    let answer = client.query(&format!("SELECT COUNT(*) FROM {table}"));
+    let Ok(ClientResponse::Rows(rows)) = answer else { return None };
+    Some(i64::from_be_bytes(rows.rows[0][0].as_deref().unwrap().try_into().unwrap()))
+}
+
 /// `SELECT COUNT(*)`
 pub fn count(client: &mut Client, table: &str) -> i64 {
     let rows = client.run(&format!("SELECT COUNT(*) FROM {table}"));

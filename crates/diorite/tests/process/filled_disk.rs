@@ -1,7 +1,7 @@
 //! A disk that something else fills to its last byte, under one node of three: nothing that was acknowledged is lost, the other nodes serve, monitors are told, and when there is
 //! room again the node has everything.
 
-use crate::client::{Client, count};
+use crate::client::{Client, try_count};
 use crate::disks::{Medium, skip};
 use crate::server::{Server, command, fresh_addresses, get, wait_for};
 use diorite_base::random::{Random, SplitMix64};
@@ -61,7 +61,7 @@ fn fill(disk: &Path) {
 }
 
 /// Inserts rows once each; returns those that were acknowledged.
-fn insert(client: &mut Client, numbers: std::ops::Range<u64>) -> Vec<u64> {
+fn insert(client: &mut Client, numbers: impl IntoIterator<Item = u64>) -> Vec<u64> {
     let insert = client.prepare("INSERT INTO ks.t (k, v) VALUES (?, ?)");
     let mut acknowledged = Vec::new();
     for number in numbers {
@@ -106,8 +106,13 @@ fn a_disk_that_something_else_fills_costs_nothing_that_was_acknowledged() {
     client.run("CREATE KEYSPACE ks WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 3}");
     client.run("CREATE TABLE ks.t (k bigint PRIMARY KEY, v blob) WITH tablets = 6");
     wait_for("all is well", || status(&one.address) == Some(0));
-    let mut acknowledged = insert(&mut client, 0..ROWS);
-    assert_eq!(acknowledged.len() as u64, ROWS);
+    let mut acknowledged: Vec<u64> = Vec::new();
+    // On a busy machine a row may have to be sent again.
+    wait_for("all rows are written", || {
+        let open: Vec<u64> = (0..ROWS).filter(|row| !acknowledged.contains(row)).collect();
+        acknowledged.extend(insert(&mut client, open));
+        acknowledged.len() as u64 == ROWS
+    });
 
     fill(disk.path());
     acknowledged.extend(insert(&mut client, ROWS..2 * ROWS));
@@ -134,5 +139,10 @@ fn a_disk_that_something_else_fills_costs_nothing_that_was_acknowledged() {
     wait_for("everything is there with the node that had no room", || have(&mut client));
     let written = insert(&mut client, 2 * ROWS..2 * ROWS + 20);
     assert!(!written.is_empty(), "and can be written to");
-    assert!(count(&mut client, "ks.t") as usize >= acknowledged.len());
+    let mut counted = None;
+    wait_for("its rows can be counted", || {
+        counted = try_count(&mut client, "ks.t");
+        counted.is_some()
+    });
+    assert!(counted.unwrap() as usize >= acknowledged.len(), "{counted:?} of {}", acknowledged.len());
 }
