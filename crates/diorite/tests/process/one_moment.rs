@@ -3,8 +3,9 @@
 //! Through the node that leads the tablet, and through one that asks it.
 
 use crate::client::Client;
-use crate::server::Server;
-use diorite_cql::protocol::client::ClientRows;
+use crate::server::{Server, wait_for};
+use diorite_cql::protocol::client::{ClientResponse, ClientRows};
+use diorite_cql::protocol::{CqlError, ErrorCode};
 use diorite_history::check_whole;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use tempfile::tempdir;
@@ -41,8 +42,25 @@ fn parts(rows: &ClientRows) -> Vec<Option<u64>> {
     cells.map(|cell| cell.as_deref().map(|bytes| u64::from_be_bytes(bytes.try_into().unwrap()))).collect()
 }
 
+/// On a busy machine nobody may have answered in time: what became of the request is not known, and does not matter.
+fn expect_late(error: &CqlError) {
+    let is_late = matches!(error.code(), ErrorCode::ReadTimeout | ErrorCode::WriteTimeout | ErrorCode::Unavailable);
+    assert!(is_late, "{error:?}");
+}
+
 fn read(client: &mut Client, statement: &str) {
-    let found = parts(&client.run(statement));
+    let mut found = Vec::new();
+    wait_for(statement, || match client.query(statement) {
+        Ok(ClientResponse::Rows(rows)) => {
+            found = parts(&rows);
+            true
+        }
+        Ok(other) => panic!("{statement} was answered {other:?}"),
+        Err(error) => {
+            expect_late(&error);
+            false
+        }
+    });
     assert!(found.len() >= 4, "{statement}: {found:?}");
     let whole = check_whole(1, &found);
     assert!(whole.is_ok(), "{statement}: {}", whole.unwrap_err());
@@ -65,7 +83,9 @@ fn a_read_of_rows_of_one_tablet_is_of_one_moment_beside_batches_that_write_them_
             scope.spawn(move || {
                 let mut client = Client::connect(&server.address).unwrap();
                 while !stop.load(Ordering::Relaxed) {
-                    client.run(&write(written.fetch_add(1, Ordering::Relaxed)));
+                    if let Err(error) = client.query(&write(written.fetch_add(1, Ordering::Relaxed))) {
+                        expect_late(&error);
+                    }
                 }
             });
         }
