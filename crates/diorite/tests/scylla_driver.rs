@@ -64,15 +64,25 @@ impl Server {
         server
     }
 
+    /// Waits until it serves. Its port for CQL is bound before, and drivers wait only so long for an answer there.
     fn await_ready(&mut self) {
         let start = Instant::now();
-        while TcpStream::connect((self.address.as_str(), 9042)).is_err() {
+        while !is_ready(&self.address) {
             let exited = self.process.as_mut().unwrap().try_wait().unwrap();
             assert!(exited.is_none(), "the server exited: {exited:?}");
-            assert!(start.elapsed() < Duration::from_secs(180), "the server does not listen after 180 s");
+            assert!(start.elapsed() < Duration::from_secs(180), "the server is not ready after 180 s");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+fn is_ready(address: &str) -> bool {
+    let Ok(mut stream) = TcpStream::connect((address, 7000)) else { return false };
+    let request = format!("GET /health/ready HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let mut answer = String::new();
+    stream.write_all(request.as_bytes()).is_ok()
+        && stream.read_to_string(&mut answer).is_ok()
+        && answer.starts_with("HTTP/1.1 200")
 }
 
 /// Three servers that are one cluster with three replicas of everything.
@@ -81,8 +91,6 @@ fn start_cluster() -> Vec<Server> {
     let seed = servers[0].address.clone();
     for _ in 0..2 {
         servers.push(Server::start_with(&["--join", &seed]));
-        // The port is bound before the node has joined; the HTTP port answers once it serves.
-        routed(&servers);
     }
     servers
 }
@@ -116,7 +124,7 @@ fn reshape(server: &Server, tablets_to: &[u64], what: &str, wanted: usize) {
         let answer = http(server, "POST", &format!("/api/v1/tablets/{tablet}/{what}"));
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
-    for _ in 0..300 {
+    for _ in 0..900 {
         let now = tablets(server);
         if now.len() == wanted && !now.iter().any(|tablet| tablets_to.contains(tablet)) {
             return;
@@ -498,7 +506,7 @@ async fn reads_by_a_covering_index_go_to_the_leaders_of_its_view() {
         let plan = run(&session, explain).await.into_rows_result().unwrap();
         plan.rows::<(String,)>().unwrap().any(|row| row.unwrap().0.contains("Index Only Scan"))
     };
-    let mut looks = 0..1_000;
+    let mut looks = 0..1_800;
     while !is_used().await {
         assert!(looks.next().is_some(), "the index is not complete");
         tokio::time::sleep(Duration::from_millis(100)).await;
