@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const SIGTERM: i32 = 15;
 
 /// How long a healthy cluster is waited for. Not a measurement.
-pub const RECOVERY: Duration = Duration::from_secs(120);
+pub const RECOVERY: Duration = Duration::from_secs(300);
 
 /// Replicas of each tablet, where nothing else is said.
 const REPLICAS: usize = 3;

@@ -21,6 +21,9 @@ const WRITERS: u64 = 12;
 /// How long a writer waits before it sends its row anew, over another connection.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_millis(250);
 
+/// After so many attempts in vain it waits longer by as much: on a busy machine each may take longer than that.
+const ATTEMPTS: u32 = 20;
+
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS torture.hanging (k bigint PRIMARY KEY, v bigint) WITH tablets = 12";
 
 /// When each writer's row was acknowledged last, and the longest time between two acknowledgements.
@@ -53,11 +56,12 @@ impl Progress {
 
     /// Writes one row again and again.
     fn write(&self, writer: u64, address: &str) {
-        let mut connected = None;
+        let (mut connected, mut failed) = (None, 0);
         while !self.stop.load(Ordering::Relaxed) {
             let acknowledged = (|| {
                 if connected.is_none() {
-                    let mut client = Client::connect_within(address, ATTEMPT_TIMEOUT)?;
+                    let timeout = ATTEMPT_TIMEOUT * (1 + failed / ATTEMPTS);
+                    let mut client = Client::connect_within(address, timeout)?;
                     let insert =
                         crate::session::prepare(&mut client, "INSERT INTO torture.hanging (k, v) VALUES (?, 1)")?;
                     connected = Some((client, insert));
@@ -68,9 +72,12 @@ impl Progress {
                 std::io::Result::Ok(matches!(client.receive()?.1, ClientResponse::Void))
             })();
             match acknowledged {
-                Ok(true) => self.note(writer),
+                Ok(true) => {
+                    self.note(writer);
+                    failed = 0;
+                }
                 Ok(false) => {}
-                Err(_) => connected = None,
+                Err(_) => (connected, failed) = (None, failed + 1),
             }
             std::thread::sleep(Duration::from_millis(5));
         }
