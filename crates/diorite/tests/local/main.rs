@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "a test drives another process and waits for it")]
 
 mod aggregates;
+mod busy;
 #[path = "../common/client.rs"]
 #[allow(dead_code, reason = "the tests of one process use more of it")]
 mod client;

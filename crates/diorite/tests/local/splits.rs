@@ -1,6 +1,7 @@
 //! Tablets are split in place, and merged, while they are written to: no request fails, nothing is lost, and what a node missed it makes up for.
 
 use crate::Local;
+use crate::busy::expect_no_failures;
 use crate::client::{Client, count};
 use crate::operations::{Load, admin, admin_output, ask, id_of, is_quiet, wait_for, with_table, with_tablets};
 use serde_json::Value;
@@ -34,8 +35,7 @@ fn twice_under_load(local: &Local, reshape: impl Fn(&Local, u32)) {
         loads.iter().for_each(|load| load.go_on(200));
     }
     for load in loads {
-        let failures = load.finish(local, 3);
-        assert!(failures.is_empty(), "{failures:?}");
+        expect_no_failures(local, &load.finish(local, 3));
     }
     wait_for("nothing is left of it, and nothing is at risk", || is_quiet(local, 1), |is_quiet| *is_quiet);
 }
@@ -241,8 +241,7 @@ fn a_tablet_over_the_load_is_split_and_one_hot_partition_is_left_alone() {
     let now = tablets(&local, 1);
     assert!(now.len() >= 3 && now.is_superset(&hot), "{now:?}: {hot:?} has one partition");
     assert!(status().contains("tablets over 64.0 GiB\n"));
-    let (failures, read) = reader.end();
-    assert!(failures.is_empty(), "{failures:?} beside {read} reads");
+    expect_no_failures(&local, &reader.end().0);
     // Each half has about half of the load: what was written since the first split is spread over both.
     let served = |tablet: u64| {
         let answer = admin(&local, 1, &["tablet", &tablet.to_string(), "--json"]);
@@ -256,8 +255,7 @@ fn a_tablet_over_the_load_is_split_and_one_hot_partition_is_left_alone() {
         assert!(halves[0].min(halves[1]) * 4 >= halves[0] + halves[1], "{halves:?}");
     }
     for load in writers {
-        let failures = load.finish(&local, 3);
-        assert!(failures.is_empty(), "{failures:?}");
+        expect_no_failures(&local, &load.finish(&local, 3));
     }
     wait_for("parents are gone and nothing is at risk", || is_quiet(&local, 1), |is_quiet| *is_quiet);
 }
