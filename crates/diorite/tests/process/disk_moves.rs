@@ -2,7 +2,7 @@
 
 use crate::client::{Client, count};
 use crate::disks::skip;
-use crate::server::{Server, TIMEOUT};
+use crate::server::{Server, TIMEOUT, wait_for};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_cql::protocol::Value;
 use diorite_cql::protocol::client::ClientResponse;
@@ -94,13 +94,15 @@ fn replicas_move_to_a_disk_that_was_added_while_rows_are_written() {
         insert(&mut client, row..row + 1);
         rows = row + 1;
         let (used, moves) = state(&server);
-        assert!(start.elapsed() < TIMEOUT, "{moves} moves, used {used:?}");
+        // Replicas are moved at a lower priority than anything else that a busy machine does.
+        assert!(start.elapsed() < 3 * TIMEOUT, "{moves} moves, used {used:?}");
         let is_even = (used[0] - used[1]).abs() < 0.12;
         seen = if is_even && moves == seen.0 { (moves, seen.1 + 1) } else { (moves, 0) };
     }
     let moved = seen.0;
     assert!(large.tablets() as u64 >= moved && small.tablets() > 1, "{} and {}", large.tablets(), small.tablets());
-    assert_eq!(small.tablets() + large.tablets(), 17, "each is on one disk");
+    // A move that takes long may go on; while it ends its replica is on both for a moment.
+    wait_for("each is on one disk", || small.tablets() + large.tablets() == 17);
     assert_eq!(count(&mut client, "ks.t"), rows as i64);
     server.kill();
 

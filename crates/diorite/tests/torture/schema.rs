@@ -242,10 +242,13 @@ fn use_all(cluster: &Cluster, changes: &Changes<'_>, schema: &BTreeMap<String, B
     };
     let mut client = cluster.client(0);
     for table in absent.iter().take(5) {
-        match client.query(&create(&format!("schemas.{table}"))) {
-            Ok(ClientResponse::SchemaChange(_)) => {}
+        let create = create(&format!("schemas.{table}"));
+        cluster.wait_for(&format!("{table} to be made again"), || match client.query(&create) {
+            Ok(ClientResponse::SchemaChange(_)) => true,
+            // The node that leads the catalog may be missed for a moment, if it is busy.
+            Err(error) if error.code() == ErrorCode::Unavailable => false,
             other => panic!("{table} is gone and cannot be made: {other:?}"),
-        }
+        });
     }
 }
 

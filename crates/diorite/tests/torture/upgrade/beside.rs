@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 /// How long the replicas of a drained node are waited for. They may stay: the node is taken back then.
-const MOVES: Duration = Duration::from_secs(60);
+const MOVES: Duration = Duration::from_secs(240);
 
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
