@@ -3,6 +3,8 @@
 use crate::client::{Client, count};
 use crate::{Local, server};
 use diorite_cql::protocol::Value;
+use diorite_cql::protocol::client::ClientResponse;
+use std::time::Duration;
 
 const ROWS: usize = 3_000;
 const VALUE_BYTES: usize = 1_024;
@@ -18,6 +20,33 @@ fn total(local: &Local, name: &str) -> u64 {
         .sum()
 }
 
+/// The bytes of requests and answers between nodes. They are counted after they have been sent, so that a client may have
+/// the answer before.
+fn sent_bytes(local: &Local) -> u64 {
+    let look = || total(local, "diorite_routed_sent_bytes_total");
+    let mut last = look();
+    server::wait_for("all that was sent is counted", || {
+        std::thread::sleep(Duration::from_millis(100));
+        let before = std::mem::replace(&mut last, look());
+        before == last
+    });
+    last
+}
+
+/// Inserts rows of that value, ten in each partition.
+fn insert_rows(client: &mut Client, value: &[u8]) {
+    let insert = client.prepare("INSERT INTO ks.t (k, c, n, v) VALUES (?, ?, ?, ?)");
+    for number in 0..ROWS {
+        let (k, c, n) =
+            (((number / 10) as i32).to_be_bytes(), (number as i32).to_be_bytes(), (number as i64).to_be_bytes());
+        server::wait_for("a row is written", || {
+            client.execute(0, &insert.id, &[Value::Set(&k), Value::Set(&c), Value::Set(&n), Value::Set(value)]);
+            client.flush().unwrap();
+            matches!(client.receive().unwrap().1, ClientResponse::Void)
+        });
+    }
+}
+
 #[test]
 fn aggregates_do_not_make_rows_travel() {
     let local = Local::fresh();
@@ -25,16 +54,9 @@ fn aggregates_do_not_make_rows_travel() {
     let mut client = Client::connect(&local.address(1)).unwrap();
     client.run("CREATE KEYSPACE ks");
     client.run("CREATE TABLE ks.t (k int, c int, n bigint, v blob, PRIMARY KEY (k, c)) WITH tablets = 12");
-    let insert = client.prepare("INSERT INTO ks.t (k, c, n, v) VALUES (?, ?, ?, ?)");
-    let value = vec![7; VALUE_BYTES];
-    for number in 0..ROWS {
-        let (k, c, n) =
-            (((number / 10) as i32).to_be_bytes(), (number as i32).to_be_bytes(), (number as i64).to_be_bytes());
-        client.execute(0, &insert.id, &[Value::Set(&k), Value::Set(&c), Value::Set(&n), Value::Set(&value)]);
-        client.flush().unwrap();
-        client.receive().unwrap();
-    }
-    let sent = || total(&local, "diorite_routed_sent_bytes_total");
+    let value: Vec<u8> = vec![7; VALUE_BYTES];
+    insert_rows(&mut client, &value);
+    let sent = || sent_bytes(&local);
     let before = sent();
     let read = client.run("SELECT v FROM ks.t");
     assert_eq!(read.rows.len(), ROWS);
