@@ -178,6 +178,8 @@ pub fn refusal(address: &str, data: &Path, more: &[&str]) -> String {
     assert!(!status.success(), "it must fail");
     let mut said = String::new();
     process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    assert_eq!(said.trim().lines().count(), 1, "one clear line: {said}");
-    said
+    // On a busy machine it may have said before that it was not scheduled for a second.
+    let why: Vec<&str> = said.trim().lines().filter(|line| !line.contains("this process did not run")).collect();
+    assert_eq!(why.len(), 1, "one clear line: {said}");
+    why[0].to_owned()
 }
