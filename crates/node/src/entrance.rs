@@ -378,13 +378,13 @@ mod tests {
         assert!(session.is_open());
         catalog.decide(true);
         wake.send_replace(2);
-        assert!(timeout(Duration::from_secs(1), task).await.unwrap().unwrap_err().is_cancelled());
+        assert!(timeout(Duration::from_secs(60), task).await.unwrap().unwrap_err().is_cancelled());
         assert_eq!(entrance.ended(), 1);
         let (session, task) = connect(&entrance);
         assert!(!session.is_open(), "it has to log in");
         catalog.decide(false);
         wake.send_replace(3);
-        assert!(timeout(Duration::from_secs(1), task).await.unwrap().unwrap_err().is_cancelled());
+        assert!(timeout(Duration::from_secs(60), task).await.unwrap().unwrap_err().is_cancelled());
         assert!(connect(&entrance).0.is_open());
     }
 
@@ -488,7 +488,7 @@ mod tests {
         // Another group takes a part of its network.
         set("office", "10.0.0.0/24");
         wake.send_replace(3);
-        assert!(timeout(Duration::from_secs(1), task).await.unwrap().unwrap_err().is_cancelled());
+        assert!(timeout(Duration::from_secs(60), task).await.unwrap().unwrap_err().is_cancelled());
         let (session, task) = connect(&entrance);
         assert_eq!(entrance.enter(&session, &ann(), client().ip()), Err(NoEntry::Address(client().ip())));
         task.abort();
