@@ -1,7 +1,7 @@
 """What all client tests share: one real server process for the session, and programs in other languages.
 
 Always holds: the server is the built binary, started as a person would start it, on a loopback address of its own, so that
-tests run beside another server; it is stopped by SIGTERM at the end and must then exit cleanly within ten seconds.
+tests run beside another server; it is stopped by SIGTERM at the end and must then exit cleanly, within a minute.
 Nothing is written inside the checkout.
 """
 
@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 
 import cassandra.cluster
@@ -20,7 +21,8 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 READY_WITHIN_S = 120
-STOPPED_WITHIN_S = 10
+# As `diorite local` waits. A stop flushes every tablet and waits for other nodes, beside whatever else the machine does.
+STOPPED_WITHIN_S = 60
 PORTS = (9042, 7100, 7000)
 # The first three numbers of all addresses: two runs beside each other have different ones.
 NET = os.environ.get("DIORITE_TEST_NET", "127.0.0")
@@ -106,6 +108,20 @@ class Server:
                 time.sleep(0.05)
         raise AssertionError(f"the server does not listen after {READY_WITHIN_S} s:\n{self.log_tail()}")
 
+    def wait_until_it_serves(self):
+        """The port for clients is bound long before: who connects to it meanwhile waits, for as long as a driver does at most."""
+        deadline = time.monotonic() + READY_WITHIN_S
+        while True:
+            try:
+                urllib.request.urlopen(f"http://{self.address}:7000/metrics", timeout=READY_WITHIN_S).close()
+                return
+            except urllib.error.HTTPError:
+                raise
+            except urllib.error.URLError:
+                # The port for HTTP is bound a moment after that for clients.
+                assert self.process.poll() is None and time.monotonic() < deadline, self.log_tail()
+                time.sleep(0.05)
+
     def stop(self):
         """SIGTERM, and the exit status."""
         self.process.send_signal(signal.SIGTERM)
@@ -130,8 +146,8 @@ def cluster_of(folder, nodes=3, options=(), replicas=None):
         home.mkdir()
         role = ["--join", first] if servers else ["--rf", str(replicas or nodes)]
         server = Server(home, f"{start}.{int(last) + number}", [*role, *options]).start()
-        # The port is bound before the node has joined; the HTTP port answers once it serves.
-        urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=READY_WITHIN_S).close()
+        # The port is bound before the node has joined.
+        server.wait_until_it_serves()
         servers.append(server)
     return servers
 
@@ -150,6 +166,7 @@ def server(tmp_path_factory):
         yield Attached(attached)
         return
     running = Server(tmp_path_factory.mktemp("server")).start()
+    running.wait_until_it_serves()
     yield running
     died = running.process.poll()
     assert died is None, f"the server died with {died} during the tests:\n{running.log_tail()}"

@@ -140,7 +140,8 @@ def ready(server):
         try:
             urllib.request.urlopen(f"http://{server.address}:7000/health/ready", timeout=60).close()
             return
-        except urllib.error.HTTPError:
+        except urllib.error.URLError:
+            # An answer that it is not; or the port for HTTP is not bound yet, a moment after that for clients.
             assert time.monotonic() < deadline, server.log_tail()
             time.sleep(0.05)
 
