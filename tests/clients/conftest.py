@@ -16,7 +16,10 @@ import time
 import urllib.error
 import urllib.request
 
+import cassandra
 import cassandra.cluster
+import cassandra.concurrent
+import cassandra.protocol
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -45,6 +48,55 @@ def _be_patient():
 
 
 _be_patient()
+
+
+# A write that ends in this way on a busy machine may be repeated: whether it took effect is not known, or it did not.
+REPEATED = (
+    cassandra.WriteTimeout,
+    cassandra.Unavailable,
+    cassandra.OperationTimedOut,
+    cassandra.cluster.NoHostAvailable,
+    cassandra.protocol.OverloadedErrorMessage,
+)
+
+
+def repeated(write):
+    """What `write` gives, which is done again if it fails because a leader was lost or slow. For what a test needs and does not check."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        try:
+            return write()
+        except REPEATED:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
+
+
+def write_all(session, statement, rows, concurrency=64):
+    """Writes rows that a test needs, each until it is acknowledged."""
+    left, prepared = list(rows), session.prepare(statement)
+    deadline = time.monotonic() + 2 * READY_WITHIN_S
+    while left:
+        results = cassandra.concurrent.execute_concurrent_with_args(session, prepared, left, concurrency=concurrency, raise_on_first_error=False)
+        failed = [(row, error) for row, (succeeded, error) in zip(left, results) if not succeeded]
+        for _, error in failed:
+            if not isinstance(error, REPEATED) or time.monotonic() > deadline:
+                raise error
+        left = [row for row, _ in failed]
+
+
+def while_it_lives(write, look):
+    """Has values written with a time to live, in seconds, and looks at them at once: that time, and what was seen.
+
+    The time is longer if that has taken too long for the one before. Times to live end with a whole second: the first
+    one may be short."""
+    for ttl in (2, 10, 60):
+        begun = time.monotonic()
+        write(ttl)
+        seen = look()
+        if time.monotonic() - begun < ttl - 1:
+            break
+    return ttl, seen
 
 
 def cache_folder():

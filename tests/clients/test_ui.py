@@ -18,11 +18,10 @@ import urllib.request
 
 import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.policies import RetryPolicy, RoundRobinPolicy
 from playwright.sync_api import expect, sync_playwright
 
-from conftest import Server, clients_folder, cluster_of, free_address
+from conftest import Server, clients_folder, cluster_of, free_address, write_all
 
 if os.environ.get("DIORITE_TEST_ADDRESS"):
     pytest.skip("a cluster of its own is needed", allow_module_level=True)
@@ -83,7 +82,7 @@ class Load:
         select = session.prepare("SELECT total FROM shop.orders WHERE customer = ? LIMIT 1")
         insert.is_idempotent = select.is_idempotent = True
         rows = ((f"customer {number}", number, os.urandom(VALUE_BYTES)) for number in range(ROWS))
-        execute_concurrent_with_args(session, insert, rows, concurrency=50)
+        write_all(session, insert.query_string, rows, concurrency=50)
         self.stopping = threading.Event()
         self.threads = [threading.Thread(target=self.work, args=(session, insert, select, worker)) for worker in range(3)]
         for thread in self.threads:

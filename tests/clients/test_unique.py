@@ -20,13 +20,12 @@ import urllib.request
 import pytest
 from cassandra import DriverException, InvalidRequest, OperationTimedOut, ReadTimeout, RequestExecutionException, Unavailable, WriteTimeout
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
-from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.connection import ConnectionException
 from cassandra.policies import FallthroughRetryPolicy, WhiteListRoundRobinPolicy
 from cassandra.protocol import ErrorMessage, OverloadedErrorMessage
 from cassandra.query import BatchStatement
 
-from conftest import READY_WITHIN_S, binary, cluster_of
+from conftest import READY_WITHIN_S, binary, cluster_of, write_all
 
 DUPLICATE = "Execution Error. Duplicate value disallowed by unique index "
 ENABLED = "transactions = {'enabled': true}"
@@ -224,8 +223,7 @@ def test_drivers_see_the_index_and_not_its_table(people):
 
 
 def insert_all(session, statement, rows):
-    for succeeded, result in execute_concurrent_with_args(session, session.prepare(statement), rows, concurrency=32):
-        assert succeeded, result
+    write_all(session, statement, rows, concurrency=32)
 
 
 def test_rows_that_were_there_before_the_index(server, session):
