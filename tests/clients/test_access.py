@@ -21,7 +21,7 @@ from cassandra import AuthenticationFailed, InvalidRequest, Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import WhiteListRoundRobinPolicy
-from conftest import Attached, Server, binary
+from conftest import READY_WITHIN_S, Attached, Server, binary
 
 
 def cluster_at(server, user=None, password=None, **options):
@@ -42,7 +42,7 @@ def refused(server, user, password):
 def guarded(tmp_path_factory):
     server = Server(tmp_path_factory.mktemp("guarded"), options=["--auth"]).start()
     # The first role is made in the background once the node serves.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + READY_WITHIN_S
     while True:
         try:
             cluster = cluster_at(server, "cassandra", "cassandra")
@@ -346,7 +346,7 @@ def test_a_node_listens_beyond_loopback_only_once_the_first_password_is_changed(
 
     def change(password):
         # The first role is made in the background once the node serves.
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + READY_WITHIN_S
         while True:
             cluster = cluster_at(here, "cassandra", "cassandra", port=cql)
             try:
@@ -364,7 +364,7 @@ def test_a_node_listens_beyond_loopback_only_once_the_first_password_is_changed(
             assert answer.status == 200
         assert not listens(outer, cql)
         change("changed")
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + READY_WITHIN_S
         while not listens(outer, cql):
             assert time.monotonic() < deadline, server.log_tail()
             time.sleep(0.05)
@@ -418,7 +418,7 @@ def test_tls_and_a_new_certificate_without_a_restart(tmp_path):
     plain.shutdown()
 
     certificate(tmp_path, "second")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + READY_WITHIN_S
     while not re.search(r"CN ?= ?second\b", shown_certificate(server, chain)):
         assert time.monotonic() < deadline, server.log_tail()
         time.sleep(0.5)

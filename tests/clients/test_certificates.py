@@ -11,7 +11,7 @@ from cassandra import Unauthorized
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
 from cassandra.policies import WhiteListRoundRobinPolicy
-from conftest import Server, binary, free_address
+from conftest import READY_WITHIN_S, Server, binary, free_address
 
 
 def certs(folder, *command):
@@ -73,7 +73,7 @@ class Certified:
 def certified(tmp_path_factory):
     certified = Certified(tmp_path_factory.mktemp("certified"))
     # The first role is made in the background once the node serves.
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + READY_WITHIN_S
     while True:
         cluster = certified.cluster("cassandra")
         try:
@@ -128,7 +128,7 @@ def test_a_role_that_may_not_log_in_any_more_is_disconnected_and_stays_out(certi
     cluster = certified.cluster("gone")
     session = cluster.connect()
     certified.superuser.execute("ALTER ROLE gone WITH LOGIN = false")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + READY_WITHIN_S
     while True:
         try:
             session.execute("SELECT cluster_name FROM system.local")

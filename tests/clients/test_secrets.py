@@ -12,7 +12,7 @@ import urllib.request
 
 import pytest
 from cassandra.cluster import NoHostAvailable
-from conftest import Server
+from conftest import READY_WITHIN_S, Server
 from test_access import cluster_at
 
 # Parts of texts, so that they are found wherever they are written.
@@ -52,14 +52,14 @@ def entries(node):
 
 
 def until_audited(node, is_there):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + READY_WITHIN_S
     while not any(is_there(entry) for entry in entries(node)):
         assert time.monotonic() < deadline, entries(node)
         time.sleep(0.05)
 
 
 def first_session(node):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + READY_WITHIN_S
     while True:
         try:
             cluster = cluster_at(node, "cassandra", "cassandra")
