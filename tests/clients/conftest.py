@@ -50,6 +50,10 @@ def _be_patient():
 _be_patient()
 
 
+# cqlsh has five seconds for a connection and for each read of the schema, and ten for a statement.
+CQLSH_PATIENCE = [f"--connect-timeout={2 * PATIENCE_S}", f"--request-timeout={2 * PATIENCE_S}"]
+
+
 # A write that ends in this way on a busy machine may be repeated: whether it took effect is not known, or it did not.
 REPEATED = (
     cassandra.WriteTimeout,

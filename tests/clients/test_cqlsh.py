@@ -2,6 +2,7 @@
 
 import subprocess
 
+import conftest
 import pytest
 
 KEYSPACE = "cqlsh_checks"
@@ -9,11 +10,11 @@ KEYSPACE = "cqlsh_checks"
 
 class Shell:
     def __init__(self, program, address):
-        self.command = [str(program), address, "9042", "--no-color", "--request-timeout=60"]
+        self.command = [str(program), address, "9042", "--no-color", *conftest.CQLSH_PATIENCE]
 
     def fails(self, text, *arguments):
         done = subprocess.run(
-            [*self.command, *arguments, "-e", text.strip().removesuffix(";")], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120
+            [*self.command, *arguments, "-e", text.strip().removesuffix(";")], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
         )
         # It greets a server of another version than its own with a warning on standard output.
         output = "".join(line for line in done.stdout.splitlines(True) if not line.startswith("WARNING: cqlsh was built against"))
@@ -132,7 +133,7 @@ def test_a_prepared_looking_script_from_a_file(cqlsh, tmp_path):
         "/* another\n comment */ BEGIN BATCH\n INSERT INTO scripted (k, v) VALUES (1, 'one');\n"
         " INSERT INTO scripted (k, v) VALUES (2, 'two');\nAPPLY BATCH;\nSELECT v FROM scripted WHERE k = 2;\n"
     )
-    done = subprocess.run([*cqlsh.command, "-f", str(script)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    done = subprocess.run([*cqlsh.command, "-f", str(script)], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert cells(done.stdout)[1] == ("two",), done.stdout
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import subprocess
 
 import conftest
@@ -29,7 +30,12 @@ def test_the_server_is_started_as_readme_says():
 
 
 def test_every_other_line_runs(server, venv_program, tmp_path):
-    programs = [str(conftest.binary().parent), str(venv_program("cqlsh").parent), os.environ["PATH"]]
+    # The cqlsh of README, with more patience than it has by itself.
+    patient = tmp_path / "bin"
+    patient.mkdir()
+    (patient / "cqlsh").write_text(f'#!/bin/sh\nexec {shlex.quote(str(venv_program("cqlsh")))} {" ".join(conftest.CQLSH_PATIENCE)} "$@"\n')
+    (patient / "cqlsh").chmod(0o755)
+    programs = [str(conftest.binary().parent), str(patient), os.environ["PATH"]]
     # The cluster of README lives in this test's folder, and beside whatever runs on the addresses that README names.
     environment = {**os.environ, "PATH": ":".join(programs), "XDG_DATA_HOME": str(tmp_path)}
     assert UP_LINE in commands()
@@ -40,14 +46,14 @@ def test_every_other_line_runs(server, venv_program, tmp_path):
         for line in lines:
             here = beside if line == UP_LINE else line.replace("127.0.0.1", server.address)
             done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", here], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300
+                ["bash", "-euo", "pipefail", "-c", here], cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900
             )
             assert done.returncode == 0, f"{here}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
             if here.endswith('LIMIT 10"'):
                 assert "12.5" in done.stdout and "(1 rows)" in done.stdout, done.stdout
     finally:
         # After a line that failed its nodes would run on.
-        subprocess.run([conftest.binary(), "local", "destroy", "--yes"], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+        subprocess.run([conftest.binary(), "local", "destroy", "--yes"], env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=300)
     assert not (tmp_path / "diorite" / "local").exists()
 
 
