@@ -235,7 +235,7 @@ class Program:
 
     LINE = re.compile(r"^(ok|not ok) ([a-z0-9_]+)(?:: (.*))?$")
 
-    def __init__(self, arguments, folder=None, environment=None, within_s=300):
+    def __init__(self, arguments, folder=None, environment=None, within_s=1_200):
         started = subprocess.run(
             [str(argument) for argument in arguments],
             cwd=folder,
@@ -277,7 +277,7 @@ def build(arguments, folder=None, environment=None):
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
-        timeout=900,
+        timeout=1_800,
     )
     assert done.returncode == 0, f"{arguments} ended with {done.returncode}:\n{done.stdout[-4000:]}"
 

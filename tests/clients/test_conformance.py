@@ -76,7 +76,6 @@ def session(server):
         protocol_version=4,
         execution_profiles={EXEC_PROFILE_DEFAULT: profile},
         schema_metadata_enabled=False,
-        connect_timeout=15,
     )
     yield cluster.connect()
     cluster.shutdown()

@@ -20,7 +20,7 @@ BUILT_WITHIN_S = 120
 def connect(servers):
     profile = ExecutionProfile(request_timeout=60)
     addresses = [server.address for server in servers]
-    return Cluster(addresses, execution_profiles={EXEC_PROFILE_DEFAULT: profile}, connect_timeout=30)
+    return Cluster(addresses, execution_profiles={EXEC_PROFILE_DEFAULT: profile})
 
 
 def once_built(session, statement, within_s=BUILT_WITHIN_S):

@@ -60,8 +60,8 @@ func check(name string, run func() error) {
 func cluster(version int) *gocql.ClusterConfig {
 	config := gocql.NewCluster(address)
 	config.ProtoVersion = version
-	config.Timeout = 30 * time.Second
-	config.ConnectTimeout = 15 * time.Second
+	config.Timeout = 60 * time.Second
+	config.ConnectTimeout = 30 * time.Second
 	config.Consistency = gocql.Quorum
 	config.PoolConfig.HostSelectionPolicy = gocql.TokenAwareHostPolicy(gocql.RoundRobinHostPolicy())
 	return config
@@ -110,13 +110,13 @@ func metadata() error {
 	}
 	// The driver keeps what it knew until the schema event arrives, which it waits a second for more of.
 	var table *gocql.TableMetadata
-	for deadline := time.Now().Add(10 * time.Second); table == nil; time.Sleep(50 * time.Millisecond) {
+	for deadline := time.Now().Add(60 * time.Second); table == nil; time.Sleep(50 * time.Millisecond) {
 		found, err := session.KeyspaceMetadata(keyspace)
 		if err != nil {
 			return err
 		}
 		if table = found.Tables["events"]; table == nil && time.Now().After(deadline) {
-			return fmt.Errorf("no table events within 10 s in %v", found.Tables)
+			return fmt.Errorf("no table events within 60 s in %v", found.Tables)
 		}
 	}
 	var partition, clustering []string
@@ -486,7 +486,7 @@ func concurrency() error {
 					results <- err
 					return
 				}
-				ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+				ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 				err := session.Query("SELECT v FROM concurrent WHERE k = ?", k).WithContext(ctx).Scan(&v)
 				cancel()
 				if err != nil || v != -k {

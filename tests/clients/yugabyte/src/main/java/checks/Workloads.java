@@ -24,8 +24,9 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 
 /**
- * What each workload of yb-sample-apps asks of a server, in small: the same driver, session settings, statements (DDL and USE
- * prepared and executed), defaults and checks. One line per workload, {@code ok <check>} or {@code not ok <check>: <why>}.
+ * What each workload of yb-sample-apps asks of a server, in small: the same driver, session settings (but for patience with a
+ * busy machine), statements (DDL and USE prepared and executed), defaults and checks. One line per workload,
+ * {@code ok <check>} or {@code not ok <check>: <why>}.
  */
 public final class Workloads {
   private static final String KEYSPACE = "ybdemo_keyspace";
@@ -79,7 +80,7 @@ public final class Workloads {
         Cluster.builder()
             .addContactPoint(address)
             .withQueryOptions(new QueryOptions().setConsistencyLevel(ConsistencyLevel.QUORUM))
-            .withSocketOptions(new SocketOptions().setReadTimeoutMillis(12_000).setConnectTimeoutMillis(15_000))
+            .withSocketOptions(new SocketOptions().setReadTimeoutMillis(60_000).setConnectTimeoutMillis(30_000))
             .withLoadBalancingPolicy(new PartitionAwarePolicy())
             .withPoolingOptions(pooling)
             .withoutJMXReporting()
