@@ -8,7 +8,7 @@ import subprocess
 import conftest
 import pytest
 from cassandra import InvalidRequest
-from cassandra.cluster import Cluster
+from test_python import connect
 
 # With what makes rows be written again and read across batches within so few operations.
 WORKLOADS = {
@@ -43,7 +43,7 @@ WRITES, READS = 200, 300
 
 def workload(*arguments):
     command = [str(conftest.binary()), "workload", *arguments]
-    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
+    return subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1_200)
 
 
 def check_run(server, keyspace, name, *arguments):
@@ -80,9 +80,8 @@ def test_a_value_that_two_rows_have_is_a_violation(server):
     keys += ["--keyspace", "workload_wrong"]
     done = workload(*keys, "--num_writes", "5", "--num_threads_read", "0")
     assert done.returncode == 0, done.stdout + done.stderr
-    cluster = Cluster([server.address], protocol_version=4)
+    cluster, session = connect(server, keyspace="workload_wrong")
     try:
-        session = cluster.connect("workload_wrong")
         value = session.execute("SELECT v FROM CassandraSecondaryIndex WHERE k = 'key:3'").one().v
         session.execute("INSERT INTO CassandraSecondaryIndex (k, v) VALUES ('other', %s)", (value,))
     finally:
@@ -96,9 +95,8 @@ def test_a_value_of_another_row_is_refused_where_the_index_is_unique(server):
     keys = ["--workload", name, "--nouuid", "--num_unique_keys", "5", "--nodes", server.address, "--keyspace", keyspace]
     done = workload(*keys, "--num_writes", "5", "--num_threads_read", "0")
     assert done.returncode == 0, done.stdout + done.stderr
-    cluster = Cluster([server.address], protocol_version=4)
+    cluster, session = connect(server, keyspace=keyspace)
     try:
-        session = cluster.connect(keyspace)
         value = session.execute(f"SELECT v FROM {name} WHERE k = 'key:3'").one().v
         with pytest.raises(InvalidRequest, match=f"Duplicate value disallowed by unique index {name.lower()}byvalue"):
             session.execute(f"INSERT INTO {name} (k, v) VALUES ('other', %s)", (value,))
