@@ -19,7 +19,7 @@ from cassandra.policies import WhiteListRoundRobinPolicy
 from conftest import HERE, Server, binary, cluster_of
 
 DEPLOY = HERE.parent.parent / "deploy"
-DEADLINE_S = 60
+DEADLINE_S = 120
 OPEN_METRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 METRIC = re.compile(r"\b(?:diorite|process)_[a-z0-9_]+")
 SECRET = "correct-horse-battery"
@@ -41,12 +41,6 @@ def fetch(server, path, accept=None, body=None, login=None):
         return error.code, error.headers["Content-Type"], error.read().decode()
 
 
-def ask(server, path, body=None):
-    status, _, text = fetch(server, path, body=body)
-    assert status == 200, f"{path}: {status} {text}"
-    return json.loads(text)
-
-
 def wait_for(what, look, is_so=bool):
     deadline = time.monotonic() + DEADLINE_S
     while True:
@@ -55,6 +49,13 @@ def wait_for(what, look, is_so=bool):
             return seen
         assert time.monotonic() < deadline, f"{what}: {seen!r}"
         time.sleep(0.2)
+
+
+def ask(server, path):
+    # A node that another one asks and that does not run for two or three seconds has not answered: 503.
+    status, _, text = wait_for(path, lambda: fetch(server, path), lambda seen: seen[0] != 503)
+    assert status == 200, f"{path}: {status} {text}"
+    return json.loads(text)
 
 
 def admin(server, *arguments):
@@ -153,8 +154,9 @@ def test_what_clients_did_is_in_the_metrics(servers):
     assert buckets == value(first, duration, 'operation="write"')
     # A write counts once, where its tablet is led.
     assert sum(value(server, "diorite_table_writes_total", 'keyspace="seen",table="t"') for server in servers) >= 202
-    assert sum(value(server, "diorite_table_tablets", 'keyspace="seen",table="t"') for server in servers) == 18
-    assert sum(value(server, "diorite_tablets_led") for server in servers) >= 7
+    # Nodes open replicas in the background, and a tablet whose leader did not run for a second is led by nobody for a moment.
+    wait_for("all replicas", lambda: sum(value(server, "diorite_table_tablets", 'keyspace="seen",table="t"') for server in servers), lambda seen: seen == 18)
+    wait_for("all leaders", lambda: sum(value(server, "diorite_tablets_led") for server in servers), lambda seen: seen >= 7)
     assert sum(value(server, "diorite_raft_proposals_total") for server in servers) >= 202
     for server in servers:
         assert value(server, "diorite_raft_entries_committed_total") > 0
@@ -224,7 +226,8 @@ def test_prometheus_scrapes_the_cluster(servers, tmp_path):
         try:
             with urllib.request.urlopen(f"http://{address}/api/v1/{path}", timeout=10) as answer:
                 return json.load(answer)["data"]
-        except (urllib.error.URLError, ConnectionError):
+        except OSError:
+            # It does not listen, or does not answer yet.
             return None
 
     try:
@@ -245,7 +248,7 @@ def test_prometheus_scrapes_the_cluster(servers, tmp_path):
         assert not [name for name, _, state in rules if state == "firing"], rules
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(DEADLINE_S)
 
 
 def test_every_node_tells_the_last_hour_of_every_other(servers):
@@ -256,7 +259,7 @@ def test_every_node_tells_the_last_hour_of_every_other(servers):
             path = f"/api/v1/nodes/{node['node']}/history"
             shown = wait_for("a point", lambda: ask(server, path), lambda shown: shown["series"]["cpu_cores"])
             assert shown["step_seconds"] == 5 and shown["end_unix_seconds"] % 5 == 0
-            assert abs(shown["end_unix_seconds"] - time.time()) < DEADLINE_S
+            assert abs(shown["end_unix_seconds"] - time.time()) < 60
             assert len({len(values) for values in shown["series"].values()}) == 1
             assert shown["series"]["resident_bytes"][-1] > 1 << 20
     # The node that clients talked to has seen them.
@@ -375,7 +378,8 @@ def test_status_and_readiness_tell_of_a_node_and_of_a_majority_that_is_down(serv
     code, seen = wait_for("a cluster at risk", status, lambda seen: seen[0] == 2 and seen[1] and seen[1]["live_nodes"] == 2)
     assert (code, seen["nodes"]) == (2, 3) and seen["under_replicated"] >= 6
     assert any("is down" in warning for warning in seen["warnings"])
-    assert [fetch(server, "/health/ready")[0] for server in servers[:2]] == [200, 200]
+    # The node that was killed may have led the catalog.
+    wait_for("two nodes that are ready", lambda: [fetch(server, "/health/ready")[0] for server in servers[:2]], lambda seen: seen == [200, 200])
     servers[1].process.kill()
     servers[1].process.wait()
     wait_for("a node that is not ready", lambda: fetch(servers[0], "/health/ready"), lambda seen: seen[0] == 503)
