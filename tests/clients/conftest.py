@@ -64,13 +64,13 @@ REPEATED = (
 )
 
 
-def repeated(write):
+def repeated(write, errors=REPEATED):
     """What `write` gives, which is done again if it fails because a leader was lost or slow. For what a test needs and does not check."""
     deadline = time.monotonic() + READY_WITHIN_S
     while True:
         try:
             return write()
-        except REPEATED:
+        except errors:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)

@@ -3,10 +3,11 @@
 import time
 
 import pytest
-from cassandra import InvalidRequest
+from cassandra import InvalidRequest, WriteTimeout
 from cassandra.cluster import NoHostAvailable
 from cassandra.protocol import ConfigurationException, SyntaxException
 from cassandra.query import BatchStatement, BatchType, SimpleStatement
+from conftest import repeated
 from test_python import connect
 
 KEYSPACE = "limit_checks"
@@ -97,7 +98,8 @@ def test_elements_of_collections(session):
 def test_collections_of_many_elements(session):
     """There is no limit of elements beside that of what a statement writes, as in Cassandra since its protocol 3."""
     many = [str(number) for number in range(100_000)]
-    session.execute(session.prepare("UPDATE collections SET s = ?, l = ?, f = ? WHERE k = 2"), [set(many), many, {word: word for word in many}])
+    update = session.prepare("UPDATE collections SET s = ?, l = ?, f = ? WHERE k = 2")
+    repeated(lambda: session.execute(update, [set(many), many, {word: word for word in many}]), WriteTimeout)
     row = session.execute("SELECT s, l, f FROM collections WHERE k = 2").one()
     assert (len(row.s), row.l, len(row.f)) == (100_000, many, 100_000)
     big = ["x" * 65_000] * 300
@@ -108,7 +110,8 @@ def test_collections_of_many_elements(session):
 def test_writes(session):
     fits, long = b"x" * (MUTATION - 1_000), b"x" * MUTATION
     insert = session.prepare("INSERT INTO blobs (k, v) VALUES (?, ?)")
-    session.execute(insert, [1, fits])
+    # Nearly 16 MiB may take longer to be written and synced than the 1.8 s that a write has.
+    repeated(lambda: session.execute(insert, [1, fits]), WriteTimeout)
     assert len(session.execute("SELECT v FROM blobs WHERE k = 1").one().v) == len(fits)
     told = refused(session, "INSERT INTO blobs (k, v) VALUES (?, ?)", [2, long])
     assert told.startswith("Mutation of 167772") and told.endswith("bytes is too large for the maximum size of 16777216 (table limit_checks.blobs)")
