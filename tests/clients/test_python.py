@@ -10,12 +10,11 @@ import uuid
 import pytest
 from cassandra import AlreadyExists, ConsistencyLevel, InvalidRequest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
-from cassandra.concurrent import execute_concurrent_with_args
 from cassandra.policies import WhiteListRoundRobinPolicy
 from cassandra.protocol import SyntaxException
 from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, SimpleStatement
 from cassandra.util import Date, Duration, SortedSet, Time
-from conftest import READY_WITHIN_S, while_it_lives
+from conftest import READY_WITHIN_S, while_it_lives, write_all
 
 # Every scalar type of the native protocol with values at its edges, as the driver gives them back.
 SCALARS = {
@@ -175,9 +174,7 @@ def test_collections_survive_a_round_trip(versioned):
 def test_paging_reads_every_row_once(versioned):
     _, session = versioned
     rows = 5_500
-    insert = session.prepare("INSERT INTO paged (p, c, v) VALUES (?, ?, ?)")
-    written = execute_concurrent_with_args(session, insert, [(n % 7, n, f"value {n}") for n in range(rows)], concurrency=128)
-    assert all(success for success, _ in written)
+    write_all(session, "INSERT INTO paged (p, c, v) VALUES (?, ?, ?)", [(n % 7, n, f"value {n}") for n in range(rows)], concurrency=128)
     everything = SimpleStatement("SELECT p, c, v FROM paged", fetch_size=500)
     result = session.execute(everything)
     assert len(result.current_rows) == 500 and result.has_more_pages
@@ -369,8 +366,7 @@ def test_time_to_live_and_timestamps(session):
 
 def test_prepared_paging_can_be_resumed_and_reversed(session):
     session.execute("CREATE TABLE pages (p int, c int, PRIMARY KEY (p, c))")
-    insert = session.prepare("INSERT INTO pages (p, c) VALUES (?, ?)")
-    execute_concurrent_with_args(session, insert, [(1, n) for n in range(6_000)], concurrency=128)
+    write_all(session, "INSERT INTO pages (p, c) VALUES (?, ?)", [(1, n) for n in range(6_000)], concurrency=128)
     select = session.prepare("SELECT c FROM pages WHERE p = ? ORDER BY c DESC")
     select.fetch_size = 1_000
     first = session.execute(select, (1,))
@@ -561,8 +557,7 @@ def test_a_statement_prepared_before_an_alter_still_runs(server, session, versio
 
 def test_a_count_of_many_and_odd_pages(session):
     session.execute("CREATE TABLE many (k bigint PRIMARY KEY, v blob)")
-    insert = session.prepare("INSERT INTO many (k, v) VALUES (?, ?)")
-    execute_concurrent_with_args(session, insert, [(n, n.to_bytes(8, "big")) for n in range(5_001)], concurrency=256)
+    write_all(session, "INSERT INTO many (k, v) VALUES (?, ?)", [(n, n.to_bytes(8, "big")) for n in range(5_001)], concurrency=256)
     assert one(session.execute("SELECT COUNT(*) FROM many"))[0] == 5_001
     rows = session.execute(SimpleStatement("SELECT k, v FROM many", fetch_size=777))
     assert {row.k: row.v for row in rows} == {n: n.to_bytes(8, "big") for n in range(5_001)}
