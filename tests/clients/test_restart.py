@@ -15,7 +15,7 @@ from cassandra import ReadTimeout, Unavailable, WriteTimeout
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile
 from cassandra.policies import RoundRobinPolicy
 
-from conftest import READY_WITHIN_S, binary, cluster_of
+from conftest import READY_WITHIN_S, binary, cluster_of, repeated
 
 if os.environ.get("DIORITE_TEST_ADDRESS"):
     pytest.skip("a cluster of its own is needed", allow_module_level=True)
@@ -143,7 +143,8 @@ def test_all_nodes_are_restarted_in_the_order_of_the_plan_without_a_failed_reque
         assert all(count > 0 for count in load.acknowledged)
         for writer, count in enumerate(load.acknowledged):
             for number in range(count):
-                assert session.execute(load.select, (f"{writer}-{number}",)).one().v == number
+                row = repeated(lambda: session.execute(load.select, (f"{writer}-{number}",)).one(), (ReadTimeout, Unavailable))
+                assert row is not None and row.v == number, f"row {writer}-{number} is {row}"
         shown = admin(servers, "restart-plan", "--begun", begun)
         assert "all nodes have been restarted" in shown.stdout and shown.stdout.count("restarted") >= 4
         # Without a time, none counts as restarted.
