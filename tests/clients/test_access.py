@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import random
 import re
 import shutil
 import socket
@@ -325,10 +326,17 @@ def listens(address, port):
 
 
 def free_ports(count):
-    """Ports that nobody has on any address: a server on every address meets all others of the machine."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("0.0.0.0", 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in probes]
+    """Ports that nobody has on any address: a server on every address meets all others of the machine.
+
+    They are below those that the system gives to whoever asks for any, as other tests do before the server is started again."""
+    found = []
+    for port in random.sample(range(12_000, 32_000), 1_000):
+        with contextlib.suppress(OSError):
+            socket.create_server(("0.0.0.0", port)).close()
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no ports are free")
 
 
 @pytest.mark.skipif(outer_address() is None, reason="this machine has no address beside loopback")
