@@ -194,7 +194,7 @@ def test_what_was_prepared_on_one_node_before_a_change_is_right_on_another(serve
 
 
 def metric(server, name):
-    page = urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=10).read().decode()
+    page = urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=READY_WITHIN_S).read().decode()
     return sum(int(float(line.rsplit(" ", 1)[1])) for line in page.splitlines() if line.split("{")[0].split(" ")[0] == name)
 
 
@@ -215,7 +215,7 @@ def test_the_load_generator_sends_requests_to_the_nodes_that_lead(servers):
         return [sum(routed(server, led) for server in servers) for led in ("elsewhere", "here")]
 
     def routed(server, led):
-        page = urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=10).read().decode()
+        page = urllib.request.urlopen(f"http://{server.address}:7000/metrics", timeout=READY_WITHIN_S).read().decode()
         named = f'diorite_routed_requests_total{{led="{led}"}} '
         return next(int(float(line[len(named) :])) for line in page.splitlines() if line.startswith(named))
 
@@ -271,8 +271,7 @@ def test_a_lost_leader_costs_applications_only_timeouts_that_they_may_try_again(
             victim.process.kill()
             victim.process.wait()
             wait_for_progress()
-            victim.start()
-            urllib.request.urlopen(f"http://{victim.address}:7000/metrics", timeout=60).close()
+            victim.start().wait_until_it_serves()
             wait_for_progress()
     finally:
         stop.set()

@@ -396,6 +396,7 @@ def joined(servers, tmp_path_factory):
     """A fourth node, to which replicas come slowly. It stays for the tests that follow."""
     ask(servers[0], "settings", {"copy_rate_bytes": 500_000})
     server = Server(tmp_path_factory.mktemp("fourth"), free_address(), ["--join", servers[0].address]).start()
+    server.wait_until_it_serves()
     servers.append(server)
     return server
 
@@ -445,7 +446,7 @@ def test_every_page_after_a_node_was_killed(browser, servers, screenshots, joine
         expect(page.locator(".headline .badge")).to_have_text("down")
         page = opened.go("/tablets?state=under_replicated&sort=tablet")
         expect(page.locator(".replica.bad").first).to_contain_text("down")
-    victim.start()
+    victim.start().wait_until_it_serves()
     with window(browser, victim) as opened:
         opened.page.clock.install()
         page = opened.go("/")
