@@ -406,7 +406,8 @@ mod tests {
         };
         let server = std::thread::Builder::new().name("first".to_owned()).spawn(serve).expect("a thread");
         let (other, second) = silent();
-        let changed = client(&[first.clone(), second]).post::<u8>("/", &serde_json::Value::Null);
+        let changed =
+            client(&[first.clone(), second], Duration::from_secs(3)).post::<u8>("/", &serde_json::Value::Null);
         assert!(matches!(&changed, Err(AdminError::Unanswered(host, _)) if *host == first), "{changed:?}");
         server.join().expect("it ends");
         other.set_nonblocking(true).expect("it can be asked");

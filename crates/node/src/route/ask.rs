@@ -30,17 +30,17 @@ impl Router {
     pub(crate) fn get_now(&self, tablet: TabletId, key: &[u8]) -> Result<Now<Option<PinnedValue>>, KvError> {
         let tablets = self.store.tablets();
         // The tablet may be on another node.
-        let Some(handle) = tablets.get(&tablet).filter(|handle| handle.wants_look()) else {
+        let Some(handle) = tablets.get(&tablet).filter(|handle| handle.misses().wants_look()) else {
             return Ok(Now::WouldBlock);
         };
         match handle.get_cached(Permit::Lease, key) {
             Ok(Some(found)) => {
-                handle.note_look(true);
+                handle.misses().note(true);
                 RouteCounters::add(&self.counters.local, 1);
                 Ok(Now::Ready(found))
             }
             Ok(None) => {
-                handle.note_look(false);
+                handle.misses().note(false);
                 Ok(Now::WouldBlock)
             }
             Err(error) if is_refusal(&error) => Ok(Now::WouldBlock),

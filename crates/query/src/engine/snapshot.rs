@@ -146,9 +146,8 @@ impl Selecting<'_> {
                 Some(pins) => Snapshot::resuming(&engine.kv, pins),
                 None => Snapshot::new(&engine.kv, need).trying(&engine.attempts),
             };
-            let source =
-                Source::tablets(&*engine.kv, needs_disk, staleness_ms, budget).judged_at(bound.environment.now_s);
-            let source = source.in_snapshot(&snapshot);
+            let source = Source::tablets(&*engine.kv, needs_disk, staleness_ms, budget);
+            let source = source.judged_at(bound.environment.now_s).in_snapshot(&snapshot);
             let before_bytes = budget.meter().used_bytes();
             let read = Read { plan, index, bound: &bound, source: &source, tablets: &entry.tablets };
             let outcome = read.execute(page).await;

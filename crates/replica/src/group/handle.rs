@@ -236,16 +236,9 @@ impl<T: TabletData> TabletHandle<T> {
         self.load.samples.offer(nth, key);
     }
 
-    /// Whether the next row that is read by key is worth a look-up in memory before the disk's threads are asked.
-    #[inline]
-    pub fn wants_look(&self) -> bool {
-        self.load.misses.wants_look()
-    }
-
-    /// Notes whether such a look-up has found its row, or that there is no such row.
-    #[inline]
-    pub fn note_look(&self, is_found: bool) {
-        self.load.misses.note(is_found);
+    /// What is known of recent look-ups in memory.
+    pub fn misses(&self) -> &Misses {
+        &self.load.misses
     }
 
     /// Whether this time on the monotonic clock, if it is given, has passed.

@@ -22,7 +22,7 @@ const RARITY_BITS: u32 = 4;
 
 /// The recent look-ups in memory of a tablet's rows.
 #[derive(Default)]
-pub(crate) struct Misses {
+pub struct Misses {
     /// Look-ups in vain, less [`HIT`] for each other one. Updates of two threads at a time may be lost.
     score: AtomicU32,
     /// Reads above [`FEW`].
@@ -30,15 +30,15 @@ pub(crate) struct Misses {
 }
 
 impl Misses {
-    /// Whether to look for the next row in memory.
+    /// Whether the next row that is read by key is worth a look-up in memory before the disk's threads are asked.
     #[inline]
-    pub(crate) fn wants_look(&self) -> bool {
+    pub fn wants_look(&self) -> bool {
         self.score.load(Ordering::Relaxed) < FEW || is_one_in(RARITY_BITS, self.asked.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Notes whether a look-up has found its row.
+    /// Notes whether such a look-up has found its row, or that there is no such row.
     #[inline]
-    pub(crate) fn note(&self, is_found: bool) {
+    pub fn note(&self, is_found: bool) {
         let score = self.score.load(Ordering::Relaxed);
         let next = if is_found { score.saturating_sub(HIT) } else { HIGHEST.min(score + 1) };
         if next != score {
