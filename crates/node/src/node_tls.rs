@@ -8,6 +8,7 @@
 use crate::address::resolve;
 use crate::config::StartOptions;
 use crate::error::StartError;
+use crate::signals::Hangups;
 use arc_swap::ArcSwap;
 use diorite_base::{Clock, SystemClock};
 use diorite_certs::CertsError;
@@ -18,7 +19,6 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// How often the files are looked at.
@@ -135,9 +135,9 @@ impl Traffic {
     }
 
     /// Takes new certificates, as soon as they are there or SIGHUP arrives, until `stop`; `taken` is called after each.
-    pub(crate) async fn follow(self, taken: impl Fn(), stop: watch::Receiver<bool>) {
+    pub(crate) async fn follow(self, hangups: Hangups, taken: impl Fn(), stop: watch::Receiver<bool>) {
         if let Self::Encrypted(certificates) = self {
-            certificates.follow(taken, stop).await;
+            certificates.follow(hangups, taken, stop).await;
         }
     }
 
@@ -150,18 +150,14 @@ impl Traffic {
 }
 
 impl Certificates {
-    async fn follow(&self, taken: impl Fn(), mut stop: watch::Receiver<bool>) {
-        let mut hangups = match signal(SignalKind::hangup()) {
-            Ok(hangups) => hangups,
-            Err(error) => return tracing::warn!(%error, "certificates cannot be read again: no signal arrives"),
-        };
+    async fn follow(&self, mut hangups: Hangups, taken: impl Fn(), mut stop: watch::Receiver<bool>) {
         let mut seen = self.seen();
         loop {
             #[allow(clippy::disallowed_methods, reason = "a shell's timer: files say nothing by themselves")]
             let pause = tokio::time::sleep(LOOK_EVERY);
             let is_asked = tokio::select! {
                 () = pause => false,
-                Some(()) = hangups.recv() => true,
+                Some(()) = hangups.arrived() => true,
                 _ = stop.wait_for(|stop| *stop) => return,
             };
             let now = self.seen();

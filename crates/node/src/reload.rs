@@ -8,19 +8,20 @@ use crate::config::StartOptions;
 use crate::http::configuration;
 use crate::logging::Logging;
 use crate::program::ConfigurationFile;
+use crate::signals::Hangups;
 use std::sync::Arc;
-use tokio::signal::unix::{SignalKind, signal};
 
 /// The options that change without a restart.
 const RELOADED: [&str; 2] = ["log_level", "slow_query"];
 
-/// Runs as long as the node.
-pub(crate) async fn follow(file: ConfigurationFile, mut current: StartOptions, logging: Arc<Logging>) {
-    let mut hangups = match signal(SignalKind::hangup()) {
-        Ok(hangups) => hangups,
-        Err(error) => return tracing::warn!(%error, "the configuration cannot be read again: no signal arrives"),
-    };
-    while hangups.recv().await.is_some() {
+/// Runs as long as the node. A signal that arrived during the start counts: the file may have been read before it.
+pub(crate) async fn follow(
+    file: ConfigurationFile,
+    mut hangups: Hangups,
+    mut current: StartOptions,
+    logging: Arc<Logging>,
+) {
+    while hangups.arrived().await.is_some() {
         let path = file.path.display();
         match (file.read)(&file.path) {
             Ok(options) => {

@@ -29,7 +29,7 @@ use crate::program::Program;
 use crate::route::{CatalogSource, Peers, RouteOptions, Router, RouterParts};
 use crate::semantics::RowSemantics;
 use crate::shared::{Access, ConnectionLimits, Shared as Connections, SharedParts};
-use crate::stop::StopSignals;
+use crate::signals::{Signals, end};
 use crate::tls::Tls;
 use crate::{directories, http, login, machine, reload};
 use diorite_admin::NodeView;
@@ -84,17 +84,19 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Runs a node until SIGTERM or SIGINT; then ends the process.
 pub fn run(options: StartOptions, program: Program) -> Result<(), StartError> {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.enable_all().thread_name("cql").max_blocking_threads(128).worker_threads(options.serving_threads());
+    runtime.event_interval(TURNS_PER_LOOK);
+    let runtime = runtime.build().map_err(|error| StartError::System("cannot start the runtime", error))?;
+    // Signals come before all else: one that arrives during the start must not kill the node.
+    let signals = Signals::catch(&runtime)?;
     machine::keep_files_private();
     let logging = Logging::install(&options);
     machine::raise_file_limit();
     if !options.core_dumps {
         machine::forbid_core_dumps();
     }
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    runtime.enable_all().thread_name("cql").max_blocking_threads(128).worker_threads(options.serving_threads());
-    runtime.event_interval(TURNS_PER_LOOK);
-    let runtime = runtime.build().map_err(|error| StartError::System("cannot start the runtime", error))?;
-    runtime.block_on(serve(options, logging, program))
+    runtime.block_on(serve(options, logging, program, signals))
 }
 
 /// Lets other nodes and clients know that the node is about to end: no node waits for it, and clients use others.
@@ -104,9 +106,15 @@ fn leave(store: &Store, stop: &watch::Sender<bool>) {
     stop.send_replace(true);
 }
 
-async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -> Result<(), StartError> {
-    // Signals come before all else: one that arrives during the start must stop the node in order, and not kill it.
-    let mut signals = StopSignals::listen()?;
+async fn serve(
+    options: StartOptions,
+    logging: Arc<Logging>,
+    program: Program,
+    signals: Signals,
+) -> Result<(), StartError> {
+    let Signals { starting, mut serving, configuration, certificates } = signals;
+    // A task of its own: a start may block this thread, while it replays a log.
+    let starting = tokio::spawn(starting.end_process());
     let tls = Tls::open(&options)?;
     let traffic = Traffic::decide(&options).await?;
     let metrics_token = http::metrics_token(&options)?;
@@ -117,24 +125,18 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let cql = cql.map_err(|source| StartError::Listen { what: "CQL", address: cql_address, source })?;
     let http = listen("HTTP", http_address).await?;
     let (stop, stopped) = watch::channel(false);
-    let (serves, serving) = watch::channel(None);
+    let (serves, served) = watch::channel(None);
     let clock = trusted_clock();
     let audit = AuditLog::open(&options, &clock)?;
     let http_tls = tls.as_ref().filter(|_| options.http_tls).map(Tls::for_http);
-    let serving_http = http::run(http, serving, http::gate(&options), http_tls, Arc::clone(&clock), stopped.clone());
+    let serving_http = http::run(http, served, http::gate(&options), http_tls, Arc::clone(&clock), stopped.clone());
     let serving_http = tokio::spawn(serving_http);
     let nodes = listen("other nodes", SocketAddr::new(options.listen, options.node_port)).await?;
     let (mut directories, lost) = directories::open(&options)?;
-    let belonging = tokio::select! {
-        belonging = belong(&options, &traffic, &mut directories, clock.as_ref()) => belonging?,
-        // Nothing has been started yet.
-        () = signals.arrived() => return Ok(()),
-    };
+    let belonging = belong(&options, &traffic, &mut directories, clock.as_ref()).await?;
     companions::enroll(&directories.iter().collect::<Vec<_>>(), random_uuid)?;
-    let node = tokio::select! {
-        node = start_node(&options, &traffic, directories, belonging, nodes, &clock, program.guard) => node?,
-        () = signals.arrived() => end(),
-    };
+    let node = start_node(&options, &traffic, directories, belonging, nodes, &clock, program.guard).await?;
+    starting.abort();
     let Running { kv, membership, was_current } = node;
     let store = Arc::clone(&kv.store);
     store.set_missing_disks(lost);
@@ -144,9 +146,9 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let connections = Arc::new(Connections::new(SharedParts { kv, engine, account, limits, access, logging }));
     tokio::spawn(end_expired(Arc::clone(&connections)));
     let member = Arc::clone(&membership);
-    tokio::spawn(traffic.follow(move || member.guard.certificates_changed(), stopped.clone()));
+    tokio::spawn(traffic.follow(certificates, move || member.guard.certificates_changed(), stopped.clone()));
     if let Some(file) = program.configuration {
-        tokio::spawn(reload::follow(file, options.clone(), Arc::clone(&connections.logging)));
+        tokio::spawn(reload::follow(file, configuration, options.clone(), Arc::clone(&connections.logging)));
     }
     tokio::spawn(give_memory_back(Arc::clone(&connections), program.allocator));
     if let Some(tls) = tls {
@@ -157,7 +159,7 @@ async fn serve(options: StartOptions, logging: Arc<Logging>, program: Program) -
     let serving_cql = tokio::spawn(listener::run(cql, Arc::clone(&connections), stopped));
     tracing::info!(cql = %cql_address, http = %http_address, durability = %options.durability, "ready");
     let reason = tokio::select! {
-        () = signals.arrived() => Ok(()),
+        () = serving.arrived() => Ok(()),
         refused = membership.admission.refused() => return Err(refused),
         removed = membership.catalog.removed() => Err(removed),
     };
@@ -291,13 +293,6 @@ async fn give_memory_back(connections: Arc<Connections>, allocator: Allocator) {
             tracing::error!("freeing memory panicked");
         }
     }
-}
-
-/// Ends the process. Everything is durable, and closing a thousand RocksDBs one by one would only take time. The
-/// libraries' own clean-up is skipped, as it would destroy state that threads closing dropped tablets still use.
-fn end() -> ! {
-    // SAFETY: `_exit` has no preconditions, and does not return.
-    unsafe { libc::_exit(0) }
 }
 
 async fn listen(what: &'static str, address: SocketAddr) -> Result<TcpListener, StartError> {

@@ -72,17 +72,26 @@ impl Server {
 
     /// What it logs goes to `log`.
     pub fn start_logging(address: &str, data: &Path, more: &[&str], log: Stdio) -> Self {
+        let mut server = Self::begin(address, data, more, log);
+        server.wait_until_ready();
+        server
+    }
+
+    /// Starts, and waits for nothing.
+    pub fn begin(address: &str, data: &Path, more: &[&str], log: Stdio) -> Self {
         let process = command(address, data, more).stderr(log).spawn().unwrap();
-        let mut server = Self { address: address.to_owned(), process };
+        Self { address: address.to_owned(), process }
+    }
+
+    pub fn wait_until_ready(&mut self) {
         let start = Instant::now();
         // The HTTP port answers once the node is ready.
-        while get(&server.address, "/health/ready").is_none() {
-            let exited = server.process.try_wait().unwrap();
+        while get(&self.address, "/health/ready").is_none() {
+            let exited = self.process.try_wait().unwrap();
             assert!(exited.is_none(), "the server exited: {exited:?}");
             assert!(start.elapsed() < TIMEOUT, "the server is not ready");
             std::thread::sleep(Duration::from_millis(5));
         }
-        server
     }
 
     pub fn process_id(&self) -> u32 {

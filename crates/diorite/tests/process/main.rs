@@ -34,5 +34,6 @@ mod refusals;
 #[path = "../common/server.rs"]
 #[allow(dead_code, reason = "shared; each test binary uses a part")]
 mod server;
+mod signals;
 mod status;
 mod tls;

@@ -62,7 +62,8 @@ impl Logging {
         };
         let recent = Arc::new(Recent::new(SystemClock::new()));
         let (filter, handle) = reload::Layer::new(filter);
-        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        // A line that cannot be written is lost: to report that on standard error would panic once its reader has gone.
+        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).log_internal_errors(false);
         let lines = match options.log_format {
             LogFormat::Text => lines.with_target(false).boxed(),
             LogFormat::Json => lines.json().boxed(),
