@@ -31,6 +31,7 @@
 use crate::bytes::{Malformed, Reader, put_slice};
 use crate::limits;
 use crate::program::{ProvenProgram, Target, Unprovable};
+use crate::row_index::is_of_rows;
 use std::fmt;
 
 mod evaluator;
@@ -50,6 +51,8 @@ const HEADER_BYTES: usize = 9;
 
 /// Bit of an operation's kind: the value has a stamp slot in its bytes 1..9.
 pub const STAMPED: u8 = 0x80;
+/// The least length of a value that has a stamp slot.
+pub const LEAST_STAMPED_BYTES: usize = HEADER_BYTES;
 /// Bit of an operation's kind: the value has elements of lists whose places the stamp decides ([`Evaluator::place`]).
 pub const UNPLACED: u8 = 0x40;
 
@@ -148,7 +151,8 @@ impl Mutation {
         while !operations.reader.is_empty() {
             let is_stamped = operations.reader.rest()[0] & STAMPED != 0;
             let operation = operations.read().map_err(malformed)?;
-            if is_stamped && operation.value.len() < HEADER_BYTES {
+            let has_slot = !is_stamped || operation.value.len() >= LEAST_STAMPED_BYTES;
+            if !has_slot || !is_of_rows(operation.key) {
                 return Err(malformed(Malformed));
             }
         }
@@ -195,7 +199,7 @@ impl Mutation {
     fn push_marked(&mut self, kind: OperationKind, marks: u8, key: &[u8], value: &[u8]) {
         let stamped = marks & STAMPED != 0;
         assert!(self.bytes[0] & (EVALUATED | REQUEST) == 0, "operations belong to blind mutations");
-        assert!(!stamped || value.len() >= HEADER_BYTES, "a stamped value has room for its stamp");
+        assert!(!stamped || value.len() >= LEAST_STAMPED_BYTES, "a stamped value has room for its stamp");
         let kind = match kind {
             OperationKind::Overwrite => 1,
             OperationKind::Merge => 2,
@@ -447,6 +451,13 @@ mod tests {
             if let Ok(mut mutation) = decoded {
                 mutation.stamp(1);
             }
+        }
+
+        #[test]
+        fn no_other_node_writes_what_a_tablet_keeps_of_itself(rest in proptest::collection::vec(any::<u8>(), 0..7)) {
+            let mut mutation = Mutation::blind(None);
+            mutation.push(OperationKind::Merge, false, &[&[0], &rest[..]].concat(), b"value");
+            prop_assert!(Mutation::decode(mutation.as_bytes().to_vec(), ProvenProgram::read::<Bytes>).is_err());
         }
 
         #[test]

@@ -13,6 +13,16 @@ pub const FIRST_ROW_KEY: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 1];
 /// Greater than the key of every row: after the greatest token comes a byte less than the last one here.
 pub const AFTER_ALL_ROWS: [u8; 9] = [0xFF; 9];
 
+/// Whether a key may be that of a row or of a partition's header. What a tablet keeps of itself has other keys: they begin
+/// with [`RECORD_PREFIX`], or with a zero and are shorter than a token.
+pub fn is_of_rows(key: &[u8]) -> bool {
+    match key.first() {
+        None => false,
+        Some(0) => key.len() >= RECORD_PREFIX.len() && !key.starts_with(&RECORD_PREFIX),
+        Some(_) => true,
+    }
+}
+
 /// Receives an index entry: its key, its value, and whether the value has to be merged with what is stored.
 pub type AddEntry<'a> = dyn FnMut(&[u8], &[u8], bool) + 'a;
 
@@ -46,4 +56,19 @@ pub trait RowIndexes: Send + Sync {
 
     /// The bytes of the entries that follow from `value`; of a value with more than `most`, some number greater than it.
     fn size_bytes(&self, key: &[u8], value: &[u8], most: usize) -> usize;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tablet_keeps_of_itself_has_no_key_of_rows() {
+        for key in [&[][..], &[0], &[0, 1], &[0, 3, 0, 0, 0, 0, 9], &RECORD_PREFIX, &[0, 0, 0, 0, 0, 0, 0, 0, 1, 7]] {
+            assert!(!is_of_rows(key), "{key:?}");
+        }
+        for key in [&FIRST_ROW_KEY[..], &[0, 1, 0, 0, 0, 0, 0, 0, 2], &[0x80], &AFTER_ALL_ROWS] {
+            assert!(is_of_rows(key), "{key:?}");
+        }
+    }
 }

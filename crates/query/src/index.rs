@@ -31,5 +31,5 @@ pub use read::{Found, first_row, read};
 pub use removals::removals;
 pub(crate) use specification::tablet_indexes;
 pub use specification::{Compared, Dependent, Progress, Specification, specifications};
-pub use step::{INDEXED, IndexReply, IndexStep, Part, adopted_records, part};
+pub use step::{INDEXED, IndexReply, IndexStep, Part, adopted_records, is_adoptable, part};
 pub(crate) use step::{adopt, begin_again, carry_out, compare_again};

@@ -1,11 +1,12 @@
 //! Which writes the replicas of a tablet can apply.
 
+use diorite_base::limits::Exceeded;
 use diorite_base::mutation::Mutation;
-use diorite_base::program::{ProvenProgram, Target};
+use diorite_base::program::{LoggedProgram, ProvenProgram, Target};
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_cluster::catalog::LevelledCommand;
-use diorite_query::index::IndexStep;
+use diorite_query::index::{IndexStep, is_adoptable};
 use diorite_query::program::Program;
 use diorite_replica::MergeStep;
 
@@ -14,13 +15,37 @@ pub(super) fn target_of(tablet: TabletId) -> Target {
     if tablet.0 == GroupId::CATALOG.0 { Target::Catalog } else { Target::Rows }
 }
 
+/// A step of a merge, whose records these tablets can adopt.
+struct AdoptableStep(MergeStep);
+
+impl LoggedProgram for AdoptableStep {
+    const TARGET: Target = MergeStep::TARGET;
+    type Error = String;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        self.0.check()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        LoggedProgram::encode(&self.0)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
+        let step = <MergeStep as LoggedProgram>::decode(bytes)?;
+        match step.records().all(|(key, value)| is_adoptable(key, value)) {
+            true => Ok(Self(step)),
+            false => Err("a record of a step of a merge is malformed".to_owned()),
+        }
+    }
+}
+
 /// Decodes a write from another node, if the tablet's replicas can apply it. A write that cannot be applied must not
 /// reach the log: replicas would stop at it.
 pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvError> {
     let target = target_of(tablet);
     let prove = |program: &[u8]| match target {
         Target::Catalog => ProvenProgram::read::<LevelledCommand>(program),
-        Target::Rows => ProvenProgram::read::<MergeStep>(program)
+        Target::Rows => ProvenProgram::read::<AdoptableStep>(program)
             .or_else(|_| ProvenProgram::read::<IndexStep>(program))
             .or_else(|_| ProvenProgram::read::<Program>(program)),
     };
@@ -35,8 +60,11 @@ mod tests {
     use diorite_base::limits::MAX_COLUMNS;
     use diorite_base::{Level, NodeId, TableId};
     use diorite_cluster::catalog::Command;
+    use diorite_model::index::specification_key;
     use diorite_model::schema::{Column, ColumnKind, Table};
     use diorite_model::types::CqlType;
+    use diorite_query::index::Specification;
+    use diorite_query::program::{ProgramOperation, Turn};
     use std::collections::BTreeMap;
     use uuid::Uuid;
 
@@ -64,6 +92,47 @@ mod tests {
         assert!(checked(catalog, begin.as_bytes()).is_err());
         assert!(checked(catalog, Mutation::blind(None).as_bytes()).is_err());
     }
+
+    #[test]
+    fn a_program_that_replicas_would_stop_at_is_not_taken() {
+        let row = |key: &[u8], value_bytes: usize, is_stamped: bool| ProgramOperation::Row {
+            is_overwrite: true,
+            is_stamped,
+            is_unplaced: false,
+            key: key.to_vec(),
+            value: vec![0; value_bytes],
+        };
+        let header = Mutation::blind(None).as_bytes().to_vec();
+        let taken = |program: Program| {
+            let evaluated = [&[1][..], &header[1..], &program.encode()].concat();
+            checked(TabletId(1_000), &evaluated).is_ok()
+        };
+        let of = |operation: ProgramOperation| Program { operations: vec![operation], ..Program::default() };
+        let in_turns = |operation| Program { turns: Some(vec![Turn::Operation]), ..of(operation) };
+        let key = [7u8; 12];
+        assert!(taken(of(row(&key, 9, true))) && taken(of(row(&key, 8, false))));
+        assert!(taken(in_turns(row(&key, 9, true))));
+        assert!(!taken(of(row(&key, 8, true))) && !taken(in_turns(row(&key, 0, true))));
+        // What the tablet keeps of itself.
+        assert!(!taken(of(row(&[0; 12], 9, true))) && !taken(of(row(&[0, 1], 9, true))));
+        assert!(!taken(of(ProgramOperation::Delete { partition: vec![0; 9], range: None, explicit_us: None })));
+    }
+
+    #[test]
+    fn a_step_with_a_record_that_no_tablet_can_adopt_is_not_taken() {
+        let taken = |key: &[u8], value: &[u8]| {
+            let (from, rows) = (TabletId(7), vec![(key.to_vec(), value.to_vec())]);
+            let step = MergeStep::Take { from, attempt: 1, number: 1, instead_of: None, rows };
+            let step = step.mutation().expect("a small step");
+            checked(TabletId(1_000), step.as_bytes()).is_ok()
+        };
+        assert!(taken(&[7; 12], b"a row"));
+        assert!(!taken(&specification_key(3), b"no specification") && !taken(&[0; 12], b""));
+        let specification = Specification::from_definition(&[1, 0, 11, 0, 1, 0, 0, 11]).expect("of one column");
+        assert!(taken(&specification_key(3), &specification.encode()));
+        assert!(!taken(&[0; 12], &specification.encode()), "under a key of its own");
+    }
+
     #[test]
     fn what_can_be_read_and_is_over_a_limit_is_not_taken_from_a_node_that_has_another() {
         let catalog = TabletId(GroupId::CATALOG.0);

@@ -402,6 +402,14 @@ pub(crate) fn adopt(
     Ok(())
 }
 
+/// Whether a tablet can take over a record. Asked before a step that has it reaches the log, as every replica stops at one
+/// that [`adopt`] cannot read.
+pub fn is_adoptable(key: &[u8], value: &[u8]) -> bool {
+    let is_of_index = |id: &[u8; 8]| specification_key(u64::from_be_bytes(*id)) == key;
+    let reads_again = |read: Specification| Specification::from_definition(&read.definition()).is_ok();
+    key.last_chunk().is_some_and(is_of_index) && Specification::decode(value).is_ok_and(reads_again)
+}
+
 /// Keys and values.
 pub type Records = Vec<(Vec<u8>, Vec<u8>)>;
 

@@ -210,7 +210,9 @@ impl LoggedProgram for Program {
     }
 
     fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
-        Program::decode(bytes).map_err(|_| "a program is malformed, of a newer version or over a limit")
+        let read = Program::decode(bytes).map_err(|_| "a program is malformed, of a newer version or over a limit")?;
+        let is_applicable = read.operations.iter().all(ProgramOperation::is_applicable);
+        is_applicable.then_some(read).ok_or("a program writes what is no row, or has no room for its timestamp")
     }
 }
 

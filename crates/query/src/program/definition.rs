@@ -4,6 +4,8 @@
 //! ([`mod@super::evaluate`]).
 
 use super::digest::Digest;
+use diorite_base::mutation::LEAST_STAMPED_BYTES;
+use diorite_base::row_index::is_of_rows;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
 pub use diorite_model::json::place::PathStep;
@@ -232,6 +234,18 @@ impl ProgramOperation {
             Self::Row { key, .. } | Self::List { key, .. } | Self::Document { key, .. } | Self::Sum { key, .. } => key,
             Self::Delete { partition, .. } => partition,
         }
+    }
+
+    /// Whether replicas can carry it out whatever they store: it is about rows, and what is stamped has room for the
+    /// stamp. Asked before a program reaches the log. What the log has is decoded without it, as it always was.
+    pub(super) fn is_applicable(&self) -> bool {
+        let has_slot = match self {
+            Self::Row { is_stamped: true, value, .. } => value.len() >= LEAST_STAMPED_BYTES,
+            Self::Row { .. } | Self::Delete { .. } | Self::List { .. } | Self::Document { .. } | Self::Sum { .. } => {
+                true
+            }
+        };
+        has_slot && is_of_rows(self.place())
     }
 
     /// Whether it writes a value that it makes of the stored one, which may be of any length.

@@ -506,7 +506,10 @@ impl Run<'_> {
         changes.raise_flags(PARTITION_DELETIONS);
         if explicit_us.is_none() && self.context.stamp_us > self.context.newest_explicit_us {
             let (start, end) = targets::deleted(partition, range);
-            self.remove_rows(&start, &end, changes)?;
+            // The storage refuses a range that ends before it begins.
+            if start < end {
+                self.remove_rows(&start, &end, changes)?;
+            }
         }
         Ok(())
     }

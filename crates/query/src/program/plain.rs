@@ -5,12 +5,13 @@
 //!
 //! Always true: what is found here is what [`Program::decode`](super::Program::decode) gives, and does what
 //! [`mod@super::evaluate`] does with that; it depends on no stored row. Left out: programs with conditions, guards or
-//! turns, deletions, and rows with timestamps of clients.
+//! turns, deletions, rows with timestamps of clients, and what no leader admits.
 
 use super::codec::{VERSION, VERSION_MAINTAINED};
 use super::stored::damaged;
 use diorite_base::bytes::Reader;
-use diorite_base::mutation::{EvaluationContext, EvaluationFailed, SeeTarget, TabletChanges};
+use diorite_base::mutation::{EvaluationContext, EvaluationFailed, LEAST_STAMPED_BYTES, SeeTarget, TabletChanges};
+use diorite_base::row_index::is_of_rows;
 use diorite_model::Malformed;
 use diorite_model::row::place_lists;
 
@@ -40,6 +41,9 @@ fn next_row<'p>(reader: &mut Reader<'p>) -> Option<PlainRow<'p>> {
         return None;
     }
     let (key, value) = (reader.slice().ok()?, reader.slice().ok()?);
+    if value.len() < LEAST_STAMPED_BYTES || !is_of_rows(key) {
+        return None;
+    }
     Some(PlainRow { is_overwrite: flags & OVERWRITE != 0, is_unplaced: flags & UNPLACED != 0, key, value })
 }
 

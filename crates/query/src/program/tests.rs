@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "test data is known")]
 use super::types::{put_type, read_type};
 use super::*;
+use diorite_base::mutation::{EvaluationContext, Evaluator, TabletChanges};
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_model::row::Expiry;
 use diorite_model::types::{CqlType, Frozen};
@@ -106,6 +107,36 @@ fn programs_and_replies_round_trip() {
         assert_eq!(ProgramReply::is_refusal(&reply.encode()), is_refusal);
     }
     assert!(!ProgramReply::is_refusal(&[]) && !ProgramReply::is_refusal(&[9, 1]));
+}
+
+/// The ranges that are deleted.
+#[derive(Default)]
+struct Ranges(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl TabletChanges for Ranges {
+    fn put(&mut self, _: &[u8], _: &[u8]) {}
+    fn merge(&mut self, _: &[u8], _: &[u8]) {}
+    fn delete(&mut self, _: &[u8]) {}
+    fn delete_range(&mut self, start: &[u8], end: &[u8]) {
+        self.0.push((start.to_vec(), end.to_vec()));
+    }
+    fn raise_flags(&mut self, _: u64) {}
+    fn raise_stamps(&mut self, _: i64, _: i64) {}
+}
+
+#[test]
+fn a_range_that_ends_before_it_begins_removes_no_rows() {
+    let ranges = |first: u8, last: u8| {
+        let range = Some((vec![first], vec![last]));
+        let deletion = ProgramOperation::Delete { partition: vec![5; 9], range, explicit_us: None };
+        // The first ones look for the rows that they remove.
+        let program = Program { operations: vec![deletion; 100], ..Program::default() };
+        let (context, mut ranges) = (EvaluationContext::new(5_000_000, i64::MIN), Ranges::default());
+        TabletEvaluator.evaluate(&program.encode(), context, &steps::Tablet::default(), &mut ranges).unwrap();
+        ranges.0.len()
+    };
+    assert!(ranges(1, 2) > 0);
+    assert_eq!(ranges(2, 1), 0, "the storage refuses it");
 }
 
 #[test]

@@ -252,6 +252,12 @@ impl MergeStep {
         bounds.chain(key).chain(rows.iter().map(|(key, _)| key)).map(Vec::as_slice)
     }
 
+    /// The records that the tablet adopts.
+    pub fn records(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let rows: &[_] = if let Self::Take { rows, .. } = self { rows } else { &[] };
+        rows.iter().map(|(key, value)| (key.as_slice(), value.as_slice())).filter(|(key, _)| is_record(key))
+    }
+
     /// The step as a write; an error if it is over a limit.
     pub fn mutation(&self) -> Result<Mutation, Unprovable> {
         Ok(Mutation::evaluated(None, &ProvenProgram::new(self)?))
@@ -559,8 +565,10 @@ fn delete_rows(
         true
     })?;
     rows.iter().for_each(|key| changes.delete(key));
-    if end.as_slice() > AFTER_KEYS_ABOUT_TABLETS {
-        changes.delete_range(start.as_slice().max(AFTER_KEYS_ABOUT_TABLETS), end);
+    let first = start.as_slice().max(AFTER_KEYS_ABOUT_TABLETS);
+    // The storage refuses a range that ends before it begins.
+    if first < end.as_slice() {
+        changes.delete_range(first, end);
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ async fn a_burst_travels_in_one_frame_and_so_do_its_answers() {
     let collected: Arc<Collected> = Arc::default();
     let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
     for n in 0..100u64 {
-        router.submit(tablet, put(&n.to_be_bytes(), b"v"), &sink, n).unwrap();
+        router.submit(tablet, put(&(n + 1).to_be_bytes(), b"v"), &sink, n).unwrap();
     }
     assert_eq!(count(&router.counters().frames_sent), 0, "nothing leaves before the kick");
     router.kick();
@@ -208,7 +208,7 @@ async fn a_write_that_the_own_store_refuses_goes_to_the_leader() {
     let collected: Arc<Collected> = Arc::default();
     let sink = Arc::clone(&collected) as Arc<dyn WriteSink>;
     for n in 0..10u64 {
-        cluster.members[&follower].store.submit(tablet, put(&n.to_be_bytes(), b"v"), &sink, n).unwrap();
+        cluster.members[&follower].store.submit(tablet, put(&(n + 1).to_be_bytes(), b"v"), &sink, n).unwrap();
     }
     cluster.members[&follower].store.kick();
     assert!(collected.all(10).await.values().all(Result::is_ok));

@@ -83,6 +83,24 @@ fn what_reads_or_has_a_timestamp_of_its_own_is_decoded() {
     assert!(!is_plain(&Program { turns: Some(vec![Turn::Operation; 3]), ..plain(None) }));
 }
 
+#[test]
+fn what_has_no_room_for_its_stamp_or_is_no_row_is_never_locked() {
+    let refused = |key: &[u8], bytes: usize| {
+        let (key, value) = (key.to_vec(), vec![0; bytes]);
+        let row = ProgramOperation::Row { is_overwrite: false, is_stamped: true, is_unplaced: false, key, value };
+        let program = Program { operations: vec![row], ..Program::default() };
+        let in_turns = Program { turns: Some(vec![Turn::Operation]), ..program.clone() };
+        [program.encode(), in_turns.encode()].map(|encoded| {
+            let is_refused = TabletEvaluator.targets(&encoded, &mut |_, _| {}).is_err();
+            assert!(!is_refused || PlainRows::of(&encoded).is_none());
+            is_refused
+        })
+    };
+    assert_eq!(refused(&[7; 12], 9), [false; 2]);
+    assert_eq!(refused(&[7; 12], 8), [true; 2]);
+    assert_eq!(refused(&[0; 12], 9), [true; 2], "a record of the tablet");
+}
+
 /// What is taken for rows decodes to these rows and nothing else; returns whether it is.
 fn is_taken_for_rows(bytes: &[u8]) -> bool {
     let Some(rows) = PlainRows::of(bytes) else { return false };
