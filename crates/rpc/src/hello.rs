@@ -69,7 +69,7 @@ pub enum RefusalKind {
     Duplicate,
     /// The clocks differ by too much.
     Clock,
-    /// The node is not known here as a member; that may change.
+    /// The node is not known here as a member, or an earlier process of it may still be there; that may change.
     Unknown,
     /// A reason that this version does not know.
     Other,

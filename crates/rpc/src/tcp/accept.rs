@@ -1,7 +1,8 @@
 //! The listening end: accepts or refuses connections that other nodes dial, and passes on the frames of accepted ones.
 //!
-//! Always true: before a connection of a lane is read, reading of its predecessor has ended; a frame that is damaged or
-//! too large ends its connection. A connection without a handshake in time is closed, with one line in the log per
+//! Always true: before a connection of a lane is read, reading of its predecessor has ended; a process takes the place of
+//! another one of its node only once all connections of that one have ended; a frame that is damaged or too large ends its
+//! connection. A connection without a handshake in time is closed, with one line in the log per
 //! address and minute.
 
 use super::accepted::Accepted;
@@ -28,10 +29,14 @@ use tokio::time::timeout;
 
 /// How long an answer to a question may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
-/// Before a new process takes the place of a node's earlier one, it is looked so often, this far apart, whether a frame of
-/// the earlier one has arrived. A running process sends every 100 ms, but on a busy machine it may wait for a processor for
-/// a second. All looks together are shorter than [`HANDSHAKE_TIMEOUT`]. Looks are counted instead of time: if this process
-/// was stopped for a while, frames wait to be read.
+/// When a new process of a node dials, it is looked so often, this far apart, whether the connections of the earlier one
+/// have ended, or a frame of it has arrived. A running process sends every 100 ms, but on a busy machine it may wait for a
+/// processor for a second. All looks together are shorter than [`HANDSHAKE_TIMEOUT`]; the new process dials again. Looks
+/// are counted instead of time: if this process was stopped for a while, frames wait to be read.
+///
+/// Silence alone proves no end: a process that is stopped says nothing, and goes on afterwards; its kernel keeps its
+/// connections. Those of a process that has ended are closed by its kernel, and by this one within about ten seconds if
+/// that is gone, too ([`prepare`]).
 ///
 /// [`HANDSHAKE_TIMEOUT`]: super::options::HANDSHAKE_TIMEOUT
 const LOOKS: u32 = 40;
@@ -49,8 +54,10 @@ struct Watch {
 #[derive(Debug, PartialEq, Eq)]
 enum Seen {
     Runs,
-    /// All connections ended, or nothing arrives: the process has ended, or hangs.
+    /// All connections ended: so has the process, or it is cut off and has to dial again.
     Ended,
+    /// Nothing arrives on connections that are open: the process may be stopped, or its machine be gone.
+    Silent,
     Undecided,
 }
 
@@ -64,7 +71,7 @@ impl Watch {
         match () {
             () if !is_open => Seen::Ended,
             () if frames != self.frames => Seen::Runs,
-            () if self.looks > LOOKS => Seen::Ended,
+            () if self.looks > LOOKS => Seen::Silent,
             () => Seen::Undecided,
         }
     }
@@ -299,7 +306,7 @@ fn check_address(asker: &Asker, opening: &Opening) -> Result<(), Refusal> {
     }
 }
 
-/// Replaces the lane's earlier connection, unless that belongs to another process that is alive. A connection that was
+/// Replaces the lane's earlier connection, unless that belongs to another process that may be alive. A connection that was
 /// closed before its turn came changes nothing: what it says of its node may be of an earlier process.
 async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Incoming, hello: Hello) -> io::Result<()> {
     let of_node = Arc::clone(listening.inbound.lock().entry(hello.from).or_default());
@@ -316,6 +323,14 @@ async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Inco
             Seen::Runs => {
                 let reason = format!("another process runs as node {} already", hello.from);
                 return answer(&mut stream, &Err(Refusal::new(RefusalKind::Duplicate, reason))).await;
+            }
+            Seen::Silent => {
+                let reason = format!(
+                    "the connections of another process that runs as node {} are open, and it is silent: it may be stopped, \
+                     or its machine gone",
+                    hello.from
+                );
+                return answer(&mut stream, &Err(Refusal::new(RefusalKind::Unknown, reason))).await;
             }
             Seen::Ended => break inbound,
             Seen::Undecided => {}
@@ -392,10 +407,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_sends_once_runs_and_one_that_sends_nothing_has_ended() {
+    fn a_process_that_sends_once_runs_and_one_that_sends_nothing_may_be_stopped() {
         assert_eq!(seen(|look| u64::from(look >= 20)), (20, Seen::Runs));
-        assert_eq!(seen(|_| 7), (LOOKS + 1, Seen::Ended));
-        assert_eq!(seen(|look| u64::from(look.min(FIRST_LOOK_THAT_COUNTS))), (LOOKS + 1, Seen::Ended), "in transit");
+        assert_eq!(seen(|_| 7), (LOOKS + 1, Seen::Silent));
+        assert_eq!(seen(|look| u64::from(look.min(FIRST_LOOK_THAT_COUNTS))), (LOOKS + 1, Seen::Silent), "in transit");
         assert_eq!(Watch::default().look(false, 7), Seen::Ended);
     }
 }

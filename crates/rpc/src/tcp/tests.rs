@@ -388,10 +388,16 @@ async fn a_second_process_with_the_same_id_is_refused_while_the_first_one_lives(
         assert_eq!(copy.ear.refusals.lock()[0].kind, RefusalKind::Duplicate);
         assert!(a.transport.is_connected(NodeId(2), Lane::Control));
         alive.store(false, Ordering::Relaxed);
-        // The first process hangs now: the second one takes its place.
-        copy.connected(2).await;
+        // The first process says nothing any more, as if it was stopped: the second one has to wait.
+        until(|| copy.ear.refusals.lock().iter().any(|refusal| refusal.kind == RefusalKind::Unknown)).await;
+        assert!(Lane::ALL.iter().all(|lane| !copy.transport.is_connected(NodeId(2), *lane)));
+        copy
     };
-    futures::join!(heartbeats, second);
+    let ((), copy) = futures::join!(heartbeats, second);
+    assert!(a.transport.is_connected(NodeId(2), Lane::Control));
+    // It ends: the second one takes its place.
+    drop(a);
+    copy.connected(2).await;
     // No other node may have the node's own id.
     let own = Node::start(options(2)).await;
     own.dial(&[(2, b.address)]);
