@@ -18,7 +18,7 @@ use crate::join_token::{self, JoinTokenArguments};
 use crate::password;
 use crate::percent::encoded;
 use crate::qualified::qualified;
-use crate::restart::RestartArguments;
+use crate::restart::{self, RestartArguments};
 use crate::tables;
 use crate::tablets::{self, TabletArguments};
 use crate::upgrade::{self, UpgradeCommand};
@@ -488,15 +488,17 @@ fn status(client: &Client, json: bool) -> Result<ExitCode, AdminError> {
 
 fn restart_plan(client: &Client, json: bool, arguments: &RestartArguments) -> Result<ExitCode, AdminError> {
     // The nodes' clocks take no part: each says how long its process has run.
-    let ask = || -> Result<RestartPlan, AdminError> {
+    let elapsed_ms = || {
         #[allow(clippy::disallowed_methods, reason = "a command that a person runs")]
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let elapsed =
-            arguments.begun.map_or(Duration::ZERO, |begun_s| now.saturating_sub(Duration::from_secs(begun_s)));
-        client.get(&format!("/api/v1/restart-plan?elapsed_ms={}", elapsed.as_millis()))
+        let begun = arguments.begun.map(Duration::from_secs);
+        begun.map_or(0, |begun| now.saturating_sub(begun).as_millis() as u64)
+    };
+    let ask = |elapsed_ms: u64| -> Result<RestartPlan, AdminError> {
+        client.get(&format!("/api/v1/restart-plan?elapsed_ms={elapsed_ms}"))
     };
     let plan = loop {
-        match ask() {
+        match restart::plan(ask, elapsed_ms) {
             Ok(plan) if !arguments.wait || plan.may_go || plan.is_finished() => break plan,
             Ok(_) => {}
             // While the cluster elects a leader of its catalog there is no answer.

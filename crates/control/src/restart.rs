@@ -25,6 +25,15 @@ pub struct Recovery {
     pub incomplete: BTreeSet<TabletId>,
 }
 
+impl Recovery {
+    /// As it was `ago_ms` milliseconds ago, or later: when the operator's question arrived, which says how long ago the
+    /// restart of the cluster began. A process that is younger than that restart must not look older because its answer
+    /// took long.
+    pub fn as_of(self, ago_ms: u64) -> Self {
+        Self { uptime_ms: self.uptime_ms.saturating_sub(ago_ms), ..self }
+    }
+}
+
 /// The part of a node in the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
@@ -175,6 +184,17 @@ mod tests {
         assert_eq!(plan.nodes, [(NodeId(2), Turn::Restarted), (NodeId(3), Turn::Next), (NodeId(1), Turn::Later)]);
         answers.values_mut().for_each(|answer| answer.uptime_ms = 59_000);
         assert_eq!(restart_plan(&catalog, &answers, NodeId(1), 60_000).next, None);
+    }
+
+    #[test]
+    fn a_node_that_was_restarted_is_done_however_late_its_answer_comes() {
+        let catalog = cluster(3, 6);
+        let mut answers = healthy(&catalog);
+        // The restart began 2 s before the question, the process 1 s, and the answer took 5 s.
+        let late = Recovery { uptime_ms: 6_000, ..answers[&NodeId(2)].clone() };
+        answers.insert(NodeId(2), late.as_of(5_000));
+        let plan = restart_plan(&catalog, &answers, NodeId(1), 2_000);
+        assert_eq!(plan.nodes[0], (NodeId(2), Turn::Restarted));
     }
 
     #[test]

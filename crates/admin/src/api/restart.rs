@@ -23,6 +23,13 @@ impl RestartPlan {
     pub fn is_finished(&self) -> bool {
         self.next.is_none() && self.waits_for.is_empty()
     }
+
+    /// Whether a node that does not count as restarted may have been: its process has run for less than `elapsed_ms`, the
+    /// time since the restart began when the plan arrived.
+    pub(crate) fn is_doubtful(&self, elapsed_ms: u64) -> bool {
+        let is_younger = |node: &NodeTurn| node.uptime_ms.is_some_and(|uptime_ms| uptime_ms < elapsed_ms);
+        self.nodes.iter().any(|node| node.turn != "restarted" && is_younger(node))
+    }
 }
 
 /// A node in the plan.
@@ -36,6 +43,6 @@ pub struct NodeTurn {
     pub zone: String,
     /// `restarted`, `next` or `later`.
     pub turn: String,
-    /// How long its process has run, milliseconds, if it answers.
+    /// How long its process had run when the question arrived, milliseconds, if it answers.
     pub uptime_ms: Option<u64>,
 }

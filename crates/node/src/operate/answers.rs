@@ -17,6 +17,7 @@ use diorite_base::{NodeId, TabletId, limits};
 use diorite_cluster::balance::{Progress, progress};
 use diorite_cluster::catalog::{Catalog, Node, NodeState, Placement};
 use diorite_control::report::{DiskReport, Files};
+use diorite_control::restart::Recovery;
 use diorite_control::shrink::merge_limit;
 use diorite_control::view::view;
 use diorite_model::schema::TableEntry;
@@ -79,9 +80,12 @@ impl Operations {
     pub(super) async fn restart_plan(&self, elapsed_ms: u64) -> Answer {
         let catalog = self.catalog.current();
         let nodes: Vec<NodeId> = catalog.nodes().map(|node| node.id).collect();
+        let began_ns = self.clock.monotonic_ns();
         let asked = nodes.into_iter().map(|node| async move {
             let answer = self.ask_any(node, Ask::Recovery, RECOVERY_TIMEOUT).await;
-            Some((node, serde_json::from_value(answer.ok()?).ok()?))
+            let recovery: Recovery = serde_json::from_value(answer.ok()?).ok()?;
+            let since_ns = self.clock.monotonic_ns().saturating_sub(began_ns);
+            Some((node, recovery.as_of(since_ns.div_ceil(1_000_000))))
         });
         let answers = futures::stream::iter(asked).buffer_unordered(ASKED_AT_A_TIME);
         let answers = answers.filter_map(std::future::ready).collect().await;
