@@ -2,7 +2,8 @@
 //!
 //! Always true: without certificates a node serves other nodes on loopback only, unless `--insecure` was given, and says
 //! so; a new certificate is taken only if the node could have been started with it, until then the former one stays in
-//! force. Connections that are open stay as they are. Left out: TLS for clients (`tls`), and what a certificate must be
+//! force. Files that change while the node starts, and files that are refused now and would not be later, are taken, too.
+//! Connections that are open stay as they are. Left out: TLS for clients (`tls`), and what a certificate must be
 //! (`diorite_certs`).
 
 use crate::address::resolve;
@@ -14,6 +15,7 @@ use diorite_base::{Clock, SystemClock};
 use diorite_certs::CertsError;
 use diorite_certs::node::{NodeCredentials, files_of};
 use diorite_rpc::tcp::Credentials;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -69,10 +71,19 @@ pub(crate) struct Certificates {
     /// Where other nodes reach this one.
     address: IpAddr,
     credentials: Credentials,
+    looked: Mutex<Looked>,
 }
 
 /// The modification time and length of each file.
 type Seen = Vec<(Option<SystemTime>, u64)>;
+
+/// How the files were found when they were looked at last, before they were read.
+#[derive(Debug)]
+struct Looked {
+    seen: Seen,
+    /// Whether they were refused then.
+    is_refused: bool,
+}
 
 impl Traffic {
     /// As the options say; refuses open traffic beyond loopback that was not asked for.
@@ -103,9 +114,10 @@ impl Traffic {
         }
         let unreadable = |error| StartError::Certificates(CertsError::File { path: directory.clone(), source: error });
         let directory = std::path::absolute(directory).map_err(unreadable)?;
-        let credentials = read(&directory, advertised).map_err(StartError::Certificates)?;
+        let looked = Mutex::new(Looked { seen: seen(&directory), is_refused: false });
+        let credentials = read(&directory, advertised, now_s()).map_err(StartError::Certificates)?;
         let credentials = Arc::new(ArcSwap::from_pointee(credentials));
-        let certificates = Certificates { directory, address: advertised, credentials };
+        let certificates = Certificates { directory, address: advertised, credentials, looked };
         certificates.report("traffic between nodes is encrypted");
         Ok(Self::Encrypted(Arc::new(certificates)))
     }
@@ -151,7 +163,6 @@ impl Traffic {
 
 impl Certificates {
     async fn follow(&self, mut hangups: Hangups, taken: impl Fn(), mut stop: watch::Receiver<bool>) {
-        let mut seen = self.seen();
         loop {
             #[allow(clippy::disallowed_methods, reason = "a shell's timer: files say nothing by themselves")]
             let pause = tokio::time::sleep(LOOK_EVERY);
@@ -160,27 +171,35 @@ impl Certificates {
                 Some(()) = hangups.arrived() => true,
                 _ = stop.wait_for(|stop| *stop) => return,
             };
-            let now = self.seen();
-            // Perhaps not all files are new yet: the next change is looked at again.
-            if is_asked || now != seen {
-                seen = now;
-                if self.read_again() {
-                    taken();
-                }
+            if self.look(is_asked, now_s()) {
+                taken();
             }
         }
     }
 
-    /// Whether what was read is in force now.
-    fn read_again(&self) -> bool {
-        match read(&self.directory, self.address) {
+    /// Looks at the files, and reads them if they have changed or `is_asked`. Those that were refused are read each time:
+    /// perhaps one could not be read, or a certificate was not valid yet. Returns whether what was read is in force now.
+    fn look(&self, is_asked: bool, now_s: i64) -> bool {
+        let mut looked = self.looked.lock();
+        let found = seen(&self.directory);
+        let is_new = is_asked || found != looked.seen;
+        if !is_new && !looked.is_refused {
+            return false;
+        }
+        looked.seen = found;
+        let read = read(&self.directory, self.address, now_s);
+        let was_refused = std::mem::replace(&mut looked.is_refused, read.is_err());
+        match read {
             Ok(credentials) => {
                 self.credentials.store(Arc::new(credentials));
                 self.report("the certificates for other nodes were read again; new connections use them");
                 true
             }
             Err(error) => {
-                tracing::error!(event = "security", %error, "the certificates for other nodes are refused: the former ones stay in force");
+                // Once for the same files.
+                if is_new || !was_refused {
+                    tracing::error!(event = "security", %error, "the certificates for other nodes are refused: the former ones stay in force");
+                }
                 false
             }
         }
@@ -198,19 +217,19 @@ impl Certificates {
     fn days_left(&self) -> i64 {
         self.credentials.load().description().expires_s.saturating_sub(now_s()).div_euclid(DAY_S)
     }
+}
 
-    fn seen(&self) -> Seen {
-        let look = |path: PathBuf| {
-            let metadata = std::fs::metadata(path).ok();
-            (metadata.as_ref().and_then(|found| found.modified().ok()), metadata.map_or(0, |found| found.len()))
-        };
-        files_of(&self.directory).into_iter().map(look).collect()
-    }
+fn seen(directory: &Path) -> Seen {
+    let look = |path: PathBuf| {
+        let metadata = std::fs::metadata(path).ok();
+        (metadata.as_ref().and_then(|found| found.modified().ok()), metadata.map_or(0, |found| found.len()))
+    };
+    files_of(directory).into_iter().map(look).collect()
 }
 
 /// What a node at `address` can be started with.
-fn read(directory: &Path, address: IpAddr) -> Result<NodeCredentials, CertsError> {
-    let credentials = NodeCredentials::read(directory, now_s())?;
+fn read(directory: &Path, address: IpAddr, now_s: i64) -> Result<NodeCredentials, CertsError> {
+    let credentials = NodeCredentials::read(directory, now_s)?;
     // A node that listens on all addresses and names none is dialled by nobody.
     if !address.is_unspecified() {
         credentials.check_address(address)?;
@@ -280,11 +299,26 @@ mod tests {
         };
         let serial = || certificates.credentials.load().description().serial.clone();
         let first = serial();
-        std::fs::write(node.join("node.pem"), "half of it").unwrap();
-        assert!(!certificates.read_again());
+        let look = |is_asked| certificates.look(is_asked, now_s());
+        assert!(!look(false) && look(true), "nothing is new");
+        // As by whoever replaces files while the node starts.
+        let pem = node.join("node.pem");
+        let longer = std::fs::read_to_string(&pem).unwrap() + "\n";
+        std::fs::write(&pem, longer).unwrap();
+        assert!(look(false) && !look(false), "what has changed since it was read is read, once");
+        std::fs::write(&pem, "half of it").unwrap();
+        assert!(!look(false));
         assert_eq!(serial(), first);
         directory.issue(&subject("10.0.0.5"), lifetime, true).unwrap();
-        assert!(certificates.read_again());
-        assert_ne!(serial(), first);
+        assert!(look(false));
+        let second = serial();
+        assert_ne!(second, first);
+        // Not valid for ten days.
+        let later = Lifetime { now_s: now_s() + 10 * DAY_S, days: 90 };
+        directory.issue(&subject("10.0.0.5"), later, true).unwrap();
+        assert!(!look(true) && !look(false));
+        assert_eq!(serial(), second);
+        assert!(certificates.look(false, later.now_s + 1), "the same files are valid now");
+        assert_ne!(serial(), second);
     }
 }

@@ -38,6 +38,8 @@ type Seen = Vec<(Option<SystemTime>, u64)>;
 #[derive(Debug)]
 pub(crate) struct Tls {
     files: Files,
+    /// How the files were found before they were read.
+    seen: Seen,
     configs: ArcSwap<Configs>,
 }
 
@@ -125,8 +127,9 @@ impl Tls {
         };
         let clients = options.tls_client_authorities.clone();
         let files = Files { certificate: certificate.clone(), key: key.clone(), clients };
+        let seen = files.seen();
         let configs = files.read()?;
-        Ok(Some(Arc::new(Tls { files, configs: ArcSwap::from_pointee(configs) })))
+        Ok(Some(Arc::new(Tls { files, seen, configs: ArcSwap::from_pointee(configs) })))
     }
 
     /// What to speak with the next client of the CQL port.
@@ -142,7 +145,8 @@ impl Tls {
 
     /// Checks the files from time to time, until `stop`.
     pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
-        let mut seen = self.files.seen();
+        // Since the files were read: they may have changed during the start.
+        let mut seen = self.seen.clone();
         loop {
             #[allow(clippy::disallowed_methods, reason = "a shell's timer: files send no notice of changes")]
             let pause = tokio::time::sleep(LOOK_EVERY);
