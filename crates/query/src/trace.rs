@@ -9,7 +9,8 @@
 //! first; a tracing id names the node that keeps the trace. Left out: what other nodes do for the request, of which
 //! only the answers are known here; traces outlast neither the process nor [`MAX_TRACES`] others.
 
-use diorite_base::{Clock, NodeId};
+use diorite_base::write::KvError;
+use diorite_base::{Clock, NodeId, TabletId};
 use diorite_cql::protocol::{QueryParameters, Request};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -313,6 +314,25 @@ impl Traces {
     /// All that are kept here, oldest first.
     pub fn all(&self) -> Vec<Arc<Trace>> {
         self.kept.lock().traces.iter().map(|(trace, _)| Arc::clone(trace)).collect()
+    }
+}
+
+/// What is known of a read or a write (`what`) that a tablet has not carried out. The text of the error may have values.
+pub(crate) fn not_carried_out(what: &str, TabletId(tablet): TabletId, error: &KvError) -> String {
+    match error {
+        KvError::Unavailable(_) | KvError::NotLeader { .. } => {
+            format!("Nobody has taken the {what} of tablet {tablet}")
+        }
+        KvError::Timeout(_) | KvError::Storage(_) => {
+            format!("The outcome of the {what} of tablet {tablet} is not known")
+        }
+        KvError::Overloaded(_)
+        | KvError::NoSuchTablet(_)
+        | KvError::DiskFull(_)
+        | KvError::TooLarge(_)
+        | KvError::Locked(_)
+        | KvError::IndexBeingBuilt
+        | KvError::Unmaintained => format!("The {what} of tablet {tablet} was refused"),
     }
 }
 

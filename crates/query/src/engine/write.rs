@@ -18,6 +18,7 @@ use crate::kv::{Kv, KvError};
 use crate::plan::modify::ModifyPlan;
 use crate::plan::term::Bound;
 use crate::program::ProgramReply;
+use crate::trace::not_carried_out;
 use diorite_base::TabletId;
 use diorite_base::limits::MAX_SHOWN_BYTES;
 use diorite_cql::language::ast;
@@ -103,12 +104,12 @@ fn is_unmaintained(failure: &Failure) -> bool {
     matches!(failure, Failure::Tablet(_, KvError::Unmaintained))
 }
 
-/// Notes in the trace that a tablet has answered, or will not.
+/// Notes in the trace what a tablet has answered, or that it will not.
 fn note_answer(budget: &Budget, tablet: TabletId, outcome: &Result<Vec<u8>, KvError>) {
     if let Some(trace) = budget.trace() {
         trace.note(match outcome {
             Ok(_) => format!("Tablet {} has written its part", tablet.0),
-            Err(_) => format!("Tablet {} has not answered the write", tablet.0),
+            Err(error) => not_carried_out("write", tablet, error),
         });
     }
 }

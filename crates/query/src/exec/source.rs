@@ -8,7 +8,7 @@ use crate::budget::Budget;
 use crate::error::{kv_error, not_begun};
 use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, Now, ScanChunk, ScanRequest};
-use crate::trace::Tracing;
+use crate::trace::{Tracing, not_carried_out};
 use diorite_base::TabletId;
 use diorite_base::level::Level;
 use diorite_cql::protocol::CqlError;
@@ -180,8 +180,14 @@ impl<'k, K: Kv> Source<'k, K> {
         if let (Err(KvError::Locked(_)), Some(snapshot)) = (&outcome, snapshot) {
             snapshot.meet_lock();
         }
-        if let (Ok(Now::Ready(fetched)), Some(trace)) = (&outcome, trace) {
-            trace.note(format!("Read tablet {} here, from memory: {}", tablet.0, shown(fetched)));
+        if let Some(trace) = trace {
+            match &outcome {
+                Ok(Now::Ready(fetched)) => {
+                    trace.note(format!("Read tablet {} here, from memory: {}", tablet.0, shown(fetched)));
+                }
+                Ok(Now::WouldBlock) => {}
+                Err(error) => trace.note(not_carried_out("read", tablet, error)),
+            }
         }
         outcome.map_err(|error| Self::failed(kv, met, tablet, &error))
     }
@@ -207,7 +213,7 @@ impl<'k, K: Kv> Source<'k, K> {
                 if let Some(trace) = trace {
                     trace.note(match &outcome {
                         Ok(fetched) => format!("Tablet {} has answered: {}", tablet.0, shown(fetched)),
-                        Err(_) => format!("Tablet {} has not answered the read", tablet.0),
+                        Err(error) => not_carried_out("read", tablet, error),
                     });
                 }
                 match (&outcome, snapshot) {

@@ -3,9 +3,11 @@
 use super::requests::refused;
 use super::{Database, envelope};
 use crate::budget::Budget;
+use crate::kv::KvError;
 use crate::session::Session;
 use diorite_base::account::Meter;
-use diorite_base::{Clock, SystemClock};
+use diorite_base::write::Waited;
+use diorite_base::{Clock, SystemClock, TabletId};
 use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters, RequestHead, encode_request};
 use diorite_cql::protocol::{CqlError, ErrorCode, Message, Value};
 use std::sync::Arc;
@@ -87,6 +89,28 @@ fn a_read_and_a_write_show_their_steps_and_no_values() {
     assert_eq!(all.len(), 2, "those that were traced, and no others");
     let all = format!("{all:?}{:?}", database.shown("SELECT activity FROM system_traces.events"));
     assert!(!["7777", "8888", "9999"].iter().any(|value| all.contains(value)), "{all}");
+}
+
+#[test]
+fn a_part_that_is_not_carried_out_is_described_as_it_failed() {
+    let database = with_table();
+    let failures = [
+        (KvError::Unavailable(TabletId(1_000)), "'Nobody has taken the # of tablet '"),
+        (KvError::DiskFull("full".to_owned()), "'The # of tablet  was refused'"),
+        (KvError::Timeout(Waited::in_vain(5)), "'The outcome of the # of tablet  is not known'"),
+    ];
+    for (failure, expected) in failures {
+        for (statement, what) in
+            [("INSERT INTO t (k, v) VALUES (8888, 9999)", "write"), ("SELECT v FROM t WHERE k = 7777", "read")]
+        {
+            *database.kv.failure.lock() = Some(failure.clone());
+            let (id, outcome) = query(&database, statement);
+            assert!(outcome.is_err(), "{failure:?}");
+            *database.kv.failure.lock() = None;
+            let activities = activities(&database, id);
+            assert!(activities.contains(&expected.replace('#', what)), "{activities:?}");
+        }
+    }
 }
 
 #[test]
