@@ -8,6 +8,7 @@ use diorite_base::account::Account;
 use diorite_base::mutation::{Body, Mutation, MutationRef};
 use diorite_base::{Clock, Levels, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, CoveringOutcome, NodeDescription};
+use diorite_model::entry;
 use diorite_model::schema::{Table, TableEntry};
 use diorite_query::exec::source::scan_entries;
 use diorite_query::index;
@@ -410,7 +411,9 @@ pub fn read(handle: &TabletHandle<MemoryTablet>, request: &Fetch) -> Result<Fetc
     if let FetchRows::Index(scan) = &request.rows {
         return Ok(read_index(&PinnedMoment(&view), handle, scan));
     }
-    read_from(view.flags(), &|key| view.get(key), &|range, visit| view.scan(range, visit), request)
+    // A snapshot gives all that it has, as in production.
+    let request = Fetch { judged_s: None, ..request.clone() };
+    read_from(view.flags(), &|key| view.get(key), &|range, visit| view.scan(range, visit), &request)
 }
 
 /// Answers a read from a tablet's data at one moment, whatever is prepared or was to be read in a snapshot.
@@ -447,7 +450,10 @@ fn read_from(flags: u64, get_row: &GetRow<'_>, scan: &ScanRows<'_>, request: &Fe
         let mut entries = Vec::new();
         let range = ScanRange { start, end, reverse: false, expected_entries: 0 };
         scan(&range, &mut |key, value| {
-            entries.push((key.to_vec(), value.to_vec()));
+            // As a scan of a tablet does that knows when its reader judges expiry.
+            if request.judged_s.is_none_or(|judged_s| !entry::is_dead(value, judged_s)) {
+                entries.push((key.to_vec(), value.to_vec()));
+            }
             true
         })?;
         Ok::<_, KvError>(entries)
@@ -547,5 +553,26 @@ impl index::Moment for Moment<'_> {
 
     fn hold(&self, _: usize) -> Result<(), StorageError> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diorite_model::row::{Expiry, RowWriter};
+    use diorite_query::kv::ScanRequest;
+
+    #[test]
+    fn a_range_lacks_what_has_expired_for_its_reader() {
+        let (key, mut value) = (vec![7; 9], Vec::new());
+        RowWriter::new(&mut value, 5).cell(1, 5, Some(Expiry { ttl_s: 10, at_s: 100 }), b"value");
+        let get = |_: &[u8]| Ok(Some(value.clone()));
+        let scan = |_: &ScanRange<'_>, visit: &mut Visit<'_>| Ok(visit(&key, &value));
+        let found = |judged_s: Option<u32>| {
+            let range = ScanRequest { start: vec![7], end: vec![8], reverse: false, max_entries: 9, max_bytes: 1_000 };
+            let request = Fetch { rows: FetchRows::Range(range), judged_s, ..Fetch::default() };
+            read_from(0, &get, &scan, &request).expect("memory can be read").chunk.ends.len()
+        };
+        assert_eq!([None, Some(50), Some(200)].map(found), [1, 1, 0]);
     }
 }
