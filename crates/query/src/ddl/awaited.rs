@@ -4,19 +4,23 @@
 //! Always true: what is left undone here is done by the nodes later, but for dropping what has failed: that is the
 //! statement's. Left out: comparing rows (the nodes).
 
-use super::covering::{finish, local_warning};
-use super::unique::{Built, LOOK_NS, LOOKS, Made, compared};
+use super::covering::{Known, Looked, finish, local_warning};
 use crate::budget::Budget;
+use crate::error::invalid;
 use crate::kv::{Fetch, FetchRows, Kv, KvError};
 use diorite_base::{TableId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, CoveringOutcome};
 use diorite_cql::language::ast::{Drop, DroppedObject, QualifiedName, Statement};
 use diorite_cql::protocol::CqlError;
 use diorite_model::index::specification_key;
-use diorite_model::schema::{Table, TableEntry};
+use diorite_model::schema::{CoveringState, Table, TableEntry};
 use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+
+/// How long a statement waits at most, and how often it looks meanwhile.
+const WAIT_NS: u64 = 5_000_000_000;
+const LOOK_NS: u64 = 50_000_000;
 
 /// What a statement has made of rows that are there already.
 struct Awaited {
@@ -33,7 +37,11 @@ struct Wait<'b> {
     until_ns: u64,
 }
 
-impl Wait<'_> {
+impl<'b> Wait<'b> {
+    fn from_now(kv: &impl Kv, budget: &'b Budget) -> Self {
+        Self { budget, until_ns: kv.monotonic_ns() + WAIT_NS }
+    }
+
     fn goes_on(self, kv: &impl Kv) -> bool {
         kv.monotonic_ns() < self.until_ns && self.budget.check().is_ok()
     }
@@ -50,14 +58,14 @@ pub(super) enum Ended {
 /// Waits for what a statement has made or removed, and finishes it; `before`: the catalog that it was planned with.
 ///
 /// # Errors
-/// If what it has made was dropped meanwhile, or if the time of the statement is over while rows are compared.
+/// If what it has made was dropped meanwhile, or if the request has ended while rows are compared.
 pub(super) async fn ended<K: Kv>(
     kv: &K,
     before: &Catalog,
     (statement, command): (&Statement, &Command),
     budget: &Budget,
 ) -> Result<Ended, CqlError> {
-    let wait = Wait { budget, until_ns: kv.monotonic_ns() + LOOKS as u64 * LOOK_NS };
+    let wait = Wait::from_now(kv, budget);
     if let (Statement::Drop(Drop { object: DroppedObject::Index(index), .. }), Command::AlterTable { table }) =
         (statement, command)
     {
@@ -69,12 +77,12 @@ pub(super) async fn ended<K: Kv>(
     }
     let mut warnings = Vec::new();
     for Awaited { table, made, id, name } in awaited(kv, statement, command) {
-        match (made, compared(kv, &table, (made, id, &name), budget).await?) {
+        match (made, compared(kv, &table, (made, id, &name), Wait::from_now(kv, budget)).await?) {
             (Made::Covering, Built::Whole) => propose(kv, &table, id, CoveringOutcome::Ready).await,
             (Made::Covering, Built::Failed(why)) => {
                 warnings.push(local_warning(&name, &why));
                 propose(kv, &table, id, CoveringOutcome::Failed(why)).await;
-                let wait = Wait { budget, until_ns: kv.monotonic_ns() + LOOKS as u64 * LOOK_NS };
+                let wait = Wait::from_now(kv, budget);
                 await_dropping(kv, table.id, &[id], wait).await;
             }
             (_, Built::Whole) => {}
@@ -86,6 +94,118 @@ pub(super) async fn ended<K: Kv>(
         }
     }
     Ok(Ended::Well(warnings))
+}
+
+/// What is made of the rows that are there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// A unique index.
+    Unique,
+    /// A materialized view.
+    View,
+    /// The hidden view of a covering index.
+    Covering,
+}
+
+impl Made {
+    /// The error of a statement that has made it.
+    fn failed(self, name: &str, why: &str) -> CqlError {
+        invalid(match self {
+            // The reason names two rows that are alike.
+            Self::Unique if why.starts_with("the rows ") => {
+                format!("Execution Error. Duplicate value disallowed by unique index {name}: {why}")
+            }
+            Self::Unique => format!("the unique index {name} cannot be made: {why}"),
+            Self::View | Self::Covering => format!("the materialized view {name} cannot be made: {why}"),
+        })
+    }
+
+    /// The error of a statement whose work another one has undone.
+    fn dropped(self, name: &str) -> CqlError {
+        let what = match self {
+            Self::Unique => "unique index",
+            Self::View => "materialized view",
+            Self::Covering => "index",
+        };
+        invalid(format!("the {what} {name} was dropped meanwhile"))
+    }
+
+    /// Whether a table has what was made with this number.
+    fn is_left(self, table: &Table, id: u64) -> bool {
+        match self {
+            Self::Unique => table.unique_indexes().any(|(index, _)| index.id == id),
+            Self::View => table.views.iter().any(|view| view.id == id),
+            Self::Covering => {
+                table.indexes.iter().filter_map(|index| index.covering.as_ref()).any(|covering| covering.view == id)
+            }
+        }
+    }
+
+    /// What the catalog has of it. A node may record that a covering index is ready, or has failed, before the statement
+    /// sees it; of one that has failed the tablets know nothing any more.
+    fn recorded(self, table: &Table, id: u64) -> Option<Built> {
+        if self != Self::Covering {
+            return None;
+        }
+        let mut covering = table.indexes.iter().filter_map(|index| index.covering.as_ref());
+        match &covering.find(|covering| covering.view == id)?.state {
+            CoveringState::Building => None,
+            CoveringState::Ready => Some(Built::Whole),
+            CoveringState::Failed(why) => Some(Built::Failed(why.clone())),
+        }
+    }
+
+    fn going(self, table: &Table, name: &str) -> String {
+        let Table { keyspace, name: of, .. } = table;
+        let what = match self {
+            Self::Unique => format!("compared for the unique index {name}"),
+            Self::View => format!("added to the materialized view {name}"),
+            Self::Covering => format!("added to the covering index {name}"),
+        };
+        format!("the rows of table {keyspace}.{of} are still being {what}: see 'diorite admin indexes'")
+    }
+}
+
+/// What has become of the rows that were there before a unique index or a view.
+#[derive(Debug)]
+enum Built {
+    /// All were compared: no two have the same values, or the view has what follows from them.
+    Whole,
+    /// They are being compared: a warning.
+    Going(String),
+    /// Two have the same values, or something else is in the way.
+    Failed(String),
+}
+
+/// Waits for some seconds until the rows that were there before a unique index or a view of a table, with that number
+/// and name, have been compared.
+///
+/// # Errors
+/// If it was dropped meanwhile, or if the request has ended.
+async fn compared<K: Kv>(
+    kv: &K,
+    table: &Table,
+    (made, id, name): (Made, u64, &str),
+    wait: Wait<'_>,
+) -> Result<Built, CqlError> {
+    let mut known = Known::default();
+    while kv.monotonic_ns() < wait.until_ns {
+        wait.budget.check()?;
+        let catalog = kv.catalog();
+        let Some(entry) = catalog.table_by_id(table.id).filter(|entry| made.is_left(&entry.table, id)) else {
+            return Err(made.dropped(name));
+        };
+        if let Some(built) = made.recorded(&entry.table, id) {
+            return Ok(built);
+        }
+        match known.look(kv, (table.id, id), Some(wait.until_ns)).await {
+            None => return Err(made.dropped(name)),
+            Some(Looked::Whole) => return Ok(Built::Whole),
+            Some(Looked::Failed(why)) => return Ok(Built::Failed(why)),
+            Some(Looked::Going) => kv.pause(LOOK_NS).await,
+        }
+    }
+    Ok(Built::Going(made.going(table, name)))
 }
 
 /// Proposes what becomes of a hidden view. If that does not succeed, a node does it later.
@@ -134,7 +254,7 @@ async fn await_dropping<K: Kv>(kv: &K, table: TableId, lost: &[u64], wait: Wait<
         let Some(entry) = catalog.table_by_id(table).filter(is_lost) else { return };
         let tablets = entry.tablets.iter().map(|range| range.tablet);
         let left: Vec<TabletId> = tablets.filter(|tablet| !done.contains(tablet)).collect();
-        let known = join_all(left.iter().map(|tablet| knows(kv, *tablet, lost))).await;
+        let known = join_all(left.iter().map(|tablet| knows(kv, *tablet, lost, wait.until_ns))).await;
         if known.iter().any(Result::is_err) {
             return;
         }
@@ -148,9 +268,10 @@ async fn await_dropping<K: Kv>(kv: &K, table: TableId, lost: &[u64], wait: Wait<
 }
 
 /// Whether a tablet knows one of these unique indexes or views.
-async fn knows<K: Kv>(kv: &K, tablet: TabletId, ids: &[u64]) -> Result<bool, KvError> {
+async fn knows<K: Kv>(kv: &K, tablet: TabletId, ids: &[u64], deadline_ns: u64) -> Result<bool, KvError> {
     for id in ids {
-        let fetch = Fetch { rows: FetchRows::One(specification_key(*id)), ..Fetch::default() };
+        let rows = FetchRows::One(specification_key(*id));
+        let fetch = Fetch { rows, deadline_ns: Some(deadline_ns), ..Fetch::default() };
         if kv.fetch(tablet, fetch).await?.row.is_some() {
             return Ok(true);
         }

@@ -211,8 +211,14 @@ pub(crate) struct Known {
 
 impl Known {
     /// Asks the other tablets once; one that does not answer does not hide that another has failed. One that has taken
-    /// over another's rows compares them as well: then all are asked again. `None`: the table was dropped.
-    pub(crate) async fn look<K: Kv>(&mut self, kv: &K, table: TableId, id: u64) -> Option<Looked> {
+    /// over another's rows compares them as well: then all are asked again. No answer is waited for longer than until
+    /// `deadline_ns`, if that is given. `None`: the table was dropped.
+    pub(crate) async fn look<K: Kv>(
+        &mut self,
+        kv: &K,
+        (table, id): (TableId, u64),
+        deadline_ns: Option<u64>,
+    ) -> Option<Looked> {
         let catalog = kv.catalog();
         let entry = catalog.table_by_id(table)?;
         if self.tablets != entry.tablets {
@@ -222,7 +228,8 @@ impl Known {
         let left: Vec<TabletId> =
             entry.tablets.iter().map(|range| range.tablet).filter(|tablet| !self.done.contains(tablet)).collect();
         for tablets in left.chunks(ASKED_AT_A_TIME) {
-            let mut asked: FuturesUnordered<_> = tablets.iter().map(|tablet| specified(kv, *tablet, id)).collect();
+            let mut asked: FuturesUnordered<_> =
+                tablets.iter().map(|tablet| specified(kv, *tablet, id, deadline_ns)).collect();
             while let Some((tablet, stored)) = asked.next().await {
                 let Ok(Some(stored)) = stored else { continue };
                 if let Some(why) = stored.failure() {
@@ -239,8 +246,13 @@ impl Known {
 }
 
 /// What a tablet knows of a dependent of its table.
-async fn specified<K: Kv>(kv: &K, tablet: TabletId, id: u64) -> (TabletId, Result<Option<Specification>, KvError>) {
-    let fetch = Fetch { rows: FetchRows::One(specification_key(id)), ..Fetch::default() };
+async fn specified<K: Kv>(
+    kv: &K,
+    tablet: TabletId,
+    id: u64,
+    deadline_ns: Option<u64>,
+) -> (TabletId, Result<Option<Specification>, KvError>) {
+    let fetch = Fetch { rows: FetchRows::One(specification_key(id)), deadline_ns, ..Fetch::default() };
     let fetched = kv.fetch(tablet, fetch).await;
     (tablet, fetched.map(|fetched| fetched.row.and_then(|stored| Specification::decode(&stored).ok())))
 }

@@ -79,7 +79,7 @@ impl<K: Kv> RowComparer<K> {
         let Some((_, index)) = entry.table.hidden_views().find(|(of, _)| of.id == view) else { return Ok(()) };
         let outcome = match index {
             Some((_, covering)) if covering.is_ready() => return Ok(()),
-            Some(_) => match Known::default().look(&*self.kv, table, view).await {
+            Some(_) => match Known::default().look(&*self.kv, (table, view), None).await {
                 Some(Looked::Whole) => CoveringOutcome::Ready,
                 Some(Looked::Failed(why)) => {
                     tracing::warn!(table = %entry.table.name, view, why, "an index cannot cover its columns, and stays a local one");
