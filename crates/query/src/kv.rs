@@ -360,9 +360,7 @@ pub trait Kv: Send + Sync + 'static {
 
     /// Waits before something is tried again, for half of this time at least and the whole of it at most: those who have collided should not do so
     /// again.
-    fn pause(&self, _duration_ns: u64) -> impl Future<Output = ()> + Send {
-        async {}
-    }
+    fn pause(&self, duration_ns: u64) -> impl Future<Output = ()> + Send;
 
     /// Hashes or checks a password, which takes tens of milliseconds and megabytes; the node limits how many run at a time.
     fn hash<T: Send + 'static>(
@@ -375,8 +373,6 @@ pub trait Kv: Send + Sync + 'static {
     /// Wall-clock microseconds since the epoch (for TTLs and `now()`).
     fn now_us(&self) -> i64;
 
-    /// The monotonic clock, by which requests end.
-    fn monotonic_ns(&self) -> u64 {
-        0
-    }
+    /// The monotonic clock, by which requests and waits end: it advances in a [`Kv::pause`].
+    fn monotonic_ns(&self) -> u64;
 }

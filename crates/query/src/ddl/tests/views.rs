@@ -1,6 +1,7 @@
 //! Materialized views.
 
 use super::*;
+use diorite_base::NodeId;
 use diorite_model::schema::ColumnId;
 
 /// A database whose level has views.
