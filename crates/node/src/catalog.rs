@@ -24,7 +24,7 @@ use diorite_base::program::Unprovable;
 use diorite_base::write::{KvError, Waited, WriteReply};
 use diorite_base::{Clock, Level, NodeId, TabletId};
 use diorite_cluster::catalog::{Catalog, CatalogEvaluator, Command, Outcome};
-use diorite_control::answering::{Answering, Progress, TIMEOUT_HERE};
+use diorite_control::answering::{Answering, Here, Progress, TIMEOUT_HERE};
 use diorite_control::follower::{
     self, Action, ChildOpening as Child, Follower, Leftovers, SchemaVersions, forgettable, openings_at_start,
 };
@@ -50,8 +50,8 @@ const TELL_AGAIN: Duration = Duration::from_secs(1);
 /// Writes to a tablet on the node that leads it. The follower needs this because this node's own replica of the catalog
 /// seldom leads.
 pub(crate) trait CatalogWriter: Send + Sync + 'static {
-    /// Writes to [`CATALOG_TABLET`] and waits for the outcome.
-    fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>>;
+    /// Writes to [`CATALOG_TABLET`] and waits for the outcome, until `deadline_ns` at the latest, if that is given.
+    fn write(&self, mutation: Mutation, deadline_ns: Option<u64>) -> BoxFuture<'_, Result<WriteReply, KvError>>;
 }
 
 /// The mutation that proposes a command to a catalog of this level; an error if the level does not have it, or if it
@@ -194,23 +194,25 @@ impl CatalogFollower {
     /// Proposes a command. Returns the encoded outcome once this node serves the change, and all other nodes that are
     /// up serve it too or a timeout has passed.
     pub(crate) async fn change(&self, command: &Command) -> Result<Vec<u8>, KvError> {
-        self.change_by(as_mutation(command, self.current().level())?).await
+        self.change_by(as_mutation(command, self.current().level())?, None).await
     }
 
     /// As [`Self::change`], for a command that the caller has encoded and proven. Both take long for a large
     /// definition.
-    pub(crate) async fn change_by(&self, mutation: Mutation) -> Result<Vec<u8>, KvError> {
+    pub(crate) async fn change_by(&self, mutation: Mutation, deadline_ns: Option<u64>) -> Result<Vec<u8>, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
-        let reply = writer.write(mutation).await?;
+        let reply = writer.write(mutation, deadline_ns).await?;
         let outcome = Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))?;
         let version = outcome.version();
-        let mut change = Answering::new(version, self.clock.monotonic_ns(), Planted::default());
+        let since_ns = self.clock.monotonic_ns();
+        let mut change = Answering::new(version, since_ns, Planted::default()).with_deadline(deadline_ns);
         let (mut versions, mut changes) = (self.versions(), self.peers.changes());
         loop {
             versions.mark_unchanged();
             changes.mark_unchanged();
-            let progress =
-                self.peers.look(|peers| change.look(self.served_version(), peers, self.clock.monotonic_ns()));
+            let here = Here { known: self.current().version(), served: self.served_version() };
+            let now_ns = self.clock.monotonic_ns();
+            let progress = self.peers.look(|peers| change.look(here, peers, now_ns));
             match progress {
                 Progress::Answer { behind } => {
                     if !behind.is_empty() {
@@ -219,7 +221,8 @@ impl CatalogFollower {
                     return Ok(reply);
                 }
                 Progress::TimedOut => {
-                    return Err(KvError::Timeout(Waited::in_vain(TIMEOUT_HERE.as_millis() as u64)));
+                    let waited_ns = self.clock.monotonic_ns().saturating_sub(since_ns);
+                    return Err(KvError::Timeout(Waited::in_vain(waited_ns / 1_000_000)));
                 }
                 Progress::Wait(longest) => {
                     // The senders live as long as `self`.
@@ -236,7 +239,7 @@ impl CatalogFollower {
     /// Proposes a command and returns its outcome as soon as it is known, whether or not any node serves it yet.
     pub(crate) async fn propose(&self, command: &Command) -> Result<Outcome, KvError> {
         let writer = self.writer.get().ok_or(KvError::Unavailable(CATALOG_TABLET))?;
-        let reply = writer.write(as_mutation(command, self.current().level())?).await?;
+        let reply = writer.write(as_mutation(command, self.current().level())?, None).await?;
         Outcome::decode(&reply).map_err(|error| KvError::Storage(error.to_string()))
     }
 

@@ -111,10 +111,10 @@ impl Kv for NodeKv {
         self.catalog.served_version()
     }
 
-    async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command, deadline_ns: Option<u64>) -> Result<Vec<u8>, KvError> {
         let level = self.catalog.current().level();
         let mutation = self.aside.compute(|| as_mutation(command, level)).await??;
-        self.catalog.change_by(mutation).await
+        self.catalog.change_by(mutation, deadline_ns).await
     }
 
     fn local_node(&self) -> NodeInfo {

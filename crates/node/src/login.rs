@@ -114,7 +114,7 @@ pub(crate) async fn found_roles(kv: Arc<NodeKv>) {
             has_initial_password: true,
             ..Role::default()
         };
-        match auth::propose(&*kv, RoleCommand::Create { role, if_not_exists: true }).await {
+        match auth::propose(&*kv, RoleCommand::Create { role, if_not_exists: true }, None).await {
             Ok(()) => {
                 tracing::warn!(
                     role = FIRST_SUPERUSER,

@@ -14,7 +14,7 @@ use std::fmt;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::task::Poll;
 
 /// Why a request ended before it was done.
@@ -38,6 +38,8 @@ pub struct Budget {
     meter: Meter,
     /// On the monotonic clock; `u64::MAX`: none.
     deadline_ns: AtomicU64,
+    /// It is not ended at the deadline: whatever it waits for ends by then.
+    is_uninterrupted: AtomicBool,
     ended: AtomicU8,
     waiting: AtomicWaker,
     /// A request that is in no list of running requests reads the clock itself.
@@ -65,6 +67,7 @@ impl Budget {
         Self {
             meter,
             deadline_ns: AtomicU64::new(deadline_ns),
+            is_uninterrupted: AtomicBool::new(false),
             ended: AtomicU8::new(RUNS),
             waiting: AtomicWaker::new(),
             clock: None,
@@ -164,9 +167,16 @@ impl Budget {
         self.deadline_ns.fetch_min(deadline_ns, Ordering::Relaxed);
     }
 
-    /// Removes the deadline: a change of the schema is not interrupted.
-    pub fn end_never(&self) {
-        self.deadline_ns.store(u64::MAX, Ordering::Relaxed);
+    /// From now on it is not ended at its deadline: a change of the schema is not interrupted, and ends itself what it
+    /// waits for ([`Self::answer_by`]).
+    pub fn set_uninterrupted(&self) {
+        self.is_uninterrupted.store(true, Ordering::Relaxed);
+    }
+
+    /// When a request that is not interrupted is to be answered, if it has a deadline: a fifth of the time that is left
+    /// earlier, so that the answer comes before the client gives up.
+    pub fn answer_by(&self, now_ns: u64) -> Option<u64> {
+        self.deadline().map(|deadline_ns| deadline_ns - deadline_ns.saturating_sub(now_ns) / 5)
     }
 
     /// Ends it, unless it has ended.
@@ -180,9 +190,9 @@ impl Budget {
         }
     }
 
-    /// Ends it if its time is over.
+    /// Ends it if its time is over, unless it is not to be interrupted.
     pub fn end_if_expired(&self, now_ns: u64) {
-        if now_ns >= self.deadline_ns() {
+        if now_ns >= self.deadline_ns() && !self.is_uninterrupted.load(Ordering::Relaxed) {
             self.end(Ended::Expired);
         }
     }
@@ -281,6 +291,19 @@ mod tests {
         let mut context = Context::from_waker(std::task::Waker::noop());
         let mut done = pin!(budget.unless_ended(async { 7 }));
         assert!(matches!(done.as_mut().poll(&mut context), Poll::Ready(Ok(7))));
+    }
+
+    #[test]
+    fn what_is_uninterrupted_knows_its_deadline_and_is_ended_by_operators_alone() {
+        let budget = Budget::new(Meter::alone(1_000), 1_100);
+        budget.set_uninterrupted();
+        budget.end_if_expired(2_000);
+        assert_eq!((budget.ended(), budget.deadline()), (None, Some(1_100)));
+        let by_ns = [100, 600, 1_100, 2_000].map(|now_ns| budget.answer_by(now_ns));
+        assert_eq!(by_ns, [Some(900), Some(1_000), Some(1_100), Some(1_100)]);
+        assert_eq!(Budget::unlimited().answer_by(5), None);
+        budget.end(Ended::Cancelled);
+        assert_eq!(budget.ended(), Some(Ended::Cancelled));
     }
 
     #[test]

@@ -316,8 +316,13 @@ pub trait Kv: Send + Sync + 'static {
     }
 
     /// Proposes a command to the catalog's Raft group, if it is within the limits; returns the encoded `catalog::Outcome` once the change is applied
-    /// and this node serves it (new tablets are open).
-    fn change_catalog(&self, command: &Command) -> impl Future<Output = Result<Vec<u8>, KvError>> + Send;
+    /// and this node serves it (new tablets are open). `deadline_ns`, on the monotonic clock of this node: it is an error if this node does not
+    /// know by then that the change is applied.
+    fn change_catalog(
+        &self,
+        command: &Command,
+        deadline_ns: Option<u64>,
+    ) -> impl Future<Output = Result<Vec<u8>, KvError>> + Send;
 
     /// This node.
     fn local_node(&self) -> NodeInfo;

@@ -98,8 +98,8 @@ pub(crate) fn end_notice(node: NodeId, life: u64, key: LifeKey) -> Vec<u8> {
 pub(crate) struct RoutedWriter(pub(crate) Arc<Router>);
 
 impl CatalogWriter for RoutedWriter {
-    fn write(&self, mutation: Mutation) -> BoxFuture<'_, Result<WriteReply, KvError>> {
-        Box::pin(self.0.write(CATALOG_TABLET, mutation))
+    fn write(&self, mutation: Mutation, deadline_ns: Option<u64>) -> BoxFuture<'_, Result<WriteReply, KvError>> {
+        Box::pin(self.0.write_until(CATALOG_TABLET, mutation, deadline_ns))
     }
 }
 

@@ -190,7 +190,17 @@ impl Router {
 
     /// Writes at once to the node that leads the tablet, and waits for the outcome.
     pub(crate) async fn write(&self, tablet: TabletId, mutation: Mutation) -> Result<WriteReply, KvError> {
-        let writing = self.gather_write(tablet, mutation, None)?;
+        self.write_until(tablet, mutation, None).await
+    }
+
+    /// As [`Self::write`]; the write ends at `deadline_ns`, if that is given.
+    pub(crate) async fn write_until(
+        &self,
+        tablet: TabletId,
+        mutation: Mutation,
+        deadline_ns: Option<u64>,
+    ) -> Result<WriteReply, KvError> {
+        let writing = self.gather_write(tablet, mutation, deadline_ns)?;
         self.send_gathered();
         writing.await
     }

@@ -39,12 +39,13 @@ pub fn handles(statement: &Statement) -> bool {
     )
 }
 
-/// Carries out a statement about roles.
+/// Carries out a statement about roles; what it changes is to be known by `deadline_ns`.
 pub async fn execute<K: Kv>(
     kv: &K,
     session: &Session,
     keyspace: Option<&str>,
     statement: &Statement,
+    deadline_ns: Option<u64>,
 ) -> Result<Response, CqlError> {
     let catalog = kv.catalog();
     let asked = Asked { catalog: &catalog, session, keyspace };
@@ -64,13 +65,13 @@ pub async fn execute<K: Kv>(
         Statement::RevokePermissions(change) => asked.permissions(change, false)?,
         other => return Err(not_supported(other.kind())),
     };
-    propose(kv, change).await?;
+    propose(kv, change, deadline_ns).await?;
     Ok(Response::Void)
 }
 
-/// Proposes a change of roles to the catalog.
-pub async fn propose<K: Kv>(kv: &K, change: RoleCommand) -> Result<(), CqlError> {
-    let reply = kv.change_catalog(&Command::Roles { change }).await;
+/// Proposes a change of roles to the catalog, which is to be known by `deadline_ns`.
+pub async fn propose<K: Kv>(kv: &K, change: RoleCommand, deadline_ns: Option<u64>) -> Result<(), CqlError> {
+    let reply = kv.change_catalog(&Command::Roles { change }, deadline_ns).await;
     let reply = reply.map_err(|error| catalog_error(kv, &error))?;
     match Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))? {
         Outcome::Rejected { rejection: Rejection::AlreadyExists | Rejection::Invalid, message, .. } => {
@@ -404,9 +405,14 @@ impl Asked<'_> {
 }
 
 /// Grants the creator of an object all permissions on it, as Cassandra does.
-pub async fn grant_to_maker<K: Kv>(kv: &K, session: &Session, resource: &str) -> Result<(), CqlError> {
+pub async fn grant_to_maker<K: Kv>(
+    kv: &K,
+    session: &Session,
+    resource: &str,
+    deadline_ns: Option<u64>,
+) -> Result<(), CqlError> {
     let Some(role) = session.role() else { return Ok(()) };
     let permissions = applicable(resource)?.iter().map(|permission| permission.name().to_owned()).collect();
     let role = role.as_str().to_owned();
-    propose(kv, RoleCommand::Grant { role, resource: resource.to_owned(), permissions }).await
+    propose(kv, RoleCommand::Grant { role, resource: resource.to_owned(), permissions }, deadline_ns).await
 }

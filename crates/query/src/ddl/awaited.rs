@@ -4,15 +4,14 @@
 //! Always true: what is left undone here is done by the nodes later, but for dropping what has failed: that is the
 //! statement's. Left out: comparing rows (the nodes).
 
-use super::covering::{Known, Looked, finish, local_warning};
+use super::covering::{Known, Looked, finish, local_warning, stored};
 use crate::budget::Budget;
 use crate::error::invalid;
-use crate::kv::{Fetch, FetchRows, Kv, KvError};
+use crate::kv::{Kv, KvError};
 use diorite_base::{TableId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, CoveringOutcome};
 use diorite_cql::language::ast::{Drop, DroppedObject, QualifiedName, Statement};
 use diorite_cql::protocol::CqlError;
-use diorite_model::index::specification_key;
 use diorite_model::schema::{CoveringState, Table, TableEntry};
 use futures::future::join_all;
 use std::collections::BTreeSet;
@@ -30,16 +29,20 @@ struct Awaited {
     name: String,
 }
 
-/// How long a statement waits for others once it has taken effect. Its time may be over before: that is no error.
+/// How long a statement waits for others once it has taken effect, all in all. Its time may be over before: that is no
+/// error.
 #[derive(Clone, Copy)]
 struct Wait<'b> {
     budget: &'b Budget,
     until_ns: u64,
+    /// When it is to be answered.
+    answer_by_ns: Option<u64>,
 }
 
 impl<'b> Wait<'b> {
-    fn from_now(kv: &impl Kv, budget: &'b Budget) -> Self {
-        Self { budget, until_ns: kv.monotonic_ns() + WAIT_NS }
+    fn from_now(kv: &impl Kv, (budget, answer_by_ns): (&'b Budget, Option<u64>)) -> Self {
+        let until_ns = kv.monotonic_ns().saturating_add(WAIT_NS);
+        Self { budget, until_ns: answer_by_ns.map_or(until_ns, |by_ns| until_ns.min(by_ns)), answer_by_ns }
     }
 
     fn goes_on(self, kv: &impl Kv) -> bool {
@@ -55,7 +58,8 @@ pub(super) enum Ended {
     Failed(Box<Drop>, CqlError),
 }
 
-/// Waits for what a statement has made or removed, and finishes it; `before`: the catalog that it was planned with.
+/// Waits for what a statement has made or removed, and finishes it; `before`: the catalog that it was planned with. The
+/// statement is to be answered at `answer_by_ns`, if that is given.
 ///
 /// # Errors
 /// If what it has made was dropped meanwhile, or if the request has ended while rows are compared.
@@ -63,9 +67,9 @@ pub(super) async fn ended<K: Kv>(
     kv: &K,
     before: &Catalog,
     (statement, command): (&Statement, &Command),
-    budget: &Budget,
+    (budget, answer_by_ns): (&Budget, Option<u64>),
 ) -> Result<Ended, CqlError> {
-    let wait = Wait::from_now(kv, budget);
+    let wait = Wait::from_now(kv, (budget, answer_by_ns));
     if let (Statement::Drop(Drop { object: DroppedObject::Index(index), .. }), Command::AlterTable { table }) =
         (statement, command)
     {
@@ -77,12 +81,11 @@ pub(super) async fn ended<K: Kv>(
     }
     let mut warnings = Vec::new();
     for Awaited { table, made, id, name } in awaited(kv, statement, command) {
-        match (made, compared(kv, &table, (made, id, &name), Wait::from_now(kv, budget)).await?) {
-            (Made::Covering, Built::Whole) => propose(kv, &table, id, CoveringOutcome::Ready).await,
+        match (made, compared(kv, &table, (made, id, &name), wait).await?) {
+            (Made::Covering, Built::Whole) => propose(kv, &table, id, CoveringOutcome::Ready, wait).await,
             (Made::Covering, Built::Failed(why)) => {
                 warnings.push(local_warning(&name, &why));
-                propose(kv, &table, id, CoveringOutcome::Failed(why)).await;
-                let wait = Wait::from_now(kv, budget);
+                propose(kv, &table, id, CoveringOutcome::Failed(why), wait).await;
                 await_dropping(kv, table.id, &[id], wait).await;
             }
             (_, Built::Whole) => {}
@@ -177,8 +180,8 @@ enum Built {
     Failed(String),
 }
 
-/// Waits for some seconds until the rows that were there before a unique index or a view of a table, with that number
-/// and name, have been compared.
+/// Waits until the rows that were there before a unique index or a view of a table, with that number and name, have been
+/// compared. What the catalog has of it counts even if the wait is over.
 ///
 /// # Errors
 /// If it was dropped meanwhile, or if the request has ended.
@@ -189,7 +192,7 @@ async fn compared<K: Kv>(
     wait: Wait<'_>,
 ) -> Result<Built, CqlError> {
     let mut known = Known::default();
-    while kv.monotonic_ns() < wait.until_ns {
+    loop {
         wait.budget.check()?;
         let catalog = kv.catalog();
         let Some(entry) = catalog.table_by_id(table.id).filter(|entry| made.is_left(&entry.table, id)) else {
@@ -198,6 +201,9 @@ async fn compared<K: Kv>(
         if let Some(built) = made.recorded(&entry.table, id) {
             return Ok(built);
         }
+        if kv.monotonic_ns() >= wait.until_ns {
+            return Ok(Built::Going(made.going(table, name)));
+        }
         match known.look(kv, (table.id, id), Some(wait.until_ns)).await {
             None => return Err(made.dropped(name)),
             Some(Looked::Whole) => return Ok(Built::Whole),
@@ -205,12 +211,11 @@ async fn compared<K: Kv>(
             Some(Looked::Going) => kv.pause(LOOK_NS).await,
         }
     }
-    Ok(Built::Going(made.going(table, name)))
 }
 
 /// Proposes what becomes of a hidden view. If that does not succeed, a node does it later.
-async fn propose<K: Kv>(kv: &K, table: &Table, view: u64, outcome: CoveringOutcome) {
-    if let Err(error) = finish(kv, (table.id, view), outcome).await {
+async fn propose<K: Kv>(kv: &K, table: &Table, view: u64, outcome: CoveringOutcome, wait: Wait<'_>) {
+    if let Err(error) = finish(kv, (table.id, view), outcome, wait.answer_by_ns).await {
         tracing::debug!(table = %table.name, error = %error.message, "a covering index is finished later");
     }
 }
@@ -268,11 +273,9 @@ async fn await_dropping<K: Kv>(kv: &K, table: TableId, lost: &[u64], wait: Wait<
 }
 
 /// Whether a tablet knows one of these unique indexes or views.
-async fn knows<K: Kv>(kv: &K, tablet: TabletId, ids: &[u64], deadline_ns: u64) -> Result<bool, KvError> {
+async fn knows<K: Kv>(kv: &K, tablet: TabletId, ids: &[u64], until_ns: u64) -> Result<bool, KvError> {
     for id in ids {
-        let rows = FetchRows::One(specification_key(*id));
-        let fetch = Fetch { rows, deadline_ns: Some(deadline_ns), ..Fetch::default() };
-        if kv.fetch(tablet, fetch).await?.row.is_some() {
+        if stored(kv, tablet, *id, Some(until_ns)).await?.is_some() {
             return Ok(true);
         }
     }

@@ -26,6 +26,8 @@ use std::collections::BTreeSet;
 
 /// So many tablets are asked at a time.
 const ASKED_AT_A_TIME: usize = 16;
+/// How long a statement waits for a tablet's answer: one whose leader is silent does not hold up what it asks others.
+const ANSWER_NS: u64 = 1_000_000_000;
 
 /// What a statement with `INCLUDE` makes of its index.
 pub(super) enum Made {
@@ -211,13 +213,13 @@ pub(crate) struct Known {
 
 impl Known {
     /// Asks the other tablets once; one that does not answer does not hide that another has failed. One that has taken
-    /// over another's rows compares them as well: then all are asked again. No answer is waited for longer than until
-    /// `deadline_ns`, if that is given. `None`: the table was dropped.
+    /// over another's rows compares them as well: then all are asked again. If `until_ns` is given, it ends by then, and
+    /// waits for no tablet for longer than a second. `None`: the table was dropped.
     pub(crate) async fn look<K: Kv>(
         &mut self,
         kv: &K,
         (table, id): (TableId, u64),
-        deadline_ns: Option<u64>,
+        until_ns: Option<u64>,
     ) -> Option<Looked> {
         let catalog = kv.catalog();
         let entry = catalog.table_by_id(table)?;
@@ -227,17 +229,17 @@ impl Known {
         }
         let left: Vec<TabletId> =
             entry.tablets.iter().map(|range| range.tablet).filter(|tablet| !self.done.contains(tablet)).collect();
-        for tablets in left.chunks(ASKED_AT_A_TIME) {
-            let mut asked: FuturesUnordered<_> =
-                tablets.iter().map(|tablet| specified(kv, *tablet, id, deadline_ns)).collect();
-            while let Some((tablet, stored)) = asked.next().await {
-                let Ok(Some(stored)) = stored else { continue };
-                if let Some(why) = stored.failure() {
-                    return Some(Looked::Failed(why.to_owned()));
-                }
-                if stored.is_done() {
-                    self.done.insert(tablet);
-                }
+        let mut left = left.into_iter();
+        let mut asked = FuturesUnordered::new();
+        asked.extend(left.by_ref().take(ASKED_AT_A_TIME).map(|tablet| specified(kv, tablet, id, until_ns)));
+        while let Some((tablet, stored)) = asked.next().await {
+            asked.extend(left.next().map(|tablet| specified(kv, tablet, id, until_ns)));
+            let Ok(Some(stored)) = stored else { continue };
+            if let Some(why) = stored.failure() {
+                return Some(Looked::Failed(why.to_owned()));
+            }
+            if stored.is_done() {
+                self.done.insert(tablet);
             }
         }
         let is_whole = entry.tablets.iter().all(|range| self.done.contains(&range.tablet));
@@ -250,14 +252,25 @@ async fn specified<K: Kv>(
     kv: &K,
     tablet: TabletId,
     id: u64,
-    deadline_ns: Option<u64>,
+    until_ns: Option<u64>,
 ) -> (TabletId, Result<Option<Specification>, KvError>) {
-    let fetch = Fetch { rows: FetchRows::One(specification_key(id)), deadline_ns, ..Fetch::default() };
-    let fetched = kv.fetch(tablet, fetch).await;
-    (tablet, fetched.map(|fetched| fetched.row.and_then(|stored| Specification::decode(&stored).ok())))
+    let stored = stored(kv, tablet, id, until_ns).await;
+    (tablet, stored.map(|stored| stored.and_then(|stored| Specification::decode(&stored).ok())))
 }
 
-/// Proposes what becomes of the hidden view of a covering index.
+/// What is stored of it, undecoded. If `until_ns` is given, a tablet has to answer by then, and within a second.
+pub(super) async fn stored<K: Kv>(
+    kv: &K,
+    tablet: TabletId,
+    id: u64,
+    until_ns: Option<u64>,
+) -> Result<Option<Vec<u8>>, KvError> {
+    let deadline_ns = until_ns.map(|until_ns| until_ns.min(kv.monotonic_ns().saturating_add(ANSWER_NS)));
+    let fetch = Fetch { rows: FetchRows::One(specification_key(id)), deadline_ns, ..Fetch::default() };
+    Ok(kv.fetch(tablet, fetch).await?.row)
+}
+
+/// Proposes what becomes of the hidden view of a covering index, which is to be known by `deadline_ns`.
 ///
 /// # Errors
 /// If it is not known whether that was carried out.
@@ -265,8 +278,9 @@ pub(crate) async fn finish<K: Kv>(
     kv: &K,
     (table, view): (TableId, u64),
     outcome: CoveringOutcome,
+    deadline_ns: Option<u64>,
 ) -> Result<(), CqlError> {
-    let reply = kv.change_catalog(&Command::FinishCovering { table, view, outcome }).await;
+    let reply = kv.change_catalog(&Command::FinishCovering { table, view, outcome }, deadline_ns).await;
     let reply = reply.map_err(|error| catalog_error(kv, &error))?;
     Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
     Ok(())

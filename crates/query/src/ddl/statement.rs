@@ -34,6 +34,7 @@ async fn run_long<K: Kv, T: Send>(kv: &K, work: impl FnOnce() -> Result<T, CqlEr
 }
 
 /// Carries out a statement for which [`handles`] is true, and gives the answer with its warnings. On `Response::SetKeyspace` the caller sets the session's keyspace.
+/// Whatever it waits for ends before the deadline of the request, but for the tablets that this node opens.
 pub async fn execute<K: Kv>(
     kv: &K,
     defaults: Defaults,
@@ -46,6 +47,7 @@ pub async fn execute<K: Kv>(
         let response = run_long(kv, || describe::execute(&scope, request, budget)).await?;
         return Ok((response, Vec::new()));
     }
+    let answer_by_ns = budget.answer_by(kv.monotonic_ns());
     for attempt in 1.. {
         let catalog = kv.catalog();
         let nonce = kv.local_node().host_id.as_u128() ^ (kv.now_us() as u128);
@@ -55,12 +57,12 @@ pub async fn execute<K: Kv>(
             Plan::Answer(response) => return Ok((response, Vec::new())),
             Plan::Propose { command, change, warnings } => (command, change, warnings),
         };
-        let reply = kv.change_catalog(&command).await;
+        let reply = kv.change_catalog(&command, answer_by_ns).await;
         let reply = reply.map_err(|error| catalog_error(kv, &error))?;
         let outcome = Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {
-                return match awaited::ended(kv, &catalog, (statement, &command), budget).await? {
+                return match awaited::ended(kv, &catalog, (statement, &command), (budget, answer_by_ns)).await? {
                     Ended::Well(further) => {
                         let warnings = warnings.into_iter().chain(further).collect();
                         Ok((change.map_or(Response::Void, Response::SchemaChange), warnings))

@@ -90,6 +90,6 @@ impl<K: Kv> RowComparer<K> {
             None if may_remove => CoveringOutcome::Removed,
             None => return Ok(()),
         };
-        finish(&*self.kv, (table, view), outcome).await
+        finish(&*self.kv, (table, view), outcome, None).await
     }
 }

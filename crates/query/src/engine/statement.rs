@@ -313,9 +313,9 @@ impl<K: Kv> QueryEngine<K> {
             Plan::Explain(plan) => explain(self, plan, planned, &bound, run.parameters.consistency),
             Plan::Use(name) => self.define(session, keyspace, &Statement::Use(name.clone()), budget).await,
             Plan::Definition(statement) => {
-                // A change of the catalog is reported, however long it took.
+                // A change of the catalog that was made is reported.
                 if !matches!(statement, Statement::Describe(_)) {
-                    budget.end_never();
+                    budget.set_uninterrupted();
                 }
                 let watched = self.config.auditor.watch(session, request.client, keyspace, statement);
                 let defined = self.define(session, keyspace, statement, budget).await;
@@ -378,8 +378,9 @@ impl<K: Kv> QueryEngine<K> {
         statement: &Statement,
         budget: &Budget,
     ) -> Result<Reply, CqlError> {
+        let answer_by_ns = budget.answer_by(self.kv.monotonic_ns());
         if auth::handles(statement) {
-            return auth::execute(&*self.kv, session, keyspace, statement).await.map(Reply::plain);
+            return auth::execute(&*self.kv, session, keyspace, statement, answer_by_ns).await.map(Reply::plain);
         }
         auth::check_definition(&self.kv.catalog(), session, keyspace, statement)?;
         let defaults = ddl::Defaults {
@@ -391,7 +392,7 @@ impl<K: Kv> QueryEngine<K> {
             session.set_keyspace(name);
         }
         if let (Response::SchemaChange(_), Some(resource)) = (&response, auth::made_by(keyspace, statement)) {
-            let granted = auth::grant_to_maker(&*self.kv, session, &resource).await;
+            let granted = auth::grant_to_maker(&*self.kv, session, &resource, budget.deadline()).await;
             // The object exists, even if the grant fails.
             let progress = Progress::default();
             (0..2).for_each(|_| progress.add_part());

@@ -527,7 +527,7 @@ impl Kv for MemoryKv {
         drop(garbage);
     }
 
-    async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command, _: Option<u64>) -> Result<Vec<u8>, KvError> {
         if let Some((before, error)) = &mut *self.failing_change.lock() {
             match before.checked_sub(1) {
                 Some(left) => *before = left,

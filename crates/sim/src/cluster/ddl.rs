@@ -7,10 +7,12 @@ use crate::life::Life;
 use crate::schema::{Busy, Client, DdlEvent, finding};
 use diorite_base::{Clock, NodeId};
 use diorite_cluster::catalog::Outcome;
-use diorite_control::answering::{Answering, Progress};
+use diorite_control::answering::{Answering, Here, Progress};
 use diorite_control::membership::Ready;
 
 const MS: u64 = 1_000_000;
+/// How long a client's request may take, from when its change is committed.
+const REQUEST_NS: u64 = 8_000 * MS;
 
 impl Cluster {
     /// Lets clients begin to change the schema.
@@ -63,7 +65,7 @@ impl Cluster {
         let Some(local_ns) = self.life(node).map(|life| life.clock.monotonic_ns()) else { return };
         let Some(outcome) = outcome else { return self.change_ended(client, None) };
         let Some(busy) = &mut self.schema.clients[client as usize].busy else { return };
-        let answering = Answering::new(outcome.version(), local_ns, control);
+        let answering = Answering::new(outcome.version(), local_ns, control).with_deadline(Some(local_ns + REQUEST_NS));
         busy.decided = Some((outcome, answering));
         self.look_at_change(client);
     }
@@ -75,11 +77,11 @@ impl Cluster {
             return self.change_ended(client, None);
         };
         let (Some((outcome, answering)), Some(life)) = (&mut busy.decided, &node.life) else { return };
-        let served = life.served().version();
+        let here = Here { known: life.newest().version(), served: life.served().version() };
         let progress = if node.is_paused {
             Progress::Wait(std::time::Duration::ZERO)
         } else {
-            answering.look(served, &life.control.peers, life.clock.monotonic_ns())
+            answering.look(here, &life.control.peers, life.clock.monotonic_ns())
         };
         match progress {
             Progress::Wait(_) => self.later(10 * MS, Event::Ddl(DdlEvent::Look(client))),

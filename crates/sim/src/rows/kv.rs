@@ -322,7 +322,7 @@ impl Kv for SimKv {
         Arc::clone(&self.catalog.lock())
     }
 
-    async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command, _: Option<u64>) -> Result<Vec<u8>, KvError> {
         command.proven_at(self.catalog.lock().level())?;
         if let Command::FinishCovering { outcome, .. } = command {
             assert_eq!(*outcome, CoveringOutcome::Ready, "all rows fit into views");

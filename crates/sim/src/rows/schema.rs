@@ -169,7 +169,7 @@ impl RowWorld {
         let ((table, view), comparer, kv) = (self.covered, self.comparer(), Arc::clone(&self.kv));
         if self.finishes_early {
             let command = Command::FinishCovering { table, view, outcome: CoveringOutcome::Ready };
-            return self.kv.spawn(async move { drop(kv.change_catalog(&command).await) });
+            return self.kv.spawn(async move { drop(kv.change_catalog(&command, None).await) });
         }
         self.kv.spawn(async move { drop(comparer.finish_covering(table, view, false).await) });
     }

@@ -71,7 +71,7 @@ impl Kv for Contended {
         self.catalog.lock().clone()
     }
 
-    async fn change_catalog(&self, command: &Command) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command, _: Option<u64>) -> Result<Vec<u8>, KvError> {
         let interfering = self.interference.lock().pop();
         if let Some(text) = interfering {
             let catalog = self.catalog();
