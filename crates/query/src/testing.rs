@@ -51,6 +51,8 @@ mod refused;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]
+mod silent;
+#[cfg(test)]
 mod traced;
 #[cfg(test)]
 mod transactions;

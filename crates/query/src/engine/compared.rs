@@ -309,18 +309,47 @@ impl<K: Kv> RowComparer<K> {
         if !matches!(found, Some(Comparison::Impossible(_))) {
             return Ok(found);
         }
-        let mut newest_us = i64::MIN;
+        let mut newest_us: Option<i64> = None;
         for row in rows {
             let stored = RawRead { kv: &self.kv, table: &of.table, budget }.row(row).await?;
             let Some(stored) = stored else { continue };
             for cell in stored.live()?.cells() {
                 let cell = cell.map_err(corrupt)?;
                 if of.table.is_unique_column(cell.column) {
-                    newest_us = newest_us.max(cell.timestamp_us);
+                    newest_us = newest_us.max(Some(cell.timestamp_us));
                 }
             }
         }
-        let ahead_us = newest_us.saturating_sub(self.kv.now_us());
-        Ok(found.filter(|_| !(0..AWAITED_US).contains(&ahead_us)))
+        Ok(found.filter(|_| !may_be_awaited(newest_us, self.kv.now_us())))
+    }
+}
+
+/// Whether a row may be compared in vain because its newest value had a timestamp that was a little in the future. It may
+/// be in the past by now: the row is read after it was compared, and clocks differ. A row without values has changed.
+fn may_be_awaited(newest_us: Option<i64>, now_us: i64) -> bool {
+    newest_us.is_none_or(|newest_us| newest_us.abs_diff(now_us) < AWAITED_US.unsigned_abs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_timestamp_that_has_passed_since_the_row_was_compared_was_waited_for() {
+        let now_us = 1_700_000_000_000_000;
+        for (ahead_us, is_awaited) in [
+            (AWAITED_US, false),
+            (AWAITED_US - 1, true),
+            (0, true),
+            // The row was compared before its time, and is read after it.
+            (-1, true),
+            (-2_000_000, true),
+            // Something else is in the way.
+            (-AWAITED_US, false),
+            (-3_600_000_000, false),
+        ] {
+            assert_eq!(may_be_awaited(Some(now_us + ahead_us), now_us), is_awaited, "{ahead_us}");
+        }
+        assert!(may_be_awaited(None, now_us), "its values were deleted meanwhile");
     }
 }

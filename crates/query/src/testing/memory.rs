@@ -5,6 +5,7 @@
 
 mod leaders;
 pub mod shared;
+mod silent;
 mod tablet;
 
 use self::shared::{Transactions, Versions};
@@ -102,6 +103,8 @@ pub struct MemoryKv {
     pub failure: Mutex<Option<KvError>>,
     /// A tablet that cannot be accessed.
     failing_tablet: Mutex<Option<TabletId>>,
+    /// Tablets whose leader does not answer reads.
+    silent: Mutex<Vec<TabletId>>,
     /// A change of the catalog after so many accesses to tablets, just before the next.
     pub interruption: Mutex<Option<(usize, Command)>>,
     /// After so many accesses, this happens before the next one.
@@ -162,6 +165,7 @@ impl MemoryKv {
             leader: Mutex::default(),
             failure: Mutex::default(),
             failing_tablet: Mutex::default(),
+            silent: Mutex::default(),
             interruption: Mutex::default(),
             meanwhile: Mutex::default(),
             fates: Mutex::default(),
@@ -413,6 +417,7 @@ impl Kv for MemoryKv {
         self.run_spawned();
         self.fetches.fetch_add(1, Ordering::Relaxed);
         self.check(tablet)?;
+        self.reached(tablet, request.deadline_ns).await?;
         if self.is_cold.load(Ordering::Relaxed)
             && matches!(request.rows, FetchRows::One(_) | FetchRows::Several(_) | FetchRows::Index(_))
         {
