@@ -4,7 +4,7 @@
 //! Always true: what is left undone here is done by the nodes later, but for dropping what has failed: that is the
 //! statement's. Left out: comparing rows (the nodes).
 
-use super::covering::{Known, Looked, finish, local_warning, stored};
+use super::covering::{ASKED_AT_A_TIME, Known, Looked, finish, local_warning, stored};
 use crate::budget::Budget;
 use crate::error::invalid;
 use crate::kv::{Kv, KvError};
@@ -259,12 +259,14 @@ async fn await_dropping<K: Kv>(kv: &K, table: TableId, lost: &[u64], wait: Wait<
         let Some(entry) = catalog.table_by_id(table).filter(is_lost) else { return };
         let tablets = entry.tablets.iter().map(|range| range.tablet);
         let left: Vec<TabletId> = tablets.filter(|tablet| !done.contains(tablet)).collect();
-        let known = join_all(left.iter().map(|tablet| knows(kv, *tablet, lost, wait.until_ns))).await;
-        if known.iter().any(Result::is_err) {
-            return;
+        for asked in left.chunks(ASKED_AT_A_TIME) {
+            let known = join_all(asked.iter().map(|tablet| knows(kv, *tablet, lost, wait.until_ns))).await;
+            if known.iter().any(Result::is_err) {
+                return;
+            }
+            let gone = asked.iter().zip(known).filter(|(_, known)| matches!(known, Ok(false)));
+            done.extend(gone.map(|(tablet, _)| *tablet));
         }
-        let gone = left.into_iter().zip(known).filter(|(_, known)| matches!(known, Ok(false)));
-        done.extend(gone.map(|(tablet, _)| tablet));
         if entry.tablets.iter().all(|range| done.contains(&range.tablet)) {
             return;
         }

@@ -25,7 +25,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use std::collections::BTreeSet;
 
 /// So many tablets are asked at a time.
-const ASKED_AT_A_TIME: usize = 16;
+pub(super) const ASKED_AT_A_TIME: usize = 16;
 /// How long a statement waits for a tablet's answer: one whose leader is silent does not hold up what it asks others.
 const ANSWER_NS: u64 = 1_000_000_000;
 
@@ -233,7 +233,9 @@ impl Known {
         let mut asked = FuturesUnordered::new();
         asked.extend(left.by_ref().take(ASKED_AT_A_TIME).map(|tablet| specified(kv, tablet, id, until_ns)));
         while let Some((tablet, stored)) = asked.next().await {
-            asked.extend(left.next().map(|tablet| specified(kv, tablet, id, until_ns)));
+            if until_ns.is_none_or(|until_ns| kv.monotonic_ns() < until_ns) {
+                asked.extend(left.next().map(|tablet| specified(kv, tablet, id, until_ns)));
+            }
             let Ok(Some(stored)) = stored else { continue };
             if let Some(why) = stored.failure() {
                 return Some(Looked::Failed(why.to_owned()));
