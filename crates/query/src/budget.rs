@@ -29,6 +29,9 @@ pub enum Ended {
 /// Steps between two readings of the clock, where the request reads it itself.
 const STEPS_PER_LOOK: u32 = 32;
 
+/// What has to follow a change that was made has so long at least.
+const LEAST_TO_FINISH_NS: u64 = 1_000_000_000;
+
 const RUNS: u8 = 0;
 const EXPIRED: u8 = 1;
 const CANCELLED: u8 = 2;
@@ -179,6 +182,12 @@ impl Budget {
         self.deadline().map(|deadline_ns| deadline_ns - deadline_ns.saturating_sub(now_ns) / 5)
     }
 
+    /// As [`Self::answer_by`], for what has to follow a change that was made: it has a second even if the time is over,
+    /// so that it is not left out.
+    pub fn finish_by(&self, now_ns: u64) -> Option<u64> {
+        self.answer_by(now_ns).map(|by_ns| by_ns.max(now_ns.saturating_add(LEAST_TO_FINISH_NS)))
+    }
+
     /// Ends it, unless it has ended.
     pub fn end(&self, why: Ended) {
         let why = match why {
@@ -301,7 +310,11 @@ mod tests {
         assert_eq!((budget.ended(), budget.deadline()), (None, Some(1_100)));
         let by_ns = [100, 600, 1_100, 2_000].map(|now_ns| budget.answer_by(now_ns));
         assert_eq!(by_ns, [Some(900), Some(1_000), Some(1_100), Some(1_100)]);
-        assert_eq!(Budget::unlimited().answer_by(5), None);
+        let second = LEAST_TO_FINISH_NS;
+        let long = Budget::new(Meter::alone(1_000), 10 * second);
+        let by_ns = [0, 9, 20].map(|seconds| long.finish_by(seconds * second));
+        assert_eq!(by_ns, [Some(8 * second), Some(10 * second), Some(21 * second)]);
+        assert_eq!((Budget::unlimited().answer_by(5), Budget::unlimited().finish_by(5)), (None, None));
         budget.end(Ended::Cancelled);
         assert_eq!(budget.ended(), Some(Ended::Cancelled));
     }

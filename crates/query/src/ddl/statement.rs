@@ -34,7 +34,8 @@ async fn run_long<K: Kv, T: Send>(kv: &K, work: impl FnOnce() -> Result<T, CqlEr
 }
 
 /// Carries out a statement for which [`handles`] is true, and gives the answer with its warnings. On `Response::SetKeyspace` the caller sets the session's keyspace.
-/// Whatever it waits for ends before the deadline of the request, but for the tablets that this node opens.
+/// Whatever it waits for ends before the deadline of the request, but for the tablets that this node opens, and for
+/// dropping what has failed, which has a second.
 pub async fn execute<K: Kv>(
     kv: &K,
     defaults: Defaults,
@@ -47,14 +48,34 @@ pub async fn execute<K: Kv>(
         let response = run_long(kv, || describe::execute(&scope, request, budget)).await?;
         return Ok((response, Vec::new()));
     }
-    let answer_by_ns = budget.answer_by(kv.monotonic_ns());
+    let by_ns = budget.answer_by(kv.monotonic_ns());
+    let (response, ended) = changed(kv, (defaults, keyspace), statement, (budget, by_ns)).await?;
+    let (failed, mut error) = match ended {
+        Ended::Well(warnings) => return Ok((response, warnings)),
+        Ended::Failed(drop_it, error) => (Statement::Drop(*drop_it), error),
+    };
+    let by_ns = budget.finish_by(kv.monotonic_ns());
+    if let Err(left) = Box::pin(changed(kv, (defaults, keyspace), &failed, (budget, by_ns))).await {
+        error.message = format!("{}; it may not have been dropped: {}", error.message, left.message).into();
+    }
+    Err(error)
+}
+
+/// Changes the catalog, and waits for what follows from that. The statement is to be answered at `answer_by_ns`, if that
+/// is given.
+async fn changed<K: Kv>(
+    kv: &K,
+    (defaults, keyspace): (Defaults, Option<&str>),
+    statement: &Statement,
+    (budget, answer_by_ns): (&Budget, Option<u64>),
+) -> Result<(Response, Ended), CqlError> {
     for attempt in 1.. {
         let catalog = kv.catalog();
         let nonce = kv.local_node().host_id.as_u128() ^ (kv.now_us() as u128);
         let planned =
             run_long(kv, || plan(&Context { catalog: &catalog, keyspace, defaults, nonce }, statement)).await?;
         let (command, change, warnings) = match planned {
-            Plan::Answer(response) => return Ok((response, Vec::new())),
+            Plan::Answer(response) => return Ok((response, Ended::Well(Vec::new()))),
             Plan::Propose { command, change, warnings } => (command, change, warnings),
         };
         let reply = kv.change_catalog(&command, answer_by_ns).await;
@@ -62,22 +83,14 @@ pub async fn execute<K: Kv>(
         let outcome = Outcome::decode(&reply).map_err(|error| unreadable_outcome(kv, &error))?;
         match outcome {
             Outcome::Applied { .. } | Outcome::Registered { .. } => {
-                return match awaited::ended(kv, &catalog, (statement, &command), (budget, answer_by_ns)).await? {
-                    Ended::Well(further) => {
-                        let warnings = warnings.into_iter().chain(further).collect();
-                        Ok((change.map_or(Response::Void, Response::SchemaChange), warnings))
-                    }
-                    Ended::Failed(dropped, mut error) => {
-                        let dropped = Statement::Drop(*dropped);
-                        if let Err(left) = Box::pin(execute(kv, defaults, keyspace, &dropped, budget)).await {
-                            error.message =
-                                format!("{}; it could not be dropped: {}", error.message, left.message).into();
-                        }
-                        Err(error)
-                    }
+                let following = awaited::ended(kv, &catalog, (statement, &command), (budget, answer_by_ns)).await?;
+                let ended = match following {
+                    Ended::Well(further) => Ended::Well(warnings.into_iter().chain(further).collect()),
+                    failed @ Ended::Failed(..) => failed,
                 };
+                return Ok((change.map_or(Response::Void, Response::SchemaChange), ended));
             }
-            Outcome::Unchanged { .. } => return Ok((Response::Void, Vec::new())),
+            Outcome::Unchanged { .. } => return Ok((Response::Void, Ended::Well(Vec::new()))),
             // Another statement was applied first: plan again against the newer catalog.
             Outcome::Rejected { .. } if attempt < MAX_ATTEMPTS && kv.catalog().version() != catalog.version() => {}
             Outcome::Rejected { rejection, message, .. } => return Err(rejected(rejection, message)),

@@ -392,7 +392,8 @@ impl<K: Kv> QueryEngine<K> {
             session.set_keyspace(name);
         }
         if let (Response::SchemaChange(_), Some(resource)) = (&response, auth::made_by(keyspace, statement)) {
-            let granted = auth::grant_to_maker(&*self.kv, session, &resource, budget.deadline()).await;
+            let finish_by_ns = budget.finish_by(self.kv.monotonic_ns());
+            let granted = auth::grant_to_maker(&*self.kv, session, &resource, finish_by_ns).await;
             // The object exists, even if the grant fails.
             let progress = Progress::default();
             (0..2).for_each(|_| progress.add_part());

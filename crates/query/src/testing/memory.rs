@@ -5,10 +5,11 @@
 
 mod leaders;
 pub mod shared;
-mod silent;
+mod slow;
 mod tablet;
 
 use self::shared::{Transactions, Versions};
+use self::slow::Slow;
 use self::tablet::{Changes, Tablet};
 use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
@@ -103,8 +104,8 @@ pub struct MemoryKv {
     pub failure: Mutex<Option<KvError>>,
     /// A tablet that cannot be accessed.
     failing_tablet: Mutex<Option<TabletId>>,
-    /// Tablets whose leader does not answer reads.
-    silent: Mutex<Vec<TabletId>>,
+    /// What takes its time.
+    slow: Mutex<Slow>,
     /// A change of the catalog after so many accesses to tablets, just before the next.
     pub interruption: Mutex<Option<(usize, Command)>>,
     /// After so many accesses, this happens before the next one.
@@ -165,7 +166,7 @@ impl MemoryKv {
             leader: Mutex::default(),
             failure: Mutex::default(),
             failing_tablet: Mutex::default(),
-            silent: Mutex::default(),
+            slow: Mutex::default(),
             interruption: Mutex::default(),
             meanwhile: Mutex::default(),
             fates: Mutex::default(),
@@ -532,7 +533,8 @@ impl Kv for MemoryKv {
         drop(garbage);
     }
 
-    async fn change_catalog(&self, command: &Command, _: Option<u64>) -> Result<Vec<u8>, KvError> {
+    async fn change_catalog(&self, command: &Command, deadline_ns: Option<u64>) -> Result<Vec<u8>, KvError> {
+        self.begun(deadline_ns)?;
         if let Some((before, error)) = &mut *self.failing_change.lock() {
             match before.checked_sub(1) {
                 Some(left) => *before = left,
@@ -543,6 +545,7 @@ impl Kv for MemoryKv {
         let (catalog, outcome) = self.catalog.load().apply(&Command::decode(proven.as_bytes()).unwrap());
         self.catalog.store(Arc::new(catalog));
         self.keep_indexes();
+        self.opened();
         Ok(outcome.encode())
     }
 

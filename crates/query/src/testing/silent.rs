@@ -1,10 +1,11 @@
-//! Statements that define indexes and views while leaders of tablets are silent: they end in time, leave nothing half
-//! done, and can be repeated.
+//! Statements that define tables, indexes and views while leaders of tablets are silent, or tablets open slowly: they end
+//! in time, leave nothing half done, and can be repeated.
 
 use super::{Database, OwnedRequest, block_on, envelope};
 use crate::budget::Budget;
 use crate::engine::Reply;
 use crate::kv::Kv;
+use crate::session::Session;
 use diorite_base::TabletId;
 use diorite_base::account::Meter;
 use diorite_cql::protocol::client::{ClientRequest, Parameters, RequestHead, encode_request};
@@ -131,4 +132,37 @@ fn silent_leaders_hide_no_duplicate_in_other_tablets() {
         database.run(UNIQUE).unwrap();
         assert_eq!(database.kv.failed_comparisons(), [""; 0]);
     }
+}
+
+#[test]
+fn whoever_makes_a_table_may_use_it_though_its_tablets_opened_after_the_deadline() {
+    let database = Database::with_keyspace();
+    database.run("CREATE ROLE ann WITH LOGIN = true").unwrap();
+    database.run("GRANT CREATE ON KEYSPACE ks TO ann").unwrap();
+    let ann = Database { session: Session::guarded(), ..database.another() };
+    ann.session.log_in("ann");
+    database.kv.open_slowly(20_000_000);
+    timed(&ann, "CREATE TABLE ks.made (k int PRIMARY KEY)", REQUEST_MS).0.unwrap();
+    database.kv.open_slowly(0);
+    ann.run("SELECT k FROM ks.made WHERE k = 1").unwrap();
+}
+
+#[test]
+fn what_fails_is_dropped_even_if_the_time_is_over_by_then() {
+    let database = filled(3);
+    for k in 0..9 {
+        database.run(&format!("UPDATE t SET v = 1 WHERE k = {k}")).unwrap();
+    }
+    let node = database.another();
+    let compares = move || {
+        node.compare_rows();
+        // The tablet's answer comes at the deadline.
+        node.kv.advance_s(10);
+    };
+    drop(database.kv.set_meanwhile(Some((0, Box::new(compares)))));
+    let (answered, _) = timed(&database, UNIQUE, REQUEST_MS);
+    assert!(database.kv.set_meanwhile(None).is_none());
+    let error = answered.unwrap_err();
+    assert!(error.message.contains("Duplicate value disallowed by unique index m"), "{}", error.message);
+    assert!(database.kv.catalog().table("ks", "t").unwrap().table.indexes.is_empty(), "{}", error.message);
 }
