@@ -210,6 +210,10 @@ pub struct ViewOf {
     pub table: TableId,
     /// The regular columns of the table that decide what the view has for a row; ascending.
     pub columns: Vec<ColumnId>,
+    /// Of a view of all columns, the version of the table that has added the last ones since the view was made; no other
+    /// view or index has that number. Zero: none were added.
+    #[serde(default, skip_serializing_if = "is_no_version")]
+    pub columns_since: u64,
     /// The view has a row for each row that exists: whatever is written to a row may decide that.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub follows_rows: bool,
@@ -393,6 +397,10 @@ pub struct TableEntry {
     /// that an operator asked for; 0: not recorded.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub least_tablets: u32,
+}
+
+fn is_no_version(version: &u64) -> bool {
+    *version == 0
 }
 
 fn is_zero(number: &u32) -> bool {

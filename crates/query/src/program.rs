@@ -34,8 +34,8 @@ mod wire;
 pub use after::After;
 pub(crate) use codec::{put_path, read_path};
 pub use definition::{
-    ColumnTest, ListEdit, Maintained, PARTITION_DELETIONS, PathStep, Program, ProgramOperation, ProgramReply,
-    RowCondition, RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, Unchanged, ValueTest,
+    ColumnTest, KnownView, ListEdit, Maintained, PARTITION_DELETIONS, PathStep, Program, ProgramOperation,
+    ProgramReply, RowCondition, RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, Unchanged, ValueTest,
 };
 pub use digest::{Digest, RowsDigest};
 pub use evaluate::TabletEvaluator;

@@ -59,6 +59,8 @@ mod transactions;
 #[cfg(test)]
 mod unique;
 #[cfg(test)]
+mod view_columns;
+#[cfg(test)]
 mod view_roles;
 #[cfg(test)]
 mod views;

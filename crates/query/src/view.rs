@@ -57,6 +57,8 @@ pub struct ViewRow {
 pub struct Derivation {
     /// The number of the view within the table.
     pub id: u64,
+    /// The version of the table that has added columns to the view last; zero, if none has.
+    pub columns_since: u64,
     /// The view with its tablets.
     pub entry: Arc<TableEntry>,
     /// The view.
@@ -93,8 +95,9 @@ impl Derivation {
         copied.sort_unstable();
         let (key, tests) = (key.collect(), tests.collect::<Option<_>>()?);
         let base = Arc::clone(base);
-        let (follows_rows, numbered) = (of.follows_rows, Vec::new());
-        Some(Self { id: of.id, key, tests, copied, follows_rows, view, base, entry, now_s, numbered })
+        let (id, columns_since, follows_rows) = (of.id, of.columns_since, of.follows_rows);
+        let numbered = Vec::new();
+        Some(Self { id, columns_since, key, tests, copied, follows_rows, view, base, entry, now_s, numbered })
     }
 
     /// The same for comparisons: elements of lists count by their order alone. A row and its view have been given

@@ -107,7 +107,7 @@ pub(super) fn alter_table(catalog: &mut Catalog, changed: &Table) -> Step {
     // The views are those that it has, whatever the command says.
     let of_views = entry.table.views.clone();
     let mut changed = Table { version: changed.version + 1, views: of_views, ..changed.clone() };
-    views::follow(catalog, &changed)?;
+    views::follow(catalog, &entry.table, &mut changed)?;
     drop_index_tables(catalog, &entry.table, &changed);
     add_index_tables(catalog, &entry, &mut changed);
     covering::follow(catalog, &entry, &mut changed)?;

@@ -218,7 +218,7 @@ fn operation(catalog: &Catalog, verb: &str, words: &[&str]) -> Command {
             };
             Command::Set { setting }
         }
-        "create-view" | "drop-view" | "rename" => views::command(catalog, verb, words),
+        "create-view" | "drop-view" | "rename" | "add" => views::command(catalog, verb, words),
         "cover" | "uncover" | "finish-covering" => covering::command(catalog, verb, words),
         other => about_access(other, words),
     }

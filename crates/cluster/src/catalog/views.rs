@@ -1,8 +1,9 @@
 //! Transitions of materialized views: tables whose rows follow from those of another one, their base.
 //!
 //! Always true: a view's base is in the catalog, and names it; the columns of a view have the ids, names and types of
-//! the columns of its base; a view has the transactions of its base. Left out: which views CQL allows (the `query`
-//! crate), and what a view has for a row.
+//! the columns of its base; a view of all columns has each regular column that was added to its base since, from the same
+//! version of the base on; a view has the transactions of its base. Left out: which views CQL allows (the `query` crate), and
+//! what a view has for a row.
 
 use super::outcome::Rejection;
 use super::roles::forget_permissions;
@@ -71,6 +72,7 @@ pub(super) fn create_view(catalog: &mut Catalog, definition: &Table, new: &NewVi
         name: name.clone(),
         table,
         columns: new.columns.to_vec(),
+        columns_since: 0,
         follows_rows: new.follows_rows,
         index: None,
     });
@@ -138,14 +140,18 @@ pub(super) fn check_change(before: &Table, changed: &Table) -> Result<(), Reject
     Ok(())
 }
 
-/// Checks that a changed base has all columns that its views are made of, and gives them its names.
-pub(super) fn follow(catalog: &mut Catalog, changed: &Table) -> Result<(), Rejected> {
+/// Checks that a changed base has all columns that its views are made of, and gives them its names. Views of all columns
+/// get those that are new.
+pub(super) fn follow(catalog: &mut Catalog, before: &Table, changed: &mut Table) -> Result<(), Rejected> {
     let is_lost = |of: &&ViewOf| of.columns.iter().any(|column| changed.column_by_id(*column).is_none());
     if let Some(of) = changed.views.iter().find(is_lost) {
         let message = format!("the {} needs a column that would be dropped", of.title());
         return Err(Rejected(Rejection::InUse, message));
     }
-    let mut followed = Vec::new();
+    // Of others the rows may have values that no view has.
+    let is_new = |column: &&Column| column.id >= before.next_column_id;
+    let added: Vec<Column> = changed.regulars().filter(is_new).cloned().collect();
+    let (mut followed, mut extended) = (Vec::new(), Vec::new());
     for entry in changed.views.iter().filter_map(|view| catalog.tables.get(&view.table).cloned()) {
         let mut view = Table::clone(&entry.table);
         let title = view.view_title();
@@ -157,6 +163,11 @@ pub(super) fn follow(catalog: &mut Catalog, changed: &Table) -> Result<(), Rejec
             column.name.clone_from(&of.name);
         }
         take_transactions(&mut view, changed);
+        if !added.is_empty() && view.view.as_ref().is_some_and(|view| view.selects_all) {
+            view.columns.extend(added.iter().cloned());
+            view.next_column_id = changed.next_column_id;
+            extended.push(view.id);
+        }
         if view != *entry.table {
             sort(&mut view);
             view.version += 1;
@@ -164,6 +175,13 @@ pub(super) fn follow(catalog: &mut Catalog, changed: &Table) -> Result<(), Rejec
         }
     }
     followed.into_iter().for_each(|(entry, view)| replace_table(catalog, &entry, view));
+    for of in changed.views.iter_mut().filter(|of| extended.contains(&of.table)) {
+        // The numbers of indexes and views are versions of their table, and none is used twice.
+        changed.version += 1;
+        of.columns_since = changed.version;
+        of.columns.extend(added.iter().map(|column| column.id));
+        of.columns.sort_unstable();
+    }
     Ok(())
 }
 

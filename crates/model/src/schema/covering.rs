@@ -50,6 +50,14 @@ impl Table {
         title(self.index_of.is_some(), &self.name)
     }
 
+    /// Whether a later definition of this table has a view that this one does not have, or not with all of its columns.
+    pub fn lacks_views_of(&self, later: &Table) -> bool {
+        let knows = |view: &ViewOf| {
+            self.views.iter().any(|known| known.id == view.id && known.columns_since >= view.columns_since)
+        };
+        !later.views.iter().all(knows)
+    }
+
     /// The materialized views that statements can name.
     pub fn named_views(&self) -> impl Iterator<Item = &ViewOf> {
         self.views.iter().filter(|view| view.is_named())
@@ -102,6 +110,7 @@ impl Table {
                 .collect::<BTreeSet<_>>()
                 .into_iter()
                 .collect(),
+            columns_since: 0,
             follows_rows: in_key.is_empty(),
             index: Some(index.id),
         };

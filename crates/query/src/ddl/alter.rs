@@ -42,6 +42,9 @@ pub(super) fn alter(context: &Context<'_>, alter: &AlterTable) -> Result<Plan, C
     if table.is_counter() && table.default_ttl_s > 0 {
         return Err(invalid("Cannot set default_time_to_live on a table with counters"));
     }
+    if table.is_counter() && !table.views.is_empty() {
+        return Err(invalid("Materialized views are not supported on counter tables"));
+    }
     let target = SchemaTarget::Table { keyspace: keyspace.to_owned(), name: name.clone() };
     if table == *entry.table && !alter.changes.iter().any(|change| matches!(change, TableChange::With(_))) {
         return Ok(Plan::nothing());

@@ -1,5 +1,6 @@
 //! What an applied statement leaves to be done: rows that are there already are waited for some seconds, and so are tablets
-//! that are to drop an index or a view; what follows for covering indexes is proposed.
+//! that are to drop an index or a view, or to come to know the columns that a view has got; what follows for covering
+//! indexes is proposed.
 //!
 //! Always true: what is left undone here is done by the nodes later, but for dropping what has failed: that is the
 //! statement's. Left out: comparing rows (the nodes).
@@ -7,12 +8,13 @@
 use super::covering::{ASKED_AT_A_TIME, Known, Looked, finish, local_warning, stored};
 use crate::budget::Budget;
 use crate::error::invalid;
+use crate::index::Specification;
 use crate::kv::{Kv, KvError};
 use diorite_base::{TableId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, CoveringOutcome};
 use diorite_cql::language::ast::{Drop, DroppedObject, QualifiedName, Statement};
 use diorite_cql::protocol::CqlError;
-use diorite_model::schema::{CoveringState, Table, TableEntry};
+use diorite_model::schema::{CoveringState, Table, TableEntry, ViewOf};
 use futures::future::join_all;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -77,7 +79,10 @@ pub(super) async fn ended<K: Kv>(
     }
     let gone = lost(before, &kv.catalog(), command);
     if let Some((table, gone)) = gone.filter(|(_, gone)| !gone.is_empty()) {
-        await_dropping(kv, table, &gone, wait).await;
+        await_tablets(kv, table, &Meant::Forgotten(gone), wait).await;
+    }
+    if let Some((table, extended)) = extended(before, &kv.catalog(), command) {
+        await_tablets(kv, table, &Meant::Extended(extended), wait).await;
     }
     let mut warnings = Vec::new();
     for Awaited { table, made, id, name } in awaited(kv, statement, command) {
@@ -86,7 +91,7 @@ pub(super) async fn ended<K: Kv>(
             (Made::Covering, Built::Failed(why)) => {
                 warnings.push(local_warning(&name, &why));
                 propose(kv, &table, id, CoveringOutcome::Failed(why), wait).await;
-                await_dropping(kv, table.id, &[id], wait).await;
+                await_tablets(kv, table.id, &Meant::Forgotten(vec![id]), wait).await;
             }
             (_, Built::Whole) => {}
             (_, Built::Going(warning)) => warnings.push(warning),
@@ -249,39 +254,82 @@ fn lost(before: &Catalog, now: &Catalog, command: &Command) -> Option<(TableId, 
     Some((table, dependents.filter(is_lost).collect()))
 }
 
-/// Waits until the tablets of a table know nothing more of unique indexes or views that it has lost: until then their
-/// leaders refuse writes that take no notice of these. If a tablet does not answer, nothing is waited for.
-async fn await_dropping<K: Kv>(kv: &K, table: TableId, lost: &[u64], wait: Wait<'_>) {
+/// The table of which views have got columns by a command: the numbers of the views, and since when they have them.
+fn extended(before: &Catalog, now: &Catalog, command: &Command) -> Option<(TableId, Vec<(u64, u64)>)> {
+    let Command::AlterTable { table } = command else { return None };
+    let (had, has) = (&before.table_by_id(table.id)?.table, &now.table_by_id(table.id)?.table);
+    let has_grown = |view: &ViewOf| had.views.iter().any(|of| of.id == view.id && of.columns_since < view.columns_since);
+    let grown: Vec<(u64, u64)> =
+        has.views.iter().filter(|view| has_grown(view)).map(|view| (view.id, view.columns_since)).collect();
+    (!grown.is_empty()).then_some((table.id, grown))
+}
+
+/// What the tablets of a table are to come to.
+enum Meant {
+    /// They know nothing more of these unique indexes or views, which the table has lost: until then their leaders refuse
+    /// writes that take no notice of these.
+    Forgotten(Vec<u64>),
+    /// They know these views with the columns of that version of the table: until then they refuse writes that maintain
+    /// the views.
+    Extended(Vec<(u64, u64)>),
+}
+
+impl Meant {
+    /// Whether the table is still to come to that.
+    fn is_of(&self, table: &Table) -> bool {
+        match self {
+            Self::Forgotten(ids) => table.maintained().all(|(id, _)| !ids.contains(&id)),
+            Self::Extended(views) => {
+                views.iter().all(|(id, since)| table.views.iter().any(|of| (of.id, of.columns_since) == (*id, *since)))
+            }
+        }
+    }
+
+    /// Whether a tablet has come to that.
+    async fn is_reached<K: Kv>(&self, kv: &K, tablet: TabletId, until_ns: u64) -> Result<bool, KvError> {
+        match self {
+            Self::Forgotten(ids) => {
+                for id in ids {
+                    if stored(kv, tablet, *id, Some(until_ns)).await?.is_some() {
+                        return Ok(false);
+                    }
+                }
+            }
+            Self::Extended(views) => {
+                for (id, since) in views {
+                    let known = stored(kv, tablet, *id, Some(until_ns)).await?;
+                    let known = known.and_then(|bytes| Specification::decode(&bytes).ok());
+                    if known.is_none_or(|known| known.columns_since() < *since) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+/// Waits until all tablets of a table have come to what is meant. If a tablet does not answer, nothing is waited for.
+async fn await_tablets<K: Kv>(kv: &K, table: TableId, meant: &Meant, wait: Wait<'_>) {
     let mut done: BTreeSet<TabletId> = BTreeSet::new();
     while wait.goes_on(kv) {
         let catalog = kv.catalog();
-        let is_lost = |entry: &&Arc<TableEntry>| entry.table.maintained().all(|(id, _)| !lost.contains(&id));
-        let Some(entry) = catalog.table_by_id(table).filter(is_lost) else { return };
+        let Some(entry) = catalog.table_by_id(table).filter(|entry| meant.is_of(&entry.table)) else { return };
         let tablets = entry.tablets.iter().map(|range| range.tablet);
         let left: Vec<TabletId> = tablets.filter(|tablet| !done.contains(tablet)).collect();
         for asked in left.chunks(ASKED_AT_A_TIME) {
-            let known = join_all(asked.iter().map(|tablet| knows(kv, *tablet, lost, wait.until_ns))).await;
-            if known.iter().any(Result::is_err) {
+            let reached = join_all(asked.iter().map(|tablet| meant.is_reached(kv, *tablet, wait.until_ns))).await;
+            if reached.iter().any(Result::is_err) {
                 return;
             }
-            let gone = asked.iter().zip(known).filter(|(_, known)| matches!(known, Ok(false)));
-            done.extend(gone.map(|(tablet, _)| *tablet));
+            let new = asked.iter().zip(reached).filter(|(_, reached)| matches!(reached, Ok(true)));
+            done.extend(new.map(|(tablet, _)| *tablet));
         }
         if entry.tablets.iter().all(|range| done.contains(&range.tablet)) {
             return;
         }
         kv.pause(LOOK_NS).await;
     }
-}
-
-/// Whether a tablet knows one of these unique indexes or views.
-async fn knows<K: Kv>(kv: &K, tablet: TabletId, ids: &[u64], until_ns: u64) -> Result<bool, KvError> {
-    for id in ids {
-        if stored(kv, tablet, *id, Some(until_ns)).await?.is_some() {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// What an applied statement has made of rows that may be there already.

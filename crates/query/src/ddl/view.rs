@@ -3,7 +3,8 @@
 //! Always true: a view is a table whose columns have the ids of the columns of its base; all key columns of the base
 //! are in its key, and at most one other; so a row of the base has at most one row in the view. The rules and the
 //! messages are Cassandra's. Departures, each on purpose: a base needs transactions; comparisons with constants may be
-//! about any column that is not static; `SELECT *` means the columns of that moment. Left out: keeping the rows of a
+//! about any column that is not static. A view that was defined by `SELECT *` gets the regular columns that its base gets (the
+//! catalog). Left out: keeping the rows of a
 //! view up to date ([`crate::exec::modify`]), and the text of a definition ([`super::describe`]).
 
 use super::alter::set_options;
@@ -361,7 +362,7 @@ pub(super) fn drop(context: &Context<'_>, name: &QualifiedName, if_exists: bool)
     Ok(Plan::propose(command, SchemaChangeType::Dropped, target(keyspace, &name.name)))
 }
 
-/// Whether a view has all columns of its base, as `SELECT *` says. A column that was added later is not in the view.
+/// Whether a view has all columns of its base, as `SELECT *` says. A static column that was added later is not in the view.
 pub fn selects_all(base: &Table, view: &Table) -> bool {
     let has_all = || base.columns.iter().all(|column| view.column_by_id(column.id).is_some());
     view.view.as_ref().is_some_and(|view| view.selects_all) && has_all()

@@ -171,8 +171,7 @@ impl<K: Kv> QueryEngine<K> {
         let entry = self.entry(table)?;
         // What was planned without a view must not reach tablets that do not know the view yet: those of a table that
         // was truncated meanwhile.
-        let knows = |id: u64| table.table().views.iter().any(|view| view.id == id);
-        if !entry.table.views.iter().all(|view| knows(view.id)) {
+        if table.table().lacks_views_of(&entry.table) {
             return Err(CqlError::overloaded("the table has got a materialized view or a covering index: try again"));
         }
         Ok(entry)

@@ -201,7 +201,9 @@ impl<K: Kv> Writing<'_, K> {
             let planned = plan.table.table();
             let is_planned = |id: u64| planned.maintained().any(|(known, _)| known == id);
             let entry = catalog.table_by_id(planned.id);
-            entry.is_some_and(|entry| entry.table.maintained().any(|(id, _)| !is_planned(id)))
+            entry.is_some_and(|entry| {
+                entry.table.maintained().any(|(id, _)| !is_planned(id)) || planned.lacks_views_of(&entry.table)
+            })
         })
     }
 

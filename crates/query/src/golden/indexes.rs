@@ -32,13 +32,18 @@ fn failed() -> Compared {
 }
 
 fn unique(compared: Compared) -> Specification {
-    let dependent = Some(Dependent { columns: vec![300, 7], follows_rows: false, round: 300, compared });
+    let dependent =
+        Some(Dependent { columns: vec![300, 7], follows_rows: false, columns_since: 0, round: 300, compared });
     Specification { dependent, ..specification(cell(false, IndexTarget::Value), Progress::Complete) }
 }
 
 fn view(follows_rows: bool, compared: Compared) -> Specification {
+    view_since(0, follows_rows, compared)
+}
+
+fn view_since(columns_since: u64, follows_rows: bool, compared: Compared) -> Specification {
     let columns = if follows_rows { vec![] } else { vec![7, 300] };
-    let dependent = Some(Dependent { columns, follows_rows, round: 300, compared });
+    let dependent = Some(Dependent { columns, follows_rows, columns_since, round: 300, compared });
     Specification { dependent, ..specification(Indexed::Nothing, Progress::Complete) }
 }
 
@@ -56,10 +61,12 @@ fn place() -> Indexed {
 fn steps_have_their_bytes() {
     let definition = specification(cell(true, IndexTarget::Keys), Progress::Complete).definition();
     let of_view = view(true, Compared::Nothing).definition();
+    let of_extended = view_since(300, false, Compared::Nothing).definition();
     let (from, to) = (b"from".to_vec(), b"to".to_vec());
     let steps = [
         ("define", IndexStep::Define { index: 300, definition }),
         ("define a view", IndexStep::Define { index: 300, definition: of_view }),
+        ("define the columns of a view", IndexStep::Define { index: 300, definition: of_extended }),
         ("build", IndexStep::Build { index: 300, from, to, is_last: true }),
         ("remove", IndexStep::Remove { index: 300, entries: vec![b"one".to_vec(), b"two".to_vec()] }),
         ("drop", IndexStep::Drop { index: 300 }),
@@ -107,6 +114,7 @@ fn specifications_have_their_bytes() {
     let dependents = [
         ("view", view(false, Compared::All)),
         ("view that follows rows", view(true, Compared::Nothing)),
+        ("view that has got columns", view_since(300, false, Compared::All)),
         ("unique, nothing is compared", unique(Compared::Nothing)),
         ("unique, some rows are compared", unique(Compared::Before(b"row".to_vec()))),
         ("unique", unique(Compared::All)),
@@ -120,8 +128,8 @@ fn specifications_have_their_bytes() {
             kinds.push(target_kind(target));
         }
         kinds.extend(stored.dependent.iter().map(|dependent| compared_kind(&dependent.compared)));
-        // As specifications were shown before there were unique ones, and before there were views.
-        let shown = format!("{stored:?}").replace(", dependent: None", "");
+        // As specifications were shown before there were unique ones, before there were views, and before these got columns.
+        let shown = format!("{stored:?}").replace(", dependent: None", "").replace(", columns_since: 0", "");
         let shown = match stored.is_of_view() {
             true => shown,
             false => shown.replace("dependent: Some(Dependent {", "unique: Some(UniqueColumns {"),

@@ -2,8 +2,8 @@
 
 use super::golden;
 use crate::program::{
-    ColumnTest, ListEdit, Maintained, PathStep, Program, ProgramOperation, ProgramReply, RowCondition, RowTest, Seen,
-    SeenRow, TestTree, TestedPart, Turn, Unchanged, ValueTest, put_type, read_type,
+    ColumnTest, KnownView, ListEdit, Maintained, PathStep, Program, ProgramOperation, ProgramReply, RowCondition,
+    RowTest, Seen, SeenRow, TestTree, TestedPart, Turn, Unchanged, ValueTest, put_type, read_type,
 };
 use diorite_base::bytes::Reader;
 use diorite_cql::language::ast::ComparisonOperator;
@@ -195,9 +195,13 @@ fn programs_have_their_bytes() {
     let guards = vec![condition(RowTest::Columns(vec![compare(ComparisonOperator::Equal)]))];
     let maintained =
         |program| Program { maintained: Some(Maintained { version: 300, guards: guards.clone() }), ..program };
-    let unchanged =
-        |columns, end| RowTest::Unchanged(Unchanged { views: vec![7, 300], columns, end, rows: 300, digest: [5; 32] });
-    let of_views = vec![condition(unchanged(None, None)), condition(unchanged(Some(vec![4, 300]), Some(vec![2, 4])))];
+    let unchanged = |columns_since, columns, end| {
+        let views = vec![KnownView { id: 7, columns_since: 0 }, KnownView { id: 300, columns_since }];
+        RowTest::Unchanged(Unchanged { views, columns, end, rows: 300, digest: [5; 32] })
+    };
+    let of_views =
+        vec![condition(unchanged(0, None, None)), condition(unchanged(0, Some(vec![4, 300]), Some(vec![2, 4])))];
+    let of_extended = vec![condition(unchanged(300, None, None))];
     let programs = [
         ("empty", Program::default()),
         ("version 1", plain()),
@@ -212,9 +216,13 @@ fn programs_have_their_bytes() {
             "version 5, with views",
             Program { maintained: Some(Maintained { version: 300, guards: of_views }), ..plain() },
         ),
+        (
+            "version 5, with views that have got columns",
+            Program { maintained: Some(Maintained { version: 300, guards: of_extended }), ..Program::default() },
+        ),
     ];
     let written = programs.map(|(name, program)| (name, program.encode()));
-    assert_eq!(written.each_ref().map(|(_, bytes)| bytes[0]), [1, 1, 2, 3, 3, 4, 4, 5, 5, 5]);
+    assert_eq!(written.each_ref().map(|(_, bytes)| bytes[0]), [1, 1, 2, 3, 3, 4, 4, 5, 5, 5, 5]);
     let kinds = [ROW_TESTS, TREES, STEPS, PARTS, VALUE_TESTS, OPERATORS, OPERATIONS, EDITS, TURNS];
     golden("programs", &kinds).check(&written, |_, bytes| {
         let program = Program::decode(bytes).unwrap();

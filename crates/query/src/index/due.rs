@@ -43,7 +43,8 @@ pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
     let of = |id: u64| stored.iter().find(|(known, _)| *known == id).map(|(_, specification)| specification);
     let indexes = table.indexes.iter().filter(|index| of(index.id).is_none());
     let indexes = indexes.filter_map(|index| Some((index.id, Specification::of(table, index)?)));
-    let views = table.views.iter().filter(|view| of(view.id).is_none());
+    let views = table.views.iter();
+    let views = views.filter(|view| of(view.id).is_none_or(|known| known.columns_since() < view.columns_since));
     let views = views.map(|view| (view.id, Specification::of_view(table, view)));
     // Writes that maintain a view wait until the tablet knows it.
     if let Some((index, specification)) = views.chain(indexes).next() {
@@ -53,8 +54,13 @@ pub fn due(table: &Table, stored: &[(u64, Specification)]) -> Option<Due> {
         let from = of(index.id)?.progress.next()?;
         Some(Due::Build { index: index.id, from: from.to_vec() })
     });
+    // A view with columns of which this definition does not know is compared by those who know them.
+    let is_newer = |id: u64| {
+        let of_table = table.views.iter().find(|view| view.id == id);
+        of_table.zip(of(id)).is_some_and(|(view, known)| known.columns_since() > view.columns_since)
+    };
     built.or_else(|| {
-        table.maintained().find_map(|(index, _)| {
+        table.maintained().filter(|(index, _)| !is_newer(*index)).find_map(|(index, _)| {
             let Dependent { round, compared, .. } = of(index)?.dependent.as_ref()?;
             let round = *round;
             match compared {

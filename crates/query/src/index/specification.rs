@@ -11,9 +11,12 @@
 //! what       := 0 · column varint · static u8 · target u8 · type | 1 partition column varint | 2 clustering column varint
 //!             | 3 · column varint · static u8 · path, as in programs | 4 unique · list<column varint> · what
 //!             | 5 materialized view · list<column varint> · follows rows u8
+//!             | 6 materialized view · columns since varint · list<column varint> · follows rows u8
 //! ```
 //!
-//! Always true: the definition of an index never changes. Left out: its name, which only the catalog knows.
+//! Always true: the definition of an index never changes, but for a materialized view of all columns, which gets those
+//! that are added to its table; each time it is of a later version of the table ([`Dependent::columns_since`]). Left out:
+//! its name, which only the catalog knows.
 
 use crate::program::{put_path, put_type, read_list, read_path, read_type};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
@@ -34,6 +37,8 @@ const WITH_COMPARED: u8 = 3;
 const UNIQUE: u8 = 4;
 /// Before the columns of a materialized view.
 const VIEW: u8 = 5;
+/// Before the columns of a materialized view that has got some since it was made.
+const EXTENDED_VIEW: u8 = 6;
 const TARGETS: [IndexTarget; 5] =
     [IndexTarget::Value, IndexTarget::Values, IndexTarget::Keys, IndexTarget::Entries, IndexTarget::Full];
 
@@ -115,6 +120,8 @@ pub struct Dependent {
     pub columns: Vec<ColumnId>,
     /// It is a view that has a row for each row that exists.
     pub follows_rows: bool,
+    /// The version of the table that has added columns to the view last. Zero: none has.
+    pub columns_since: u64,
     /// Counts how often the comparison has begun again: steps of earlier rounds have no effect.
     pub round: u64,
     /// How many rows have been compared.
@@ -168,8 +175,29 @@ impl Specification {
             key: key.map(|column| (column.data_type.clone(), column.kind)).collect(),
             indexed: Indexed::Nothing,
             progress: Progress::Complete,
-            dependent: Some(Dependent::new(view.columns.clone(), view.follows_rows)),
+            dependent: Some(Dependent {
+                columns_since: view.columns_since,
+                ..Dependent::new(view.columns.clone(), view.follows_rows)
+            }),
         }
+    }
+
+    /// The version of the table that has added columns to the view last; zero, if none has.
+    pub fn columns_since(&self) -> u64 {
+        self.dependent.as_ref().map_or(0, |dependent| dependent.columns_since)
+    }
+
+    /// This specification of a view with the columns of a later one. What has been compared stays so: rows have no values
+    /// yet in columns that this one does not know. `None`: the other one is not later.
+    pub(super) fn extended(mut self, later: &Self) -> Option<Self> {
+        let are_of_views = self.is_of_view() && later.is_of_view();
+        let (own, later) = (self.dependent.as_mut()?, later.dependent.as_ref()?);
+        if !are_of_views || later.columns_since <= own.columns_since {
+            return None;
+        }
+        own.columns.clone_from(&later.columns);
+        own.columns_since = later.columns_since;
+        Some(self)
     }
 
     /// Whether it is that of a materialized view.
@@ -199,8 +227,8 @@ impl Specification {
     pub fn indexes(&self, id: u64) -> TabletIndexes {
         let row_index = (!self.is_of_view()).then(|| RowIndex { id, indexed: self.indexed.clone() });
         let mut indexes = TabletIndexes::new(self.layout(), row_index.into_iter().collect());
-        if let Some(Dependent { columns, follows_rows, .. }) = &self.dependent {
-            indexes.add_dependent(id, columns, *follows_rows);
+        if let Some(dependent) = &self.dependent {
+            dependent.add_to(&mut indexes, id);
         }
         indexes
     }
@@ -221,8 +249,15 @@ impl Specification {
             });
             put_type(&mut out, data_type);
         }
-        if let Some(Dependent { columns, .. }) = &self.dependent {
-            out.push(if self.is_of_view() { VIEW } else { UNIQUE });
+        if let Some(Dependent { columns, columns_since, .. }) = &self.dependent {
+            match (self.is_of_view(), *columns_since) {
+                (false, _) => out.push(UNIQUE),
+                (true, 0) => out.push(VIEW),
+                (true, since) => {
+                    out.push(EXTENDED_VIEW);
+                    put_varint(&mut out, since);
+                }
+            }
             put_varint(&mut out, columns.len() as u64);
             columns.iter().for_each(|column| put_varint(&mut out, u64::from(*column)));
         }
@@ -264,22 +299,15 @@ impl Specification {
         }
         let mut what = reader.u8()?;
         let mut dependent = None;
-        let column = |reader: &mut Reader<'_>| u32::try_from(reader.varint()?).map_err(|_| Malformed);
-        if what == VIEW {
-            let columns = read_list(&mut reader, column)?;
-            let follows_rows = match reader.u8()? {
-                0 => false,
-                1 => true,
-                _ => return Err(Malformed),
-            };
+        if what == VIEW || what == EXTENDED_VIEW {
+            let dependent = Some(Dependent::read_view(&mut reader, what == EXTENDED_VIEW)?);
             if !reader.is_empty() {
                 return Err(Malformed);
             }
-            let dependent = Some(Dependent::new(columns, follows_rows));
             return Ok(Self { key, indexed: Indexed::Nothing, progress: Progress::Complete, dependent });
         }
         if what == UNIQUE {
-            let columns = read_list(&mut reader, column)?;
+            let columns = read_list(&mut reader, read_column)?;
             dependent =
                 Some(columns).filter(|columns| !columns.is_empty()).map(|columns| Dependent::new(columns, false));
             what = reader.u8()?;
@@ -390,7 +418,27 @@ impl Progress {
 
 impl Dependent {
     fn new(columns: Vec<ColumnId>, follows_rows: bool) -> Self {
-        Self { columns, follows_rows, round: 0, compared: Compared::Nothing }
+        Self { columns, follows_rows, columns_since: 0, round: 0, compared: Compared::Nothing }
+    }
+
+    fn read_view(reader: &mut Reader<'_>, is_extended: bool) -> Result<Self, Malformed> {
+        let columns_since = if is_extended { reader.shortest_varint()? } else { 0 };
+        if is_extended && columns_since == 0 {
+            return Err(Malformed);
+        }
+        let columns = read_list(reader, read_column)?;
+        let follows_rows = match reader.u8()? {
+            0 => false,
+            1 => true,
+            _ => return Err(Malformed),
+        };
+        Ok(Self { columns_since, ..Self::new(columns, follows_rows) })
+    }
+
+    /// Adds it to what a tablet maintains: with the version of the table that had it first as it is, so that what was
+    /// planned with an earlier one is found.
+    fn add_to(&self, indexes: &mut TabletIndexes, id: u64) {
+        indexes.add_dependent(id.max(self.columns_since), &self.columns, self.follows_rows);
     }
 
     /// Begins again: rows have been added that were written to another tablet.
@@ -430,6 +478,10 @@ impl Compared {
     }
 }
 
+fn read_column(reader: &mut Reader<'_>) -> Result<ColumnId, Malformed> {
+    u32::try_from(reader.varint()?).map_err(|_| Malformed)
+}
+
 fn unreadable(index: u64) -> EvaluationFailed {
     EvaluationFailed(format!("the specification of index {index} is malformed or of a newer version"))
 }
@@ -460,7 +512,7 @@ pub(crate) fn tablet_indexes(view: &dyn TabletView) -> Result<Option<TabletIndex
     let of_rows = of_rows.map(|(id, specification)| RowIndex { id: *id, indexed: specification.indexed.clone() });
     let mut indexes = TabletIndexes::new(layout, of_rows.collect());
     for (id, dependent) in all.iter().filter_map(|(id, specification)| Some((*id, specification.dependent.as_ref()?))) {
-        indexes.add_dependent(id, &dependent.columns, dependent.follows_rows);
+        dependent.add_to(&mut indexes, id);
     }
     Ok(Some(indexes))
 }

@@ -45,7 +45,7 @@ pub const INDEXED: u64 = 1 << 8;
 /// See the top of this module.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum IndexStep {
-    /// From here on writes maintain the index.
+    /// From here on writes maintain the index, or the columns that a materialized view has got.
     Define {
         /// The index.
         index: u64,
@@ -228,13 +228,15 @@ pub(crate) fn carry_out(
     let malformed = |_| EvaluationFailed("a step of an index is malformed or of a newer version".to_owned());
     let reply = match IndexStep::read(program).map_err(malformed)? {
         IndexStep::Define { index, definition } => {
-            if Specification::stored(index, view)?.is_some() {
-                return Ok(IndexReply::Overtaken.encode());
+            let defined = Specification::from_definition(&definition).map_err(malformed)?;
+            match newer(Specification::stored(index, view)?, defined) {
+                Some(specification) => {
+                    changes.put(&specification_key(index), &specification.encode());
+                    changes.raise_flags(INDEXED);
+                    IndexReply::Done
+                }
+                None => IndexReply::Overtaken,
             }
-            let specification = Specification::from_definition(&definition).map_err(malformed)?;
-            changes.put(&specification_key(index), &specification.encode());
-            changes.raise_flags(INDEXED);
-            IndexReply::Done
         }
         IndexStep::Build { index, from, to, is_last } => match Specification::stored(index, view)? {
             Some(specification) if specification.progress.goes_on_at(&from) => {
@@ -270,6 +272,14 @@ pub(crate) fn carry_out(
         }
     };
     Ok(reply.encode())
+}
+
+/// What a tablet stores from now on, if it is to know what is defined; `None`: it knows that, or more.
+fn newer(stored: Option<Specification>, defined: Specification) -> Option<Specification> {
+    match stored {
+        None => Some(defined),
+        Some(stored) => stored.extended(&defined),
+    }
 }
 
 /// Whether more rows may be compared. The first of them only once no transaction is prepared whose coordinator did not
@@ -382,7 +392,7 @@ pub(crate) fn begin_again(
 }
 
 /// Takes over a stored specification from a tablet whose rows are taken over: views say something of these rows already,
-/// so a write to them has to maintain these views, even if this tablet does not know them yet.
+/// so a write to them has to maintain these views, even if this tablet does not know them yet, or not all of their columns.
 ///
 /// # Errors
 /// If a specification cannot be read.
@@ -394,9 +404,13 @@ pub(crate) fn adopt(
 ) -> Result<(), EvaluationFailed> {
     let malformed = |_| EvaluationFailed("a specification that is taken over is malformed".to_owned());
     let adopted = Specification::decode(value).map_err(malformed)?;
-    if adopted.is_of_view() && view.get(key)?.is_none() {
-        let fresh = Specification::from_definition(&adopted.definition()).map_err(malformed)?;
-        changes.put(key, &fresh.encode());
+    if !adopted.is_of_view() {
+        return Ok(());
+    }
+    let fresh = Specification::from_definition(&adopted.definition()).map_err(malformed)?;
+    let stored = view.get(key)?.map(|value| Specification::decode(&value)).transpose().map_err(malformed)?;
+    if let Some(specification) = newer(stored, fresh) {
+        changes.put(key, &specification.encode());
         changes.raise_flags(INDEXED);
     }
     Ok(())

@@ -7,7 +7,9 @@ mod reads;
 
 use super::specification::Progress;
 use super::*;
-use crate::program::TabletEvaluator;
+use crate::program::{
+    KnownView, Maintained, Program, ProgramReply, RowCondition, RowTest, RowsDigest, TabletEvaluator, Unchanged,
+};
 use diorite_base::bytes::Malformed;
 use diorite_base::mutation::{
     EvaluationContext, EvaluationFailed, Evaluator, Mutation, OperationKind, TabletChanges, TabletView,
@@ -266,11 +268,10 @@ fn what_is_due_ends() {
 
 #[test]
 fn a_tablet_adopts_the_views_that_follow_rows_that_it_takes_over() {
-    const VIEW: u64 = 9;
     let view = |round, compared| Specification {
         indexed: Indexed::Nothing,
         progress: Progress::Complete,
-        dependent: Some(Dependent { columns: vec![1], follows_rows: false, round, compared }),
+        dependent: Some(Dependent { columns: vec![1], follows_rows: false, columns_since: 0, round, compared }),
         ..specification()
     };
     let stored = |view: Specification| {
@@ -305,4 +306,99 @@ fn a_tablet_adopts_the_views_that_follow_rows_that_it_takes_over() {
     };
     assert!(is_refused(OperationKind::Overwrite) && !is_refused(OperationKind::Merge));
     assert!(TabletEvaluator.adopt(&specification_key(VIEW), b"no view", &adopted, &mut Changes::default()).is_err());
+}
+
+const VIEW: u64 = 9;
+
+/// A view of these columns, the last of which were added by this version of the table.
+fn view(columns: &[u32], columns_since: u64, compared: Compared) -> Specification {
+    let dependent = Dependent { columns: columns.to_vec(), follows_rows: false, columns_since, round: 5, compared };
+    Specification {
+        indexed: Indexed::Nothing,
+        progress: Progress::Complete,
+        dependent: Some(dependent),
+        ..specification()
+    }
+}
+
+fn with_view(stored: &Specification) -> Data {
+    Data([(specification_key(VIEW), stored.encode())].into())
+}
+
+#[test]
+fn a_tablet_comes_to_know_the_columns_that_a_view_gets_at_one_place_of_its_log() {
+    let define = |columns: &[u32], since| {
+        let definition = view(columns, since, Compared::Nothing).definition();
+        IndexStep::Define { index: VIEW, definition }
+    };
+    let mut data = with_view(&view(&[1], 0, Compared::Before(key(3))));
+    assert_eq!(data.step(1, &define(&[1, 2], 12)), IndexReply::Done);
+    let known = view(&[1, 2], 12, Compared::Before(key(3)));
+    assert_eq!(specifications(&data).unwrap(), [(VIEW, known.clone())], "what has been compared stays so");
+    // A node with an earlier definition is late.
+    for earlier in [define(&[1], 0), define(&[1, 2], 12), define(&[1], 11)] {
+        assert_eq!(data.step(2, &earlier), IndexReply::Overtaken);
+    }
+    assert_eq!(specifications(&data).unwrap(), [(VIEW, known)]);
+    // What was planned with the earlier definition is refused, if it concerns the view.
+    let indexes = TabletEvaluator.row_indexes(INDEXED, &data).unwrap().unwrap();
+    assert_eq!((indexes.dependents(), indexes.is_watched(2)), ([12].as_slice(), true));
+    assert_eq!(data.step(3, &define(&[1, 2, 4], 20)), IndexReply::Done);
+    assert_eq!(specifications(&data).unwrap(), [(VIEW, view(&[1, 2, 4], 20, Compared::Before(key(3))))]);
+}
+
+#[test]
+fn a_tablet_adopts_the_columns_of_a_view_with_the_rows_that_may_have_them() {
+    let adopted = |own: &Specification, others: &Specification| {
+        let (data, mut changes) = (with_view(own), Changes::default());
+        TabletEvaluator.adopt(&specification_key(VIEW), &others.encode(), &data, &mut changes).unwrap();
+        changes.0.pop().map(|(_, value, _)| Specification::decode(&value.unwrap()).unwrap())
+    };
+    let (earlier, later) = (view(&[1], 0, Compared::All), view(&[1, 2], 12, Compared::Nothing));
+    assert_eq!(adopted(&earlier, &later), Some(view(&[1, 2], 12, Compared::All)));
+    assert_eq!(adopted(&later, &earlier), None);
+}
+
+#[test]
+fn a_guard_holds_only_in_a_tablet_that_knows_the_view_as_it_was_planned_with() {
+    let outcome = |stored: u64, known: u64| {
+        let data = with_view(&view(&[1, 2], stored, Compared::All));
+        let views = vec![KnownView { id: VIEW, columns_since: known }];
+        let digest = RowsDigest::new(Some(&[])).finish();
+        let test = RowTest::Unchanged(Unchanged { views, columns: Some(Vec::new()), end: None, rows: 0, digest });
+        let key = key(1);
+        let layout = KeyLayout::of_types([(&CqlType::Int, ColumnKind::PartitionKey)].into_iter());
+        let partition_len = layout.partition_len(&key).unwrap();
+        let (partition, row) = (key[..partition_len].to_vec(), key[partition_len..].to_vec());
+        let guards = vec![RowCondition { partition, row, test }];
+        let program = Program { maintained: Some(Maintained { version: 30, guards }), ..Program::default() };
+        let context = EvaluationContext::new(SECOND_US, i64::MIN);
+        let reply = TabletEvaluator.evaluate(&program.encode(), context, &data, &mut Changes::default()).unwrap();
+        ProgramReply::decode(&reply).unwrap()
+    };
+    assert_eq!((outcome(0, 0), outcome(12, 12)), (ProgramReply::Applied, ProgramReply::Applied));
+    // What it writes to the view would lack a column; or the tablet may still take writes that lack it.
+    assert_eq!((outcome(12, 0), outcome(20, 12)), (ProgramReply::Outdated, ProgramReply::Outdated));
+    assert_eq!((outcome(0, 12), outcome(12, 20)), (ProgramReply::Outdated, ProgramReply::Outdated));
+}
+
+#[test]
+fn columns_of_views_are_due_before_all_else_and_never_taken_back() {
+    let database = crate::testing::Database::with_keyspace();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH transactions = {'enabled': true}").unwrap();
+    let all = "SELECT * FROM t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
+    database.run(&format!("CREATE MATERIALIZED VIEW by_v AS {all}")).unwrap();
+    let table = || std::sync::Arc::clone(&crate::kv::Kv::catalog(&*database.kv).table("ks", "t").unwrap().table);
+    let before = table();
+    database.run("ALTER TABLE t ADD w int").unwrap();
+    let after = table();
+    let id = before.views[0].id;
+    let of = |table: &diorite_model::schema::Table| (id, Specification::of_view(table, &table.views[0]));
+    let (earlier, later) = (of(&before), of(&after));
+    assert_eq!((earlier.1.columns_since(), later.1.columns_since()), (0, after.version));
+    let define = IndexStep::Define { index: id, definition: later.1.definition() };
+    assert_eq!(due(&after, &[earlier.clone()]), Some(Due::Step(define)));
+    assert!(matches!(due(&after, &[later.clone()]), Some(Due::Step(IndexStep::Compare { .. }))));
+    assert!(matches!(due(&before, &[earlier]), Some(Due::Step(IndexStep::Compare { .. }))));
+    assert_eq!(due(&before, &[later]), None, "this definition is the older one");
 }

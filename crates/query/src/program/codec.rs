@@ -8,7 +8,10 @@ use super::definition::{
     Turn, Unchanged, ValueTest,
 };
 use super::types::{put_type, read_type};
-use super::wire::{put_i64_option, put_optional, read_bool, read_i64_option, read_list, read_optional, read_usize};
+use super::wire::{
+    UNCHANGED, UNCHANGED_EXTENDED, put_i64_option, put_optional, put_views, read_bool, read_i64_option, read_list,
+    read_optional, read_usize, read_views,
+};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_base::limits::{self, Exceeded, MAX_CONDITION_DEPTH};
 use diorite_base::program::{LoggedProgram, Target};
@@ -340,9 +343,7 @@ impl RowCondition {
                 tree.encode(out);
             }
             RowTest::Unchanged(Unchanged { views, columns, end, rows, digest }) => {
-                out.push(4);
-                put_varint(out, views.len() as u64);
-                views.iter().for_each(|view| put_varint(out, *view));
+                put_views(out, views);
                 out.push(u8::from(columns.is_some()));
                 if let Some(columns) = columns {
                     put_varint(out, columns.len() as u64);
@@ -362,8 +363,8 @@ impl RowCondition {
             1 => RowTest::NotExists,
             2 => RowTest::Columns(read_list(reader, ColumnTest::decode)?),
             3 => RowTest::Tree(TestTree::decode(reader, MAX_CONDITION_DEPTH)?),
-            4 => RowTest::Unchanged(Unchanged {
-                views: read_list(reader, |reader| reader.shortest_varint())?,
+            tag @ (UNCHANGED | UNCHANGED_EXTENDED) => RowTest::Unchanged(Unchanged {
+                views: read_views(reader, tag == UNCHANGED_EXTENDED)?,
                 columns: match read_bool(reader)? {
                     true => {
                         let column =

@@ -85,8 +85,8 @@ pub enum RowTest {
 /// What was read when a program was planned that maintains views.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Unchanged {
-    /// The ids of the views that it maintains: the tablet has to know them.
-    pub views: Vec<u64>,
+    /// The views that it maintains: the tablet has to know them as they are here.
+    pub views: Vec<KnownView>,
     /// The columns that count, ascending; `None`: the whole row, and whether it exists.
     pub columns: Option<Vec<ColumnId>>,
     /// The end of a range of rows that begins at the condition's row, without the partition; `None`: it is one row.
@@ -95,6 +95,24 @@ pub struct Unchanged {
     pub rows: u64,
     /// The digest of these.
     pub digest: Digest,
+}
+
+/// A view as whoever has planned a program knows it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct KnownView {
+    /// Its number.
+    pub id: u64,
+    /// The version of the table that has added columns to it last; zero, if none has.
+    pub columns_since: u64,
+}
+
+impl std::fmt::Debug for KnownView {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.columns_since {
+            0 => write!(f, "{}", self.id),
+            since => write!(f, "{} since {since}", self.id),
+        }
+    }
 }
 
 /// A boolean expression of questions about a row.

@@ -6,16 +6,18 @@
 use super::definition::{RowCondition, Unchanged};
 use super::digest::RowsDigest;
 use super::stored::{Stored, damaged};
+use crate::index::Specification;
 use diorite_base::mutation::EvaluationFailed;
-use diorite_model::index::specification_key;
 use diorite_model::key::{RowKind, kind_of};
 use diorite_model::row::LiveRow;
 
 impl Stored<'_> {
-    /// Whether the rows of a condition are as they were, and the tablet knows the views of which the program knows.
+    /// Whether the rows of a condition are as they were, and the tablet knows the views as the program knows them.
     pub(super) fn is_unchanged(&self, condition: &RowCondition, test: &Unchanged) -> Result<bool, EvaluationFailed> {
-        for view in &test.views {
-            if self.view.get(&specification_key(*view))?.is_none() {
+        for known in &test.views {
+            // Also not one that has got columns since: what the program writes to the view lacks them.
+            let stored = Specification::stored(known.id, self.view)?;
+            if stored.is_none_or(|stored| stored.columns_since() != known.columns_since) {
                 return Ok(false);
             }
         }

@@ -2,7 +2,8 @@
 //!
 //! Always true: decoding checks everything and never panics.
 
-use diorite_base::bytes::{Malformed, Reader, put_slice};
+use super::definition::KnownView;
+use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 
 pub(super) fn put_optional(out: &mut Vec<u8>, value: Option<&[u8]>) {
     match value {
@@ -53,4 +54,33 @@ pub(crate) fn read_list<T>(
 ) -> Result<Vec<T>, Malformed> {
     let count = reader.varint()?;
     (0..count).map(|_| read(reader)).collect()
+}
+
+/// That rows are unchanged, and the tablet knows these views as they were made.
+pub(super) const UNCHANGED: u8 = 4;
+/// The same; some have got columns since.
+pub(super) const UNCHANGED_EXTENDED: u8 = 5;
+
+/// Appends the test with its views.
+pub(super) fn put_views(out: &mut Vec<u8>, views: &[KnownView]) {
+    let are_extended = views.iter().any(|view| view.columns_since > 0);
+    out.push(if are_extended { UNCHANGED_EXTENDED } else { UNCHANGED });
+    put_varint(out, views.len() as u64);
+    for KnownView { id, columns_since } in views {
+        put_varint(out, *id);
+        if are_extended {
+            put_varint(out, *columns_since);
+        }
+    }
+}
+
+/// Reads the views of such a test.
+pub(super) fn read_views(reader: &mut Reader<'_>, are_extended: bool) -> Result<Vec<KnownView>, Malformed> {
+    let views = read_list(reader, |reader| {
+        let id = reader.shortest_varint()?;
+        let columns_since = if are_extended { reader.shortest_varint()? } else { 0 };
+        Ok(KnownView { id, columns_since })
+    })?;
+    // What is written in one way only is read in one way only.
+    if are_extended != views.iter().any(|view| view.columns_since > 0) { Err(Malformed) } else { Ok(views) }
 }

@@ -29,7 +29,20 @@ pub(super) fn command(catalog: &Catalog, verb: &str, words: &[&str]) -> Command 
             column.name = words[2].to_owned();
             Command::AlterTable { table }
         }
+        "add" => {
+            let mut table = Table::clone(&catalog.table(&keyspace, &name).unwrap().table);
+            add(&mut table, &words[1..], ColumnKind::Regular);
+            Command::AlterTable { table }
+        }
         other => panic!("unknown script command {other}"),
+    }
+}
+
+fn add(table: &mut Table, names: &[&str], kind: ColumnKind) {
+    for name in names {
+        let id = table.next_column_id;
+        table.columns.push(Column { id, name: (*name).to_owned(), data_type: CqlType::Int, kind });
+        table.next_column_id += 1;
     }
 }
 
@@ -76,6 +89,7 @@ fn a_table_knows_its_views_and_a_view_its_table() {
         name: view.name.clone(),
         table: view.id,
         columns: vec![1],
+        columns_since: 0,
         follows_rows,
         index: None,
     };
@@ -162,4 +176,45 @@ fn permissions_on_a_view_go_with_it() {
     assert!(granted.may("ann", "SELECT", &resource));
     let (dropped, _) = granted.apply(&parse(&granted, "drop-view ks.v"));
     assert!(!dropped.may("ann", "SELECT", &resource));
+}
+
+#[test]
+fn views_of_all_columns_get_those_that_their_table_gets() {
+    let catalog = made(&["create-view ks.v all", "create-view ks.w", "create-view ks.x all", "add ks.t b a"]);
+    let base = table(&catalog, "t");
+    let of = |at: usize| (base.views[at].id, base.views[at].columns_since, base.views[at].columns.clone());
+    assert_eq!([of(0), of(1), of(2)], [(2, 6, vec![1, 2, 3]), (3, 0, vec![1]), (4, 7, vec![1, 2, 3])]);
+    assert_eq!((base.version, base.next_column_id), (7, 4));
+    let names = |name: &str| -> Vec<String> {
+        table(&catalog, name).columns.iter().map(|column| column.name.clone()).collect()
+    };
+    assert_eq!(
+        (names("v"), names("w")),
+        (["v", "k", "a", "b"].map(str::to_owned).to_vec(), vec!["v".into(), "k".into()])
+    );
+    assert_eq!((table(&catalog, "v").version, table(&catalog, "v").next_column_id), (2, 4));
+    assert_eq!((table(&catalog, "w").version, table(&catalog, "x").version), (1, 2));
+    for column in table(&catalog, "v").columns {
+        let of = base.column_by_id(column.id).unwrap();
+        assert_eq!((&of.name, &of.data_type), (&column.name, &column.data_type));
+    }
+}
+
+#[test]
+fn views_get_neither_static_columns_nor_such_as_may_have_values() {
+    let catalog = made(&["create-view ks.v all"]);
+    let mut base = table(&catalog, "t");
+    add(&mut base, &["s"], ColumnKind::Static);
+    let (catalog, _) = catalog.apply(&Command::AlterTable { table: base });
+    let unchanged = table(&catalog, "t");
+    assert_eq!((unchanged.views[0].columns_since, table(&catalog, "v").columns.len()), (0, 2));
+    // A column of an earlier number may have been dropped, and have values.
+    let mut base = unchanged;
+    base.columns.retain(|column| column.name != "s");
+    let (catalog, _) = catalog.apply(&Command::AlterTable { table: base.clone() });
+    base.version = table(&catalog, "t").version;
+    base.columns.push(Column { id: 2, name: "r".to_owned(), data_type: CqlType::Int, kind: ColumnKind::Regular });
+    let (catalog, outcome) = catalog.apply(&Command::AlterTable { table: base });
+    assert!(matches!(outcome, Outcome::Applied { .. }), "{outcome:?}");
+    assert_eq!((table(&catalog, "t").views[0].columns_since, table(&catalog, "v").columns.len()), (0, 2));
 }

@@ -8,7 +8,7 @@ use super::{Pending, Writes};
 use crate::error::corrupt;
 use crate::exec::raw::RawRow;
 use crate::exec::table_part::TablePart;
-use crate::program::{After, ProgramOperation, RowCondition, RowTest, RowsDigest, Unchanged, deleted};
+use crate::program::{After, KnownView, ProgramOperation, RowCondition, RowTest, RowsDigest, Unchanged, deleted};
 use crate::table::TableContext;
 use crate::view::{Derivation, ViewRow, copied};
 use diorite_base::TableId;
@@ -117,7 +117,7 @@ impl Writes {
     ) -> Result<Self, CqlError> {
         let mut writes = Self::default();
         let pending = writes.pending(part, table);
-        let counts = Counting { views: vec![derivation.id], columns: counting(table, std::iter::empty()) };
+        let counts = Counting { views: vec![known(derivation)], columns: counting(table, std::iter::empty()) };
         let watched = Watched::Row(key.to_vec());
         let guard = guard(table, &counts, &watched, std::iter::once((key, row)), derivation.now_s())?;
         pending.maintained().guards.push(guard);
@@ -160,7 +160,7 @@ impl Pending {
     ) -> Result<Changes, CqlError> {
         let table = Arc::clone(&self.table);
         let counts = Counting {
-            views: derivations.iter().map(|derivation| derivation.id).collect(),
+            views: derivations.iter().map(|derivation| known(derivation)).collect(),
             columns: counting(&table, self.program.operations.iter().filter_map(edited)),
         };
         // All rows are judged at one second, which a guard that holds confirms.
@@ -229,10 +229,14 @@ fn changes(
 
 /// What guards ask for.
 struct Counting {
-    /// The views that the tablet has to know.
-    views: Vec<u64>,
+    /// The views that the tablet has to know, as they are here.
+    views: Vec<KnownView>,
     /// The columns that have to be as they were read; `None`: the whole row.
     columns: Option<Vec<ColumnId>>,
+}
+
+fn known(derivation: &Derivation) -> KnownView {
+    KnownView { id: derivation.id, columns_since: derivation.columns_since }
 }
 
 /// The columns on which depends what the views of a table have, and these others.
