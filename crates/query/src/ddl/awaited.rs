@@ -258,7 +258,8 @@ fn lost(before: &Catalog, now: &Catalog, command: &Command) -> Option<(TableId, 
 fn extended(before: &Catalog, now: &Catalog, command: &Command) -> Option<(TableId, Vec<(u64, u64)>)> {
     let Command::AlterTable { table } = command else { return None };
     let (had, has) = (&before.table_by_id(table.id)?.table, &now.table_by_id(table.id)?.table);
-    let has_grown = |view: &ViewOf| had.views.iter().any(|of| of.id == view.id && of.columns_since < view.columns_since);
+    let has_grown =
+        |view: &ViewOf| had.views.iter().any(|of| of.id == view.id && of.columns_since < view.columns_since);
     let grown: Vec<(u64, u64)> =
         has.views.iter().filter(|view| has_grown(view)).map(|view| (view.id, view.columns_since)).collect();
     (!grown.is_empty()).then_some((table.id, grown))

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 /// Rows of batches have numbers from here on.
 pub const FIRST_NUMBER: u64 = 1_000;
 
-/// The most time until a node knows the views, from the first statement on that it carries out, and until it knows that the
-/// covering index is complete.
+/// The most time until a node knows the views, from the first statement on that it carries out, from then until it knows
+/// the column that their table has got, and until it knows that the covering index is complete.
 const LEARNS_MS: u64 = 600;
 
 /// A statement whose effect is checked in the end.
@@ -107,8 +107,9 @@ impl RowClients {
         };
         match has_learned(Knows::Views) {
             false => Knows::Tables,
+            true if !has_learned(Knows::Columns) => Knows::Views,
             true if is_complete && has_learned(Knows::All) => Knows::All,
-            true => Knows::Views,
+            true => Knows::Columns,
         }
     }
 

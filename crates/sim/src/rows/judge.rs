@@ -17,8 +17,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// Reads the table with a unique index, a view and a covering index.
-const ALL: &str = "SELECT k, v, w FROM u";
+/// The columns of the covering index.
+const COVERED: [&str; 3] = ["k", "v", "w"];
+
+/// The columns of the view.
+const VIEWED: [&str; 4] = ["k", "v", "w", "x"];
 
 /// The values of a row.
 type Row = Vec<Option<Vec<u8>>>;
@@ -160,9 +163,10 @@ impl Cluster {
     /// Checks that the view has what follows from the rows of its table, and nothing else; while rows that were there
     /// before it are still to be added, it may lack some.
     fn judge_view(&self, rows: &RowClients) -> Result<(), Finding> {
-        let (of_table, of_view) = (self.with_value(rows, ALL)?, self.with_value(rows, "SELECT k, v, w FROM uv")?);
+        let of = |table: &str| self.with_value(rows, &format!("SELECT {} FROM {table}", VIEWED.join(", ")));
+        let (of_table, of_view) = (of("u")?, of("uv")?);
         let lacks_rows = !self.has_whole_views() && of_view.iter().all(|row| of_table.contains(row));
-        if of_table == of_view || lacks_rows || self.may_have_expired(rows, &of_table, &of_view)? {
+        if of_table == of_view || lacks_rows || self.may_have_expired(rows, &VIEWED, (&of_table, &of_view))? {
             return Ok(());
         }
         let message = format!("a materialized view has {of_view:?}, its table {of_table:?}");
@@ -174,8 +178,9 @@ impl Cluster {
         if !rows.world.kv.is_covering_complete() {
             return Ok(());
         }
-        let (of_table, of_index) = (self.with_value(rows, ALL)?, self.with_value(rows, &by_values())?);
-        if of_table == of_index || self.may_have_expired(rows, &of_table, &of_index)? {
+        let all = format!("SELECT {} FROM u", COVERED.join(", "));
+        let (of_table, of_index) = (self.with_value(rows, &all)?, self.with_value(rows, &by_values())?);
+        if of_table == of_index || self.may_have_expired(rows, &COVERED, (&of_table, &of_index))? {
             return Ok(());
         }
         let message = format!("a covering index has {of_index:?}, its table {of_table:?}");
@@ -185,16 +190,22 @@ impl Cluster {
     /// Whether rows differ only because some may have expired. If a clock was ahead, so that the time of some log is, what
     /// has expired by that time may be gone from the tablets of one table, and still be seen in those of another by a clock
     /// that is right. Rows that do not expire are in both.
-    fn may_have_expired(&self, rows: &RowClients, of_table: &[Row], derived: &[Row]) -> Result<bool, Finding> {
+    fn may_have_expired(
+        &self,
+        rows: &RowClients,
+        columns: &[&str],
+        (of_table, derived): (&[Row], &[Row]),
+    ) -> Result<bool, Finding> {
         let now_s = seconds(rows.world.kv.now_us());
         let lives = self.nodes.values().filter_map(|node| node.life.as_ref());
         let mut states = lives.flat_map(|life| life.handles.values()).map(|handle| handle.data().applied_state());
         if !states.any(|state| state.is_ok_and(|state| state.horizon.now_s > now_s)) {
             return Ok(false);
         }
-        let mut lasting = self.with_value(rows, "SELECT k, v, w, ttl(v) FROM u")?;
-        lasting.retain(|row| row[3].is_none());
-        let has = |found: &[Row], row: &Row| found.iter().any(|other| other[..] == row[..3]);
+        let (read, width) = (columns.join(", "), columns.len());
+        let mut lasting = self.with_value(rows, &format!("SELECT {read}, ttl(v) FROM u"))?;
+        lasting.retain(|row| row[width].is_none());
+        let has = |found: &[Row], row: &Row| found.iter().any(|other| other[..] == row[..width]);
         let is_known = |row: &Row| !of_table.iter().any(|other| other[0] == row[0]) || has(of_table, row);
         Ok(lasting.iter().all(|row| has(derived, row)) && derived.iter().all(is_known))
     }

@@ -65,12 +65,15 @@ pub enum Knows {
     Tables,
     /// These as well.
     Views,
+    /// And the column that their table has got, and the view with it.
+    Columns,
     /// And that the covering index is complete, once it is.
     All,
 }
 
 /// The catalogs with the tablets of the beginning, by what nodes know.
 struct Defined {
+    newest: Arc<Catalog>,
     views: Arc<Catalog>,
     tables: Arc<Catalog>,
     /// Once the covering index was found complete.
@@ -133,7 +136,12 @@ impl SimKv {
         let (catalog, ..) = catalog.apply(&Command::RegisterNode { node });
         let catalog = Arc::new(catalog);
         Self {
-            defined: Mutex::new(Defined { views: Arc::clone(&catalog), tables: Arc::clone(&catalog), all: None }),
+            defined: Mutex::new(Defined {
+                newest: Arc::clone(&catalog),
+                views: Arc::clone(&catalog),
+                tables: Arc::clone(&catalog),
+                all: None,
+            }),
             catalog: Mutex::new(catalog),
             followed: Mutex::default(),
             time,
@@ -153,7 +161,13 @@ impl SimKv {
     /// The view and the covering index are created next: nodes that do not know them yet have the catalog of now.
     pub fn before_views(&self) {
         let mut defined = self.defined.lock();
-        defined.tables = Arc::clone(&defined.views);
+        defined.tables = Arc::clone(&defined.newest);
+    }
+
+    /// A column is added next to the table of the view: nodes that do not know it yet have the catalog of now.
+    pub fn before_columns(&self) {
+        let mut defined = self.defined.lock();
+        defined.views = Arc::clone(&defined.newest);
     }
 
     /// From now on statements find the tables' tablets as this catalog of the cluster has them. All else is as it was: what
@@ -162,8 +176,9 @@ impl SimKv {
         let defined = self.defined.lock();
         let (knows, of) = match (knows, &defined.all) {
             (Knows::Tables, _) => (knows, &defined.tables),
+            (Knows::Views, _) => (knows, &defined.views),
             (Knows::All, Some(all)) => (knows, all),
-            _ => (Knows::Views, &defined.views),
+            _ => (Knows::Columns, &defined.newest),
         };
         let mut followed = self.followed.lock();
         let with_tablets = || Arc::new(with_tablets_of(of, cluster));
@@ -178,7 +193,7 @@ impl SimKv {
     /// It was found complete: nodes come to know that.
     fn finish_covering(&self, command: &Command) -> Vec<u8> {
         let mut defined = self.defined.lock();
-        let (changed, outcome) = defined.views.apply(command);
+        let (changed, outcome) = defined.newest.apply(command);
         defined.all.get_or_insert_with(|| Arc::new(changed));
         outcome.encode()
     }
@@ -340,7 +355,7 @@ impl Kv for SimKv {
             }
         }
         *catalog = Arc::new(changed);
-        self.defined.lock().views = Arc::clone(&catalog);
+        self.defined.lock().newest = Arc::clone(&catalog);
         Ok(outcome.encode())
     }
 

@@ -100,6 +100,9 @@ impl RowWorld {
             "CREATE MATERIALIZED VIEW uv AS SELECT * FROM u WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)",
         )));
         drop(poll(&mut world.begin("CREATE INDEX ON u (v) INCLUDE (w)")));
+        // The view of all columns gets it, while clients write to it, and nodes that do not know it write to the view.
+        world.kv.before_columns();
+        drop(poll(&mut world.begin("ALTER TABLE u ADD x int")));
         world.kv.take_new();
         for partition in PARTITIONS..KNOWN_PARTITIONS {
             let tablet = world.tablet_of(&format!("INSERT INTO t (k, c, v) VALUES ({partition}, 0, 0)"));

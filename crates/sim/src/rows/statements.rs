@@ -144,7 +144,7 @@ pub fn accounts(partitions: &[u64], dice: &mut Dice) -> String {
 /// Writes to the table with a unique index: few values, for which rows compete.
 pub fn claim(dice: &mut Dice, number: u64) -> String {
     let (k, other, v) = (dice.range(0, CLAIMANTS), dice.range(0, CLAIMANTS), dice.range(0, CLAIMED));
-    match dice.range(0, 20) {
+    match dice.range(0, 25) {
         0..4 => format!("INSERT INTO u (k, v, w) VALUES ({k}, {v}, {number})"),
         4..6 => format!("INSERT INTO u (k, v) VALUES ({k}, {v}) IF NOT EXISTS"),
         6..10 => format!("UPDATE u SET v = {v} WHERE k = {k}"),
@@ -156,6 +156,9 @@ pub fn claim(dice: &mut Dice, number: u64) -> String {
         17 => {
             format!("BEGIN BATCH DELETE FROM u WHERE k = {k}; INSERT INTO u (k, v) VALUES ({other}, {v}); APPLY BATCH")
         }
+        18..21 => format!("UPDATE u SET x = {number} WHERE k = {k}"),
+        21 => format!("INSERT INTO u (k, v, x) VALUES ({k}, {v}, {number})"),
+        22 => format!("UPDATE u SET x = null, v = {v} WHERE k = {k}"),
         _ => format!(
             "BEGIN TRANSACTION UPDATE u SET v = null WHERE k = {k}; INSERT INTO u (k, v) VALUES ({other}, {v}); \
              END TRANSACTION"
