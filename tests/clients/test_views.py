@@ -182,6 +182,38 @@ def test_writes_go_on_when_a_view_or_a_unique_index_was_dropped(server, session)
         session.execute(f"UPDATE brief SET v = {100 + n} WHERE k = {n}")
 
 
+def test_views_of_all_columns_get_those_that_their_table_gets(server, session):
+    session.execute(f"CREATE TABLE grown (id int PRIMARY KEY, v int, w text) WITH {ENABLED}")
+    key = "WHERE v IS NOT NULL AND id IS NOT NULL PRIMARY KEY (v, id)"
+    created(server, session, "grown_v", f"SELECT * FROM grown {key}")
+    created(server, session, "grown_few", f"SELECT id, v FROM grown {key}")
+    insert = session.prepare("INSERT INTO grown (id, v, w) VALUES (?, ?, ?)")
+    of_view = session.prepare("SELECT * FROM grown_v WHERE v = ? AND id = ?")
+    session.execute(insert, (1, 10, "a"))
+    assert tuple(session.execute(of_view, (10, 1)).one()) == (10, 1, "a")
+    session.execute("ALTER TABLE grown ADD (x int, m map<int, text>)")
+    # The driver was told that the table and the view have changed.
+    keyspace = session.cluster.metadata.keyspaces["seen"]
+    columns = lambda view: once(f"the driver knows {view}", lambda: keyspace.views.get(view)).columns
+    once("the driver knows the columns", lambda: list(columns("grown_v")), lambda names: names == ["v", "id", "m", "w", "x"])
+    assert list(columns("grown_few")) == ["v", "id"]
+    assert session.execute("SELECT include_all_columns AS all FROM system_schema.views WHERE keyspace_name = 'seen' AND view_name = 'grown_v'").one().all
+    session.execute("UPDATE grown SET x = 5, m = {1: 'one'} WHERE id = 1")
+    session.execute(insert, (2, 20, "b"))
+    rows = {row.id: (row.v, row.w, row.x, row.m) for row in session.execute("SELECT v, id, w, x, m FROM grown_v")}
+    assert rows == {1: (10, "a", 5, {1: "one"}), 2: (20, "b", None, None)}
+    # A statement that was prepared before, and moves the row.
+    session.execute(insert, (1, 11, "c"))
+    row = session.execute(of_view, (11, 1)).one()
+    assert (row.w, row.x, row.m) == ("c", 5, {1: "one"}) and not list(session.execute(of_view, (10, 1)))
+    text = session.execute("DESCRIBE MATERIALIZED VIEW grown_v").one().create_statement
+    assert "SELECT *" in text, text
+    found = compared(server, "seen.grown_v")
+    assert [found[part] for part in ("values", "entries", "right")] == [2, 2, 2], found
+    with pytest.raises(InvalidRequest, match="with materialized views"):
+        session.execute("ALTER TABLE grown DROP x")
+
+
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory):
     if os.environ.get("DIORITE_TEST_ADDRESS"):
@@ -357,3 +389,35 @@ def test_a_view_is_created_while_rows_are_written(servers, cluster_session):
     print(dict(writers.done))
     check_in_the_end(servers, writers)
 
+
+def test_columns_are_added_while_rows_are_written(servers, cluster_session):
+    cluster_session.execute(f"CREATE TABLE grows (k int PRIMARY KEY, v int, w int, l list<int>) WITH {ENABLED} AND tablets = 4")
+    created(servers[0], cluster_session, "grows_v", "SELECT * FROM grows WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)")
+    writers = Writers(servers, "grows", "grows_v")
+    writers.begin_reading()
+    writers.start()
+    names = ["x0", "x1", "x2"]
+    try:
+        for number, name in enumerate(names):
+            time.sleep(1)
+            # It is answered once all nodes know the column.
+            cluster_session.execute(f"ALTER TABLE grows ADD {name} int")
+            dice = random.Random(number)
+
+            def write(session, name=name, dice=dice):
+                session.execute(f"UPDATE grows SET {name} = {dice.randrange(1000)} WHERE k = {dice.randrange(Writers.ROWS)}")
+                writers.done[name] += 1
+
+            writers.begin(number, write)
+        writers.wait_for(writes=50, moves=20, **dict.fromkeys(names, 20))
+    finally:
+        writers.stop()
+    print(dict(writers.done))
+    check_in_the_end(servers, writers)
+    of_table, of_view = (with_value(servers, f"SELECT v, k, {', '.join(names)} FROM {table}") for table in ("grows", "grows_v"))
+    assert of_table == of_view and any(row[2] is not None for row in of_table), (of_table, of_view)
+
+
+def with_value(servers, statement):
+    rows = [tuple(row) for row in settled(servers, statement) if row.v is not None]
+    return sorted(rows, key=lambda row: row[:2])
