@@ -3,9 +3,9 @@
 //! Always true: a view is a table whose columns have the ids of the columns of its base; all key columns of the base
 //! are in its key, and at most one other; so a row of the base has at most one row in the view. The rules and the
 //! messages are Cassandra's. Departures, each on purpose: a base needs transactions; comparisons with constants may be
-//! about any column that is not static. A view that was defined by `SELECT *` gets the regular columns that its base gets (the
-//! catalog). Left out: keeping the rows of a
-//! view up to date ([`crate::exec::modify`]), and the text of a definition ([`super::describe`]).
+//! about any column that is not static. A view that was defined by `SELECT *` gets the regular columns that its base
+//! gets (the catalog). Left out: keeping the rows of a view up to date ([`crate::exec::modify`]), and the text of a
+//! definition ([`super::describe`]).
 
 use super::alter::set_options;
 use super::context::{Context, Plan};

@@ -287,16 +287,7 @@ impl Specification {
     /// Reads a definition; nothing is indexed yet.
     pub fn from_definition(bytes: &[u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(bytes);
-        let mut key = Vec::new();
-        for _ in 0..reader.varint()? {
-            let kind = match reader.u8()? {
-                0 => ColumnKind::PartitionKey,
-                1 => ColumnKind::Clustering(Order::Asc),
-                2 => ColumnKind::Clustering(Order::Desc),
-                _ => return Err(Malformed),
-            };
-            key.push((read_type(&mut reader)?, kind));
-        }
+        let key = read_list(&mut reader, read_key_column)?;
         let mut what = reader.u8()?;
         let mut dependent = None;
         if what == VIEW || what == EXTENDED_VIEW {
@@ -365,31 +356,14 @@ impl Specification {
 
     /// Reads a stored value.
     pub fn decode(value: &[u8]) -> Result<Self, Malformed> {
-        let mut reader = Reader::new(value);
-        if (reader.u8()?, reader.u8()?) != (NO_ROW, VERSION) {
-            return Err(Malformed);
-        }
-        let (mut kind, mut compared) = (reader.u8()?, None);
-        let has_compared = kind == WITH_COMPARED;
-        if has_compared {
-            kind = reader.u8()?;
-        }
-        let progress = match kind {
-            0 => Progress::Before(reader.slice()?.to_vec()),
-            1 => Progress::Complete,
-            2 => Progress::Within { row: reader.slice()?.to_vec(), path: reader.slice()?.to_vec() },
-            _ => return Err(Malformed),
-        };
-        if has_compared {
-            compared = Some((reader.shortest_varint()?, Compared::read(&mut reader)?));
-        }
-        let mut read = Self { progress, ..Self::from_definition(reader.slice()?)? };
+        let (progress, compared, definition) = parts(value)?;
+        let mut read = Self { progress, ..Self::from_definition(definition)? };
         match (&mut read.dependent, compared) {
             (Some(dependent), Some((round, compared))) => (dependent.round, dependent.compared) = (round, compared),
             (None, None) => {}
             _ => return Err(Malformed),
         }
-        if reader.is_empty() { Ok(read) } else { Err(Malformed) }
+        Ok(read)
     }
 
     /// What a tablet stores about an index, if it knows it.
@@ -397,6 +371,46 @@ impl Specification {
         let stored = view.get(&specification_key(index))?;
         stored.map(|value| Self::decode(&value).map_err(|_| unreadable(index))).transpose()
     }
+
+    /// [`Self::columns_since`] of what a tablet stores about a view, if it knows it. Every write that maintains views asks
+    /// for it, so no more is read of it than that.
+    pub(crate) fn stored_columns_since(index: u64, view: &dyn TabletView) -> Result<Option<u64>, EvaluationFailed> {
+        let stored = view.get(&specification_key(index))?;
+        stored.map(|value| columns_since_of(&value).map_err(|_| unreadable(index))).transpose()
+    }
+}
+
+/// The parts of a stored value: how much is indexed; the round, and how much has been compared; the definition.
+fn parts(value: &[u8]) -> Result<(Progress, Option<(u64, Compared)>, &[u8]), Malformed> {
+    let mut reader = Reader::new(value);
+    if (reader.u8()?, reader.u8()?) != (NO_ROW, VERSION) {
+        return Err(Malformed);
+    }
+    let (mut kind, mut compared) = (reader.u8()?, None);
+    let has_compared = kind == WITH_COMPARED;
+    if has_compared {
+        kind = reader.u8()?;
+    }
+    let progress = match kind {
+        0 => Progress::Before(reader.slice()?.to_vec()),
+        1 => Progress::Complete,
+        2 => Progress::Within { row: reader.slice()?.to_vec(), path: reader.slice()?.to_vec() },
+        _ => return Err(Malformed),
+    };
+    if has_compared {
+        compared = Some((reader.shortest_varint()?, Compared::read(&mut reader)?));
+    }
+    let definition = reader.slice()?;
+    if reader.is_empty() { Ok((progress, compared, definition)) } else { Err(Malformed) }
+}
+
+fn columns_since_of(value: &[u8]) -> Result<u64, Malformed> {
+    let (.., definition) = parts(value)?;
+    let mut reader = Reader::new(definition);
+    for _ in 0..reader.varint()? {
+        read_key_column(&mut reader)?;
+    }
+    if reader.u8()? == EXTENDED_VIEW { reader.shortest_varint() } else { Ok(0) }
 }
 
 impl Progress {
@@ -476,6 +490,16 @@ impl Compared {
             _ => return Err(Malformed),
         })
     }
+}
+
+fn read_key_column(reader: &mut Reader<'_>) -> Result<(CqlType, ColumnKind), Malformed> {
+    let kind = match reader.u8()? {
+        0 => ColumnKind::PartitionKey,
+        1 => ColumnKind::Clustering(Order::Asc),
+        2 => ColumnKind::Clustering(Order::Desc),
+        _ => return Err(Malformed),
+    };
+    Ok((read_type(reader)?, kind))
 }
 
 fn read_column(reader: &mut Reader<'_>) -> Result<ColumnId, Malformed> {

@@ -397,8 +397,22 @@ fn columns_of_views_are_due_before_all_else_and_never_taken_back() {
     let (earlier, later) = (of(&before), of(&after));
     assert_eq!((earlier.1.columns_since(), later.1.columns_since()), (0, after.version));
     let define = IndexStep::Define { index: id, definition: later.1.definition() };
-    assert_eq!(due(&after, &[earlier.clone()]), Some(Due::Step(define)));
-    assert!(matches!(due(&after, &[later.clone()]), Some(Due::Step(IndexStep::Compare { .. }))));
-    assert!(matches!(due(&before, &[earlier]), Some(Due::Step(IndexStep::Compare { .. }))));
-    assert_eq!(due(&before, &[later]), None, "this definition is the older one");
+    let due_of =
+        |table: &diorite_model::schema::Table, known: &(u64, Specification)| due(table, std::slice::from_ref(known));
+    let is_compare = |due: Option<Due>| matches!(due, Some(Due::Step(IndexStep::Compare { .. })));
+    assert_eq!(due_of(&after, &earlier), Some(Due::Step(define)));
+    assert!(is_compare(due_of(&after, &later)) && is_compare(due_of(&before, &earlier)));
+    assert_eq!(due_of(&before, &later), None, "this definition is the older one");
+}
+
+#[test]
+fn since_when_a_view_has_its_columns_is_read_from_every_form_of_what_is_stored() {
+    let compared = [Compared::Nothing, Compared::Before(key(3)), Compared::All, Compared::Failed("why".to_owned())];
+    for (compared, since) in compared.into_iter().flat_map(|compared| [(compared.clone(), 0), (compared, 300)]) {
+        let stored = view(&[1, 2], since, compared);
+        assert_eq!(Specification::stored_columns_since(VIEW, &with_view(&stored)).unwrap(), Some(since), "{stored:?}");
+    }
+    assert_eq!(Specification::stored_columns_since(VIEW, &Data::default()).unwrap(), None);
+    let malformed = Data([(specification_key(VIEW), b"no view".to_vec())].into());
+    assert!(Specification::stored_columns_since(VIEW, &malformed).is_err());
 }
