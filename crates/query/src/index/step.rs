@@ -376,14 +376,15 @@ fn remove_stale(
     Ok(())
 }
 
-/// Makes all indexes of a tablet begin again at a row, whose entries have not all been written.
+/// Makes all indexes of a tablet begin again at a row, whose entries have not all been written. Views have no entries here,
+/// and nothing would build them.
 pub(crate) fn begin_again(
     from: &[u8],
     view: &dyn TabletView,
     changes: &mut dyn TabletChanges,
 ) -> Result<(), EvaluationFailed> {
     for (index, specification) in specifications(view)? {
-        if specification.progress.is_after(from) {
+        if !specification.is_of_view() && specification.progress.is_after(from) {
             let progress = Progress::Before(from.to_vec());
             changes.put(&specification_key(index), &Specification { progress, ..specification }.encode());
         }

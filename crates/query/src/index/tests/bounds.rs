@@ -99,6 +99,11 @@ fn an_index_begins_again_at_a_row_whose_entries_are_left_out() {
     let progress = Progress::Within { row: b"r".to_vec(), path: b"p".to_vec() };
     data.0.insert(specification_key(INDEX), Specification { progress, ..specification() }.encode());
     assert_eq!(again(&mut data, b"r"), Progress::Before(b"r".to_vec()), "all of that row");
+    // A view beside it has no entries in the tablet: it stays complete.
+    let of_view = view(&[1], 0, Compared::All);
+    data.0.insert(specification_key(VIEW), of_view.encode());
+    again(&mut data, b"a");
+    assert_eq!(Specification::stored(VIEW, &data).unwrap(), Some(of_view));
 }
 
 /// Notes which keys are read.
