@@ -8,7 +8,7 @@
 
 pub(super) mod check;
 mod covering;
-mod dropping;
+mod defining;
 mod pacer;
 mod place;
 pub(super) mod record;
@@ -191,7 +191,7 @@ pub(super) struct Indexing<'n> {
 impl Indexing<'_> {
     /// Runs as long as the node.
     pub(super) async fn run(&self) {
-        futures::join!(self.keep_building(), self.keep_dropping(), self.keep_finishing_covering());
+        futures::join!(self.keep_building(), self.keep_defining(), self.keep_finishing_covering());
     }
 
     async fn keep_building(&self) {
