@@ -32,7 +32,8 @@ impl LoggedProgram for AdoptableStep {
 
     fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
         let step = <MergeStep as LoggedProgram>::decode(bytes)?;
-        match step.records().all(|(key, value)| is_adoptable(key, value)) {
+        let are_adoptable = step.records().all(|(key, value)| is_adoptable(key, value));
+        match are_adoptable {
             true => Ok(Self(step)),
             false => Err("a record of a step of a merge is malformed".to_owned()),
         }
