@@ -9,7 +9,6 @@ mod slow;
 mod tablet;
 
 use self::shared::{Transactions, Versions};
-use self::slow::Slow;
 use self::tablet::{Changes, Tablet};
 use crate::exec::pushdown::PartialAggregator;
 use crate::exec::source::scan_entries;
@@ -73,6 +72,15 @@ fn due<T>(planned: &mut Option<(usize, T)>) -> Option<T> {
 
 /// What others do while a statement is carried out.
 pub type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// What takes its time ([`slow`]).
+#[derive(Default)]
+struct Slow {
+    /// Tablets whose leader does not answer reads.
+    silent: Vec<TabletId>,
+    /// How long the tablets of a change of the catalog take to open.
+    opening_us: i64,
+}
 
 /// See the top of this module.
 pub struct MemoryKv {

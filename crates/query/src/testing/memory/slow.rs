@@ -13,15 +13,6 @@ const READ_NS: u64 = 5_000_000_000;
 /// How much time passes whenever a read that waits is polled.
 const POLL_US: i64 = 1_000;
 
-/// See the top of this module.
-#[derive(Default)]
-pub(super) struct Slow {
-    /// Tablets whose leader does not answer reads.
-    silent: Vec<TabletId>,
-    /// How long the tablets of a change of the catalog take to open.
-    opening_us: i64,
-}
-
 impl MemoryKv {
     /// From now on the leaders of these tablets are silent, and no others.
     pub fn silence(&self, tablets: &[TabletId]) {
