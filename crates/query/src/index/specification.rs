@@ -356,7 +356,7 @@ impl Specification {
 
     /// Reads a stored value.
     pub fn decode(value: &[u8]) -> Result<Self, Malformed> {
-        let (progress, compared, definition) = parts(value)?;
+        let Parts { progress, compared, definition } = parts(value)?;
         let mut read = Self { progress, ..Self::from_definition(definition)? };
         match (&mut read.dependent, compared) {
             (Some(dependent), Some((round, compared))) => (dependent.round, dependent.compared) = (round, compared),
@@ -380,8 +380,15 @@ impl Specification {
     }
 }
 
-/// The parts of a stored value: how much is indexed; the round, and how much has been compared; the definition.
-fn parts(value: &[u8]) -> Result<(Progress, Option<(u64, Compared)>, &[u8]), Malformed> {
+/// The parts of a stored value.
+struct Parts<'v> {
+    progress: Progress,
+    /// The round, and how much has been compared in it.
+    compared: Option<(u64, Compared)>,
+    definition: &'v [u8],
+}
+
+fn parts(value: &[u8]) -> Result<Parts<'_>, Malformed> {
     let mut reader = Reader::new(value);
     if (reader.u8()?, reader.u8()?) != (NO_ROW, VERSION) {
         return Err(Malformed);
@@ -401,12 +408,11 @@ fn parts(value: &[u8]) -> Result<(Progress, Option<(u64, Compared)>, &[u8]), Mal
         compared = Some((reader.shortest_varint()?, Compared::read(&mut reader)?));
     }
     let definition = reader.slice()?;
-    if reader.is_empty() { Ok((progress, compared, definition)) } else { Err(Malformed) }
+    if reader.is_empty() { Ok(Parts { progress, compared, definition }) } else { Err(Malformed) }
 }
 
 fn columns_since_of(value: &[u8]) -> Result<u64, Malformed> {
-    let (.., definition) = parts(value)?;
-    let mut reader = Reader::new(definition);
+    let mut reader = Reader::new(parts(value)?.definition);
     for _ in 0..reader.varint()? {
         read_key_column(&mut reader)?;
     }
