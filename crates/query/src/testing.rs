@@ -189,20 +189,25 @@ impl Database {
         self.answer(request, false)
     }
 
-    fn answer(&self, request: &ClientRequest<'_>, needs_disk: bool) -> Result<Reply, CqlError> {
+    /// A request as the engine gets it, which counts on `budget`.
+    fn owned(&self, request: &ClientRequest<'_>, budget: Arc<Budget>) -> OwnedRequest {
         let mut bytes = Vec::new();
         encode_request(&mut bytes, &RequestHead::new(self.version, 7), request);
         let request = envelope(&bytes);
-        let owned = OwnedRequest {
+        OwnedRequest {
             opcode: request.opcode,
             version: request.version,
             flags: request.flags,
             body: request.body.to_vec(),
-            needs_disk,
+            needs_disk: false,
             client: None,
             arrived_ns: 0,
-            budget: Arc::clone(&self.budget),
-        };
+            budget,
+        }
+    }
+
+    fn answer(&self, request: &ClientRequest<'_>, needs_disk: bool) -> Result<Reply, CqlError> {
+        let owned = OwnedRequest { needs_disk, ..self.owned(request, Arc::clone(&self.budget)) };
         let answered = block_on(self.engine.answer(Arc::clone(&self.session), owned));
         self.compare_rows();
         answered.outcome

@@ -1,12 +1,12 @@
 //! Requests that end before they are done: when, and with which error.
 
+use super::Database;
 use super::memory::Fate;
-use super::{Database, OwnedRequest, envelope};
 use crate::budget::{Budget, Ended};
 use crate::engine::Answered;
 use diorite_base::account::Meter;
 use diorite_cql::protocol::CqlError;
-use diorite_cql::protocol::client::{ClientRequest, Parameters, RequestHead, encode_request};
+use diorite_cql::protocol::client::{ClientRequest, Parameters};
 use diorite_cql::protocol::error::{ErrorCode, ErrorKind};
 use diorite_cql::protocol::{TypeOption, Value};
 use diorite_model::value::collection::push_signed_vint;
@@ -63,20 +63,8 @@ fn begun<T: Send + 'static>(
     statement: &str,
     turn: impl Future<Output = T> + Send + 'static,
 ) -> Pin<Box<dyn Future<Output = Answered>>> {
-    let mut bytes = Vec::new();
     let request = ClientRequest::Query { statement, parameters: Parameters::default() };
-    encode_request(&mut bytes, &RequestHead::new(database.version, 7), &request);
-    let request = envelope(&bytes);
-    let owned = OwnedRequest {
-        opcode: request.opcode,
-        version: request.version,
-        flags: request.flags,
-        body: request.body.to_vec(),
-        needs_disk: false,
-        client: None,
-        arrived_ns: 0,
-        budget: Arc::new(Budget::new(Meter::alone(usize::MAX), 1_000)),
-    };
+    let owned = database.owned(&request, Arc::new(Budget::new(Meter::alone(usize::MAX), 1_000)));
     Box::pin(database.engine.answer_in_turn(Arc::clone(&database.session), owned, turn))
 }
 

@@ -1,14 +1,14 @@
 //! Statements that define tables, indexes and views while leaders of tablets are silent, or tablets open slowly: they end
 //! in time, leave nothing half done, and can be repeated.
 
-use super::{Database, OwnedRequest, block_on, envelope};
+use super::{Database, OwnedRequest, block_on};
 use crate::budget::Budget;
 use crate::engine::Reply;
 use crate::kv::Kv;
 use crate::session::Session;
 use diorite_base::TabletId;
 use diorite_base::account::Meter;
-use diorite_cql::protocol::client::{ClientRequest, Parameters, RequestHead, encode_request};
+use diorite_cql::protocol::client::{ClientRequest, Parameters};
 use diorite_cql::protocol::{CqlError, ErrorCode};
 use std::sync::Arc;
 
@@ -37,20 +37,9 @@ fn tablets(database: &Database) -> Vec<TabletId> {
 /// Carries out a statement within a request's time, without what nodes do after it; and how long it took, milliseconds.
 fn timed(database: &Database, statement: &str, request_ms: u64) -> (Result<Reply, CqlError>, u64) {
     let began_ns = database.kv.monotonic_ns();
-    let mut bytes = Vec::new();
     let request = ClientRequest::Query { statement, parameters: Parameters::default() };
-    encode_request(&mut bytes, &RequestHead::new(database.version, 7), &request);
-    let request = envelope(&bytes);
-    let owned = OwnedRequest {
-        opcode: request.opcode,
-        version: request.version,
-        flags: request.flags,
-        body: request.body.to_vec(),
-        needs_disk: false,
-        client: None,
-        arrived_ns: began_ns,
-        budget: Arc::new(Budget::new(Meter::alone(usize::MAX), began_ns + request_ms * MS)),
-    };
+    let budget = Arc::new(Budget::new(Meter::alone(usize::MAX), began_ns + request_ms * MS));
+    let owned = OwnedRequest { arrived_ns: began_ns, ..database.owned(&request, budget) };
     let answered = block_on(database.engine.answer(Arc::clone(&database.session), owned));
     (answered.outcome, (database.kv.monotonic_ns() - began_ns) / MS)
 }

@@ -4,13 +4,13 @@
 use super::memory::shared::Versions;
 use super::memory::{Fate, yield_once};
 use super::requests::refused;
-use super::{Database, OwnedRequest, block_on, envelope, rendered_rows};
+use super::{Database, block_on, rendered_rows};
 use crate::engine::Reply;
 use diorite_base::limits::MAX_MUTATION_BYTES;
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::write::{KvError, Waited};
 use diorite_cluster::catalog::Command;
-use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters, RequestHead, encode_request};
+use diorite_cql::protocol::client::{ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{CqlError, Value, WriteType};
 use futures::future::join_all;
@@ -45,20 +45,8 @@ fn transfer(from: u64, to: u64, amount: u64) -> String {
 impl Database {
     /// A statement as a future of its own.
     fn begin(&self, text: &str) -> impl Future<Output = Result<Reply, CqlError>> + use<> {
-        let mut bytes = Vec::new();
         let request = ClientRequest::Query { statement: text, parameters: Parameters::default() };
-        encode_request(&mut bytes, &RequestHead::new(self.version, 7), &request);
-        let request = envelope(&bytes);
-        let owned = OwnedRequest {
-            opcode: request.opcode,
-            version: request.version,
-            flags: request.flags,
-            body: request.body.to_vec(),
-            needs_disk: false,
-            client: None,
-            arrived_ns: 0,
-            budget: super::unlimited(),
-        };
+        let owned = self.owned(&request, super::unlimited());
         let (engine, session) = (Arc::clone(&self.engine), Arc::clone(&self.session));
         async move { engine.answer(session, owned).await.outcome }
     }
