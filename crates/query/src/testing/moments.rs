@@ -1,5 +1,5 @@
 //! Requests that say what second it is (`now_in_seconds` of protocol v5): their TTLs, and what has expired for them, are
-//! reckoned from that second, and their timestamps are not.
+//! reckoned from that second; their timestamps and what their conditions find are not.
 
 use super::memory::MemoryKv;
 use super::requests::{refused, rows, text_table};
@@ -90,6 +90,32 @@ fn what_is_written_in_the_future_outlasts_its_ttl() {
     assert_eq!(database.rows("SELECT ttl(v) FROM t"), ["ttl(v)=140"]);
     assert_eq!(rendered_rows(&rows(query(&database, "SELECT ttl(v) FROM t", STARTED_S + 139))), ["ttl(v)=1"]);
     assert!(rows(query(&database, "SELECT ttl(v) FROM t", STARTED_S + 140)).rows.is_empty());
+}
+
+#[test]
+fn conditions_are_judged_by_the_second_of_the_log_and_ttls_by_that_of_the_request() {
+    let database = text_table();
+    let shown = |statement: &str, now_s| rendered_rows(&rows(query(&database, statement, now_s)));
+    let select = "SELECT v FROM t WHERE k = 'a' AND c = 1";
+    database.run("INSERT INTO t (k, c, v) VALUES ('a', 1, 1) USING TTL 100").unwrap();
+    // For these requests the row has expired, and for the log it has not.
+    let later_s = STARTED_S + 200;
+    assert!(shown(select, later_s).is_empty());
+    let insert = "INSERT INTO t (k, c) VALUES ('a', 1) IF NOT EXISTS";
+    assert!(shown(insert, later_s)[0].starts_with("[applied]=false"));
+    let update = "UPDATE t SET w = 'x' WHERE k = 'a' AND c = 1 IF v = 1";
+    assert_eq!(shown(update, later_s), ["[applied]=true"]);
+    let update = "UPDATE t USING TTL 100 SET v = 2 WHERE k = 'a' AND c = 1 IF v = 1";
+    assert_eq!(shown(update, STARTED_S - 40), ["[applied]=true"]);
+    assert_eq!(database.rows("SELECT ttl(v) FROM t"), ["ttl(v)=60"]);
+    // The other way round.
+    database.kv.pass(70);
+    let earlier_s = STARTED_S + 50;
+    assert_eq!(shown(select, earlier_s), ["v=2"]);
+    let update = "UPDATE t SET w = 'y' WHERE k = 'a' AND c = 1 IF v = 2";
+    assert!(shown(update, earlier_s)[0].starts_with("[applied]=false"));
+    let update = "UPDATE t SET w = 'y' WHERE k = 'a' AND c = 1 IF v = null";
+    assert_eq!(shown(update, earlier_s), ["[applied]=true"]);
 }
 
 #[test]
