@@ -294,6 +294,20 @@ def test_memory_adds_up(servers):
     assert total == pytest.approx(shown["resident_bytes"], rel=0.1)
 
 
+def test_kept_traces_are_shown_with_their_memory(servers):
+    name = "traces of requests"
+    traces = lambda: next(part for part in ask(servers[1], "/api/v1/memory")["components"] if part["name"] == name)
+    kept, before = value(servers[1], "diorite_traces_kept"), traces()
+    assert 0 <= before["bytes"] <= before["limit_bytes"] == 4 << 20
+    cluster, session = connect(servers[1])
+    for _ in range(10):
+        session.execute("SELECT v FROM seen.t WHERE k = 7 AND c = 1", trace=True)
+    cluster.shutdown()
+    assert value(servers[1], "diorite_traces_kept") == kept + 10
+    taken = traces()["bytes"]
+    assert taken > before["bytes"] and value(servers[1], "diorite_traces_kept_bytes") == taken
+
+
 def test_levels_and_the_slow_query_threshold_change_while_the_node_runs(servers):
     nodes = {node["http_address"]: node["node"] for node in ask(servers[0], "/api/v1/nodes")}
     third = nodes[f"{servers[2].address}:7000"]

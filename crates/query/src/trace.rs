@@ -94,16 +94,16 @@ pub fn node_of(id: Uuid) -> Option<NodeId> {
     Some(NodeId(u64::from_be_bytes(node)))
 }
 
-fn shortened(mut text: String, most_bytes: usize) -> String {
-    if text.len() > most_bytes {
-        let end = (0..=most_bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
-        text.truncate(end);
-        text.push('…');
+/// A copy without memory in reserve: a trace is kept long after what was cut off.
+fn shortened(text: &str, most_bytes: usize) -> String {
+    if text.len() <= most_bytes {
+        return text.to_owned();
     }
-    text
+    let end = (0..=most_bytes).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    [&text[..end], "…"].concat()
 }
 
-fn event(activity: String, elapsed_ns: u64) -> TraceEvent {
+fn event(activity: &str, elapsed_ns: u64) -> TraceEvent {
     let thread = std::thread::current().name().unwrap_or_default().to_owned();
     TraceEvent { activity: shortened(activity, MAX_ACTIVITY_BYTES), elapsed_ns, thread }
 }
@@ -173,13 +173,14 @@ impl Tracing {
             *left_out += 1;
             return;
         }
-        trace.events.push(event(activity.into(), self.elapsed_ns()));
+        let activity: String = activity.into();
+        trace.events.push(event(&activity, self.elapsed_ns()));
     }
 
     /// Sets the statement, which must have no constants.
     pub fn name(&self, statement: &str) {
         if let Some(trace) = &mut self.noted.lock().trace {
-            trace.parameters.insert(STATEMENT.to_owned(), shortened(statement.to_owned(), MAX_STATEMENT_BYTES));
+            trace.parameters.insert(STATEMENT.to_owned(), shortened(statement, MAX_STATEMENT_BYTES));
         }
     }
 
@@ -201,7 +202,8 @@ impl Tracing {
             count => format!("{ending} ({count} events are left out)"),
         };
         let elapsed_ns = self.elapsed_ns();
-        trace.events.push(event(ending, elapsed_ns));
+        trace.events.push(event(&ending, elapsed_ns));
+        trace.events.shrink_to_fit();
         // Drivers take 0 for a trace that has not ended.
         trace.duration_us = (elapsed_ns / 1_000).max(1);
         Some(trace)
@@ -309,6 +311,16 @@ impl Traces {
         let kept = self.kept.lock();
         // Clients ask for the newest ones.
         kept.traces.iter().rev().find(|(trace, _)| trace.id == id).map(|(trace, _)| Arc::clone(trace))
+    }
+
+    /// How many are kept here.
+    pub fn count(&self) -> usize {
+        self.kept.lock().traces.len()
+    }
+
+    /// About the memory that they take; at most [`MAX_TRACES_BYTES`].
+    pub fn bytes(&self) -> usize {
+        self.kept.lock().bytes
     }
 
     /// All that are kept here, oldest first.
@@ -420,10 +432,30 @@ mod tests {
         let all = traces.all();
         let bytes: usize = all.iter().map(|trace| trace.size_bytes()).sum();
         assert!(bytes <= MAX_TRACES_BYTES && bytes > MAX_TRACES_BYTES - MAX_TRACE_BYTES, "{bytes}");
+        assert_eq!((traces.count(), traces.bytes()), (all.len(), bytes), "what is shown is what they take");
         let newest = all.last().unwrap();
         assert!(newest.size_bytes() <= MAX_TRACE_BYTES && newest.events.len() == MAX_EVENTS);
         let left_out = MAX_EVENTS + 1;
         assert_eq!(newest.events.last().unwrap().activity, format!("done ({left_out} events are left out)"));
+    }
+
+    #[test]
+    fn a_trace_keeps_no_memory_of_what_is_cut_off() {
+        let (traces, clock) = (Traces::new(NodeId(1), 7), Arc::new(Moved::default()));
+        assert_eq!((traces.count(), traces.bytes()), (0, 0));
+        let tracing = begun(&traces, &clock);
+        tracing.name(&"x".repeat(1 << 20));
+        for activity in ["read", &"ü".repeat(1 << 20)] {
+            let mut reserving = String::with_capacity(4 << 20);
+            reserving.push_str(activity);
+            tracing.note(reserving);
+        }
+        traces.finish(&tracing, "done".to_owned());
+        let trace = traces.find(tracing.id()).unwrap();
+        let activities: usize = trace.events.iter().map(|event| event.activity.capacity()).sum();
+        let taken = trace.parameters[STATEMENT].capacity() + activities;
+        assert!(taken <= trace.size_bytes() && trace.size_bytes() <= MAX_TRACE_BYTES, "{taken}");
+        assert!(traces.bytes() == trace.size_bytes() && traces.count() == 1);
     }
 
     #[test]

@@ -36,6 +36,10 @@ impl Source {
         out.gauge("cql_request_memory_limit", help, Some(&Unit::Bytes), account.limit_bytes() as u64)?;
         let prepared = self.shared.engine.prepared_statements() as u64;
         out.gauge("cql_prepared_statements", "Prepared statements", None, prepared)?;
+        let traces = self.shared.engine.traces();
+        out.gauge("traces_kept", "Traces of requests that are kept in memory", None, traces.count() as u64)?;
+        let help = "Memory that the kept traces of requests take";
+        out.gauge("traces_kept", help, Some(&Unit::Bytes), traces.bytes() as u64)?;
         let refused = read(&counters.connections_refused);
         out.counter("cql_connections_refused", "Connections refused because of the limit", None, refused)?;
         self.logins(out)?;

@@ -6,6 +6,7 @@
 use super::process;
 use crate::shared::Shared;
 use diorite_admin::api::{AllocatorStatus, MemoryComponent, MemoryStatus};
+use diorite_query::trace::MAX_TRACES_BYTES;
 
 /// Reads the memory of all components now.
 pub(crate) fn look(
@@ -53,6 +54,11 @@ fn accounted(shared: &Shared, lanes_bytes: u64) -> Vec<MemoryComponent> {
         ),
         MemoryComponent::new("frames waiting for other nodes", lanes_bytes, None),
         MemoryComponent::new("prepared statements", shared.engine.prepared_bytes() as u64, None),
+        MemoryComponent::new(
+            "traces of requests",
+            shared.engine.traces().bytes() as u64,
+            Some(MAX_TRACES_BYTES as u64),
+        ),
         MemoryComponent::new("recent log lines", shared.logging.recent.bytes() as u64, None),
     ]
 }
