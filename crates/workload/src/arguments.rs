@@ -251,6 +251,8 @@ const DEFAULT_READS: u64 = 1_500_000;
 const OPEN_LOOP_IN_FLIGHT: usize = 512;
 /// How many keys a run without writers loads first if no flag says which keys exist.
 const PRELOAD_KEYS: u64 = 100_000;
+/// The number of keys of a workload whose keys have no end.
+const ENDLESS_KEYS: u64 = u64::MAX / 2;
 
 impl WorkloadArguments {
     /// Checks the flags against each other and fills in the defaults.
@@ -269,7 +271,7 @@ impl WorkloadArguments {
             return Err(WorkloadError::Arguments("there are neither readers nor writers".into()));
         }
         let (writes, reads) = self.budgets(writers, readers);
-        let unique = self.unique_keys().0.unwrap_or(u64::MAX / 2);
+        let unique = self.unique_keys().0.unwrap_or(ENDLESS_KEYS);
         let written = match self.max_written_key {
             Some(Count(Some(key))) => key + 1,
             Some(Count(None)) => 0,
@@ -325,6 +327,11 @@ impl WorkloadArguments {
         }
         if self.read_only && self.max_written_key.is_none() && self.unique_keys() == Count(None) {
             return refuse("--read_only needs --max_written_key or a finite --num_unique_keys".into());
+        }
+        if let Some(Count(Some(key))) = self.max_written_key
+            && key >= ENDLESS_KEYS
+        {
+            return refuse(format!("--max_written_key {key} is too large: it must be below {ENDLESS_KEYS}"));
         }
         let are_keys_there = self.read_only || matches!(self.max_written_key, Some(Count(Some(_))));
         let is_prefix_known = self.nouuid || self.uuid.is_some();

@@ -149,6 +149,7 @@ fn what_cannot_work_is_refused_with_the_limit() {
         ("--nouuid --read_only --num_unique_keys -1", "--max_written_key"),
         ("--read_only", "--nouuid or --uuid"),
         ("--max_written_key 9 --num_threads_write 0", "--nouuid or --uuid"),
+        ("--max_written_key 18446744073709551615 --nouuid --read_only", "--max_written_key 18446744073709551615"),
         ("--client pipelined --workload CassandraTimeseries", "pipelined"),
         ("--batch_size 0", "at least 1"),
         ("--num_stores 0", "at least 1"),
