@@ -43,6 +43,8 @@ mod memory;
 #[cfg(test)]
 mod moments;
 #[cfg(test)]
+mod pages_over_changes;
+#[cfg(test)]
 mod paging;
 #[cfg(test)]
 mod properties;

@@ -142,10 +142,9 @@ impl Selecting<'_> {
                 (None, 0) => Need::Several,
                 (None, _) => Need::All,
             };
-            let snapshot = match resumed.take().filter(|_| need == Need::Several) {
-                Some(pins) => Snapshot::resuming(&engine.kv, pins),
-                None => Snapshot::new(&engine.kv, need).trying(&engine.attempts),
-            };
+            let before = resumed.take().filter(|_| need == Need::Several);
+            let resuming = before.and_then(|pins| Snapshot::resuming(&engine.kv, pins, &entry.tablets));
+            let snapshot = resuming.unwrap_or_else(|| Snapshot::new(&engine.kv, need).trying(&engine.attempts));
             let source = Source::tablets(&*engine.kv, needs_disk, staleness_ms, budget);
             let source = source.judged_at(bound.environment.now_s).in_snapshot(&snapshot);
             let before_bytes = budget.meter().used_bytes();

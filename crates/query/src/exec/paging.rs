@@ -15,6 +15,7 @@ use crate::kv::{CommittedIn, PinnedRead};
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_cql::protocol::CqlError;
+use diorite_model::key;
 use diorite_transact::wire::PinId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -160,6 +161,11 @@ impl PagingState {
             return Err(Malformed);
         }
         Ok(Self { table, remaining, remaining_in_partition, offset, partition_len, key })
+    }
+
+    /// Whether the page ended within a partition, or at its end. If not, it ended where its tablets did.
+    pub fn is_in_partition(&self) -> bool {
+        self.partition_len > key::TOKEN_BYTES
     }
 }
 

@@ -162,7 +162,8 @@ impl<K: Kv> Read<'_, K> {
         let mut first = None;
         let mut held = self.budget().hold(0)?;
         if let Some(state) = &page.state
-            && let Some(scan) = scans.first().filter(|scan| scan.start.starts_with(&state.key))
+            && let Some(scan) =
+                scans.first().filter(|scan| state.is_in_partition() && scan.start.starts_with(&state.key))
         {
             let prefix = &state.key[..state.partition_len];
             let entries = self.chunk_entries(&collector);

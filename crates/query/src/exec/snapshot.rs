@@ -16,6 +16,7 @@ use crate::kv::{CommittedIn, Fetch, Kv, KvError, PinnedRead};
 use diorite_base::TabletId;
 use diorite_base::mutation::Mutation;
 use diorite_cql::protocol::CqlError;
+use diorite_model::schema::TabletRange;
 use diorite_transact::message::{Reply, Request, Status};
 use diorite_transact::snapshot::{Action, SnapshotRead, StagedIn};
 use diorite_transact::targets::Targets;
@@ -88,6 +89,8 @@ pub struct Snapshot<K: Kv> {
     taken_us: OnceLock<i64>,
     /// The pins of the page before.
     resumed: Mutex<Option<Pins>>,
+    /// A tablet that may have taken over rows which its pin does not have.
+    grown: Option<TabletId>,
     /// The pins stay for the next page.
     is_kept: AtomicBool,
     has_met_lock: AtomicBool,
@@ -119,6 +122,7 @@ impl<K: Kv> Snapshot<K> {
             attempts: None,
             taken_us: OnceLock::new(),
             resumed: Mutex::default(),
+            grown: None,
             is_kept: AtomicBool::new(false),
             has_met_lock: AtomicBool::new(false),
         }
@@ -138,11 +142,26 @@ impl<K: Kv> Snapshot<K> {
         }
     }
 
-    /// The snapshot of the page before, which is used if it has every tablet that this page reads.
-    pub fn resuming(kv: &Arc<K>, pins: Pins) -> Self {
-        let resuming = Self::new(kv, Need::All);
-        *resuming.resumed.lock() = Some(pins);
-        resuming
+    /// The snapshot of the page before, which is used if it has every tablet that this page reads. `None` if the table
+    /// has lost one of the pinned tablets: another tablet may have taken over its rows, and its own pin does not have them.
+    pub fn resuming(kv: &Arc<K>, pins: Pins, tablets: &[TabletRange]) -> Option<Self> {
+        let is_pinned = |range: &&TabletRange| pins.contains_key(&range.tablet);
+        if tablets.iter().filter(is_pinned).count() != pins.len() {
+            return None;
+        }
+        // A page of so many tablets may have ended before the next one, whose rows the last one may have taken over.
+        let last = tablets.iter().rfind(is_pinned).filter(|_| pins.len() >= MAX_PAGE_TABLETS);
+        let was_merged = |id| kv.catalog().placement(id).is_some_and(|placement| placement.merge_number > 0);
+        let grown = last.map(|range| range.tablet).filter(|id| was_merged(*id));
+        let mut resuming = Self::new(kv, Need::All);
+        resuming.grown = grown;
+        *resuming.resumed.get_mut() = Some(pins);
+        Some(resuming)
+    }
+
+    /// Whether the pins of the page before have all rows of a tablet.
+    fn has_all_of(&self, pins: &Pins, tablet: TabletId) -> bool {
+        pins.contains_key(&tablet) && self.grown != Some(tablet)
     }
 
     /// The pinned tablets, if a snapshot was taken.
@@ -236,7 +255,7 @@ impl<K: Kv> Snapshot<K> {
 
     /// Goes on in the snapshot of the page before, if it has all that is read.
     fn resume(&self, touched: &Touched) -> bool {
-        let has_all = |pins: &Pins| touched.targets.keys().all(|tablet| pins.contains_key(tablet));
+        let has_all = |pins: &Pins| touched.targets.keys().all(|tablet| self.has_all_of(pins, *tablet));
         let Some(pins) = self.resumed.lock().take().filter(has_all) else { return false };
         self.keep();
         self.touch(&pins);
@@ -265,7 +284,7 @@ impl<K: Kv> Snapshot<K> {
     pub fn resumable(&self, tablets: impl Iterator<Item = TabletId>) -> Option<usize> {
         let resumed = self.resumed.lock();
         let pins = resumed.as_ref()?;
-        Some(tablets.take_while(|tablet| pins.contains_key(tablet)).count()).filter(|count| *count > 0)
+        Some(tablets.take_while(|tablet| self.has_all_of(pins, *tablet)).count()).filter(|count| *count > 0)
     }
 
     /// How a tablet is to be read.

@@ -4,6 +4,7 @@
 //! out: failures, except that a change of the catalog may remove tablets, and those that a test asks for.
 
 mod leaders;
+mod reshaped;
 pub mod shared;
 mod slow;
 mod tablet;
@@ -191,16 +192,6 @@ impl MemoryKv {
     /// Lets all accesses to a tablet fail from now on; `None`: to none.
     pub fn fail_tablet(&self, tablet: Option<TabletId>) {
         *self.failing_tablet.lock() = tablet;
-    }
-
-    /// Changes the catalog.
-    pub fn command(&self, command: &Command) {
-        self.catalog.store(Arc::new(self.catalog.load().apply(command).0));
-        if let Command::ServeMerge { tablet, into, .. } = command {
-            let mut tablets = self.tablets.lock();
-            let taken_in = tablets.remove(tablet).unwrap_or_default();
-            tablets.entry(*into).or_default().entries.extend(taken_in.entries);
-        }
     }
 
     fn stored(&self, id: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {

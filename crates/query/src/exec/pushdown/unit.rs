@@ -36,7 +36,7 @@ impl Unit {
     /// A tablet, from where the former page ended.
     pub(in crate::exec) fn of_scan(scan: &TabletScan, state: Option<&PagingState>) -> Self {
         // The former page ended in a partition of this tablet.
-        let state = state.filter(|state| scan.start.starts_with(&state.key));
+        let state = state.filter(|state| state.is_in_partition() && scan.start.starts_with(&state.key));
         Self {
             tablet: scan.tablet,
             spans: vec![Span::range(scan.start.clone(), scan.end.clone())],
