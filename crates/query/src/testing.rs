@@ -39,6 +39,8 @@ mod indexes;
 mod limits;
 #[cfg(test)]
 mod lists;
+#[cfg(test)]
+mod made_up_states;
 mod memory;
 #[cfg(test)]
 mod moments;

@@ -12,10 +12,11 @@
 //! varint · transactions`. Pins are in the order of tablets, and transactions in that of ids.
 
 use crate::kv::{CommittedIn, PinnedRead};
+use crate::table::TableContext;
 use diorite_base::TabletId;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
 use diorite_cql::protocol::CqlError;
-use diorite_model::key;
+use diorite_model::key::{self, DecodedKey};
 use diorite_transact::wire::PinId;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -166,6 +167,24 @@ impl PagingState {
     /// Whether the page ended within a partition, or at its end. If not, it ended where its tablets did.
     pub fn is_in_partition(&self) -> bool {
         self.partition_len > key::TOKEN_BYTES
+    }
+
+    /// Whether a page of this table can have ended here: a client may have made the state up.
+    pub fn is_of(&self, table: &TableContext) -> bool {
+        if self.table != table.table().id.0 || !self.is_in_partition() {
+            return self.table == table.table().id.0;
+        }
+        let mut static_row = self.key[..self.partition_len].to_vec();
+        key::push_static(&mut static_row);
+        let mut decoded = DecodedKey::default();
+        table.layout().decode(&static_row, &mut decoded).is_ok() && decoded.partition_len() == self.partition_len
+    }
+
+    /// Allows no more rows of the partition than the statement does, where `u64::MAX` is no limit.
+    pub fn limit_partition(&mut self, rows: u64) {
+        if rows != u64::MAX {
+            self.remaining_in_partition = Some(self.remaining_in_partition.map_or(rows, |left| left.min(rows)));
+        }
     }
 }
 

@@ -38,18 +38,16 @@ struct Prepared<'a> {
 impl<K: Kv> Read<'_, K> {
     /// Reads a page.
     pub async fn execute(&self, page: PageRequest<'_>) -> Result<Rows, CqlError> {
-        let state = page.state.map(PagingState::decode).transpose()?;
-        if let Some(state) = &state
-            && state.table != self.plan.table.table().id.0
-        {
-            return Err(CqlError::protocol("Invalid value for the paging state"));
-        }
+        let mut state = self.end_of_former(&page)?;
         let prepared = match key_count(&self.plan.restrictions, self.bound) > INLINE_KEYS {
             true => self.source.run_long(|| self.prepare()).await?,
             false => self.prepare()?,
         };
         let filters = prepared.filters;
         let limits = self.limits(&page, state.as_ref())?;
+        if let Some(state) = &mut state {
+            state.limit_partition(limits.rows_per_partition);
+        }
         let by = index_scan(self, &filters)?;
         let within = by.as_ref().zip(prepared.named.as_ref()).map(|(by, (partitions, _))| (by, partitions));
         let mut scans = match within {
@@ -85,6 +83,17 @@ impl<K: Kv> Read<'_, K> {
             return Asking { read: self, filters: &filters }.rows(&units, limits, &page).await;
         }
         self.page_of_scans(&scans, is_cut, Page { filters: &filters, limits, request: &page, state }).await
+    }
+
+    /// Where the former page ended, if there was one.
+    fn end_of_former(&self, page: &PageRequest<'_>) -> Result<Option<PagingState>, CqlError> {
+        let Some(state) = page.state.map(PagingState::decode).transpose()? else { return Ok(None) };
+        // Rows that are put in order, or aggregated into one, are one page.
+        let has_pages = self.plan.ordering.is_empty() && !self.plan.is_one_row();
+        if !has_pages || !state.is_of(&self.plan.table) {
+            return Err(CqlError::protocol("Invalid value for the paging state"));
+        }
+        Ok(Some(state))
     }
 
     /// Makes filters and keys of the restrictions and the bound values.
