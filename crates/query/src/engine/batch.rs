@@ -94,7 +94,8 @@ impl<K: Kv> QueryEngine<K> {
         let environment = self.environment(request, batch.now_in_seconds)?;
         let bind_all = || {
             check_batch(kind, false, &plans)?;
-            let bound = planned.iter().zip(values).map(|(planned, values)| in_marker_order(planned, values));
+            let bound =
+                planned.iter().zip(values).map(|(planned, values)| in_marker_order(planned, values, &request.budget));
             let values = bound.collect::<Result<Vec<_>, _>>()?;
             for (planned, values) in planned.iter().zip(&values) {
                 request.end_in_time(planned, &Bound { values, environment })?;

@@ -47,6 +47,7 @@ use diorite_cql::protocol::{
     Consistency, CqlError, Execute, Query, QueryParameters, Response, Rows, Value, Values, WriteType,
 };
 use diorite_model::schema::TabletRange;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -102,7 +103,7 @@ impl<K: Kv> QueryEngine<K> {
         self.name(note, running, self.activity.place_redacted(keyspace, redacted));
         let work = async {
             auth::check(&catalog, session, &planned)?;
-            let values = in_marker_order(&planned, &query.parameters.values)?;
+            let values = in_marker_order(&planned, &query.parameters.values, &request.budget)?;
             let run = Run { asked, keyspace, values: &values, parameters: &query.parameters };
             self.run(&planned, run).await
         };
@@ -214,7 +215,7 @@ impl<K: Kv> QueryEngine<K> {
             return Err(CqlError::unprepared(execute.id));
         }
         auth::check(&self.kv.catalog(), session, &current.planned)?;
-        let values = in_marker_order(&current.planned, &execute.parameters.values)?;
+        let values = in_marker_order(&current.planned, &execute.parameters.values, &request.budget)?;
         let session_keyspace = session.keyspace();
         let keyspace = statement.keyspace.as_deref().or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
         let run = Run { asked, keyspace, values: &values, parameters: &execute.parameters };
@@ -514,8 +515,15 @@ fn note_prepared(budget: &Budget, activity: &str, statement: &StatementActivity)
     }
 }
 
+/// So many values, by position, take no memory that counts.
+const FEW_VALUES: usize = 64;
+
 /// Puts values in the order of the markers. An `EXPLAIN` needs none, and takes no notice of them.
-pub(super) fn in_marker_order<'a>(planned: &Planned, values: &Values<'a>) -> Result<Vec<Value<'a>>, CqlError> {
+pub(super) fn in_marker_order<'a>(
+    planned: &Planned,
+    values: &Values<'a>,
+    budget: &Budget,
+) -> Result<Vec<Value<'a>>, CqlError> {
     if let Plan::Explain(_) = planned.plan {
         return Ok(Vec::new());
     }
@@ -527,14 +535,21 @@ pub(super) fn in_marker_order<'a>(planned: &Planned, values: &Values<'a>) -> Res
                 values.len()
             )));
         }
+        if wanted > FEW_VALUES {
+            budget.take(wanted * size_of::<Value<'_>>())?;
+        }
         return Ok(values.iter().collect());
     }
-    let given: Vec<(Option<&str>, Value<'a>)> = values.iter_named().collect();
+    // A table of names has up to twice as many places as names.
+    let _names = budget.hold(values.len() * 2 * size_of::<(&str, Value<'_>)>())?;
+    budget.take(wanted * size_of::<Value<'_>>())?;
+    // Of two values of one name the later counts.
+    let named = values.iter_named().filter_map(|(name, value)| Some((name?, value)));
+    let given: HashMap<&str, Value<'a>, ahash::RandomState> = named.collect();
     let mut bound = Vec::with_capacity(wanted);
     for marker in &planned.markers.columns {
-        let found = given.iter().rfind(|(name, _)| *name == Some(marker.name.as_str()));
-        match found {
-            Some((_, value)) => bound.push(*value),
+        match given.get(marker.name.as_str()) {
+            Some(value) => bound.push(*value),
             None => return Err(invalid(format!("Invalid amount of bind variables: no value for {}", marker.name))),
         }
     }

@@ -4,7 +4,7 @@
 use super::Database;
 use crate::budget::{Budget, Ended};
 use diorite_base::account::{Account, Meter};
-use diorite_cql::protocol::client::ClientResponse;
+use diorite_cql::protocol::client::{BoundValues, ClientRequest, ClientResponse, Parameters};
 use diorite_cql::protocol::error::ErrorCode;
 use diorite_cql::protocol::{CqlError, Value};
 use std::sync::Arc;
@@ -126,6 +126,27 @@ fn documents_and_values_that_are_named_often() {
     let values = vec![Value::Set(&blob); 40];
     limited.refused(&format!("UPDATE d SET f = [{many}] WHERE k = 1"), &values);
     limited.refused(&format!("UPDATE d SET l = [{many}] WHERE k = 1"), &values);
+}
+
+#[test]
+fn values_with_names_that_nobody_asks_for() {
+    let mut limited = Limited::new(MIB);
+    limited.database.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    let names: Vec<String> = (0..60_000).map(|at| format!("n{at}")).collect();
+    let one = 1i32.to_be_bytes();
+    let named = |count: usize| -> Vec<(&str, Value<'_>)> {
+        let unused = names[..count].iter().map(|name| (name.as_str(), Value::Null));
+        unused.chain([("k", Value::Null), ("k", Value::Set(&one))]).collect()
+    };
+    let mut ask = |named: &[(&str, Value<'_>)]| {
+        let parameters = Parameters { values: BoundValues::Named(named), ..Parameters::default() };
+        let statement = "SELECT v FROM t WHERE k = :k";
+        limited.within(|database| database.send(&ClientRequest::Query { statement, parameters }))
+    };
+    ask(&named(100)).unwrap();
+    let error = ask(&named(60_000)).unwrap_err();
+    assert_eq!(error.code(), ErrorCode::Invalid, "{}", error.message);
+    assert!(error.message.contains("the limit of 1048576 bytes for one request"), "{}", error.message);
 }
 
 #[test]
