@@ -10,10 +10,15 @@ use crate::budget::Budget;
 use crate::error::{invalid, value_error};
 use crate::plan::selection::{Aggregate, AggregateKind};
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use diorite_base::limits::MAX_NUMBER_BYTES;
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
 use diorite_model::value::{self, Value};
 use num_bigint::BigInt;
+
+/// A sum of decimals may take so many bytes, also if later ones would make it shorter: those of the greatest numbers with
+/// scales that may be added, and of many such.
+const MAX_SUM_BYTES: usize = 4 * MAX_NUMBER_BYTES;
 
 /// The state of one aggregate.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +39,13 @@ struct Decimal {
     scale: i32,
 }
 
+impl Decimal {
+    /// The memory of the digits.
+    fn size_bytes(&self) -> usize {
+        usize::try_from(self.unscaled.bits() / 64).unwrap_or(usize::MAX).saturating_add(1).saturating_mul(8)
+    }
+}
+
 impl State {
     /// Adds a row.
     pub fn add(&mut self, aggregate: &Aggregate, scope: &Scope<'_>, row: &RowData) -> Result<(), CqlError> {
@@ -51,7 +63,8 @@ impl State {
                 if bytes.is_empty() {
                     return Ok(());
                 }
-                self.add_number(Value::decode(&aggregate.argument_type, &bytes).map_err(value_error)?)?;
+                let number = Value::decode(&aggregate.argument_type, &bytes).map_err(value_error)?;
+                self.add_number(number, scope.bound.environment.budget)?;
             }
         }
         self.count += 1;
@@ -60,7 +73,12 @@ impl State {
 
     /// Memory that is charged to the request.
     pub fn held_bytes(&self) -> usize {
-        self.extreme.as_ref().map_or(0, Vec::len)
+        self.extreme.as_ref().map_or(0, Vec::len) + self.decimal_bytes()
+    }
+
+    /// In whole words, so that it seldom changes.
+    fn decimal_bytes(&self) -> usize {
+        self.decimal.as_ref().map_or(0, Decimal::size_bytes)
     }
 
     /// Counts rows without reading them.
@@ -84,7 +102,7 @@ impl State {
         Ok(())
     }
 
-    fn add_number(&mut self, value: Value) -> Result<(), CqlError> {
+    fn add_number(&mut self, value: Value, budget: &Budget) -> Result<(), CqlError> {
         match value {
             Value::Tinyint(value) => self.integer += i128::from(value),
             Value::Smallint(value) => self.integer += i128::from(value),
@@ -92,8 +110,8 @@ impl State {
             Value::Bigint(value) => self.integer += i128::from(value),
             Value::Float(value) => self.add_float(f64::from(value)),
             Value::Double(value) => self.add_float(value),
-            Value::Varint(value) => self.add_decimal(Decimal { unscaled: value, scale: 0 })?,
-            Value::Decimal(unscaled, scale) => self.add_decimal(Decimal { unscaled, scale })?,
+            Value::Varint(value) => self.add_decimal(Decimal { unscaled: value, scale: 0 }, budget)?,
+            Value::Decimal(unscaled, scale) => self.add_decimal(Decimal { unscaled, scale }, budget)?,
             _ => {}
         }
         Ok(())
@@ -106,14 +124,24 @@ impl State {
         self.float = sum;
     }
 
-    fn add_decimal(&mut self, value: Decimal) -> Result<(), CqlError> {
-        self.decimal = Some(match self.decimal.take() {
+    fn add_decimal(&mut self, value: Decimal, budget: &Budget) -> Result<(), CqlError> {
+        let before_bytes = self.decimal_bytes();
+        let sum = match &self.decimal {
             None => value,
             Some(sum) => {
                 let scale = sum.scale.max(value.scale);
-                Decimal { unscaled: rescale(&sum, scale)? + rescale(&value, scale)?, scale }
+                Decimal { unscaled: rescale(sum, scale)? + rescale(&value, scale)?, scale }
             }
-        });
+        };
+        let sum_bytes = sum.size_bytes();
+        if sum_bytes > MAX_SUM_BYTES {
+            return Err(invalid(format!("the sum of the numbers takes more than {MAX_SUM_BYTES} bytes")));
+        }
+        if sum_bytes != before_bytes {
+            budget.take(sum_bytes)?;
+            budget.give(before_bytes);
+        }
+        self.decimal = Some(sum);
         Ok(())
     }
 
@@ -124,7 +152,7 @@ impl State {
         self.add_float(other.float);
         self.add_float(-other.lost);
         if let Some(decimal) = other.decimal {
-            self.add_decimal(decimal)?;
+            self.add_decimal(decimal, budget)?;
         }
         if let Some(extreme) = other.extreme {
             self.keep_extreme(aggregate, &extreme, budget)?;
@@ -230,4 +258,41 @@ fn rescale(value: &Decimal, scale: i32) -> Result<BigInt, CqlError> {
     let missing = u32::try_from(i64::from(scale) - i64::from(value.scale)).ok().filter(|missing| *missing <= 10_000);
     let missing = missing.ok_or_else(|| invalid("the decimals to be added differ too much in scale"))?;
     Ok(&value.unscaled * BigInt::from(10).pow(missing))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+    use diorite_base::account::Meter;
+
+    #[test]
+    fn a_sum_whose_scale_grows_with_each_number_is_charged_and_ends() {
+        let budget = Budget::new(Meter::alone(1 << 20), u64::MAX);
+        let mut state = State::default();
+        let mut added = 0;
+        let refused = loop {
+            let number = Decimal { unscaled: BigInt::from(7), scale: added * 10_000 };
+            match state.add_decimal(number, &budget) {
+                Ok(()) => added += 1,
+                Err(error) => break error,
+            }
+            assert_eq!(budget.meter().used_bytes(), state.held_bytes());
+            assert!(state.held_bytes() <= MAX_SUM_BYTES, "{added} numbers");
+        };
+        assert!(added >= 3 && refused.message.contains("16384 bytes"), "{added}: {}", refused.message);
+    }
+
+    #[test]
+    fn what_is_merged_is_charged_once() {
+        let aggregate = |kind| Aggregate { kind, argument: None, argument_type: CqlType::Decimal };
+        let part =
+            State { decimal: Some(Decimal { unscaled: BigInt::from(1) << 4_000, scale: 2 }), ..State::default() };
+        let budget = Budget::new(Meter::alone(1 << 20), u64::MAX);
+        let mut total = State::default();
+        (0..10).for_each(|_| total.merge(part.clone(), &aggregate(AggregateKind::Sum), &budget).unwrap());
+        assert_eq!(budget.meter().used_bytes(), total.held_bytes());
+        assert!(total.held_bytes() >= 500);
+    }
 }

@@ -90,6 +90,21 @@ fn rows_that_are_put_in_order() {
 }
 
 #[test]
+fn partial_aggregates_of_several_tablets() {
+    let mut limited = with_large_cell();
+    for k in 2..20 {
+        let insert = format!("INSERT INTO t (k, c, v) VALUES ({k}, 1, ?)");
+        let prepared = limited.database.prepare(&insert).unwrap();
+        limited.database.execute(&prepared, &[Value::Set(&vec![7; MIB])]).unwrap();
+    }
+    limited.limit_bytes = 16 * MIB;
+    limited.run("SELECT max(v) FROM t", &[]).unwrap();
+    let aggregates = vec!["max(v)"; 5].join(", ");
+    // The five values are there once in all, and once for each tablet that was asked.
+    limited.refused(&format!("SELECT {aggregates} FROM t"), &[]);
+}
+
+#[test]
 fn keys_that_in_makes_of_few() {
     let mut limited = Limited::new(8 * MIB);
     limited.database.run("CREATE TABLE p (a text, b text, v int, PRIMARY KEY ((a, b)))").unwrap();

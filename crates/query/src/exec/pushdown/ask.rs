@@ -7,7 +7,7 @@
 
 use super::advance::{Next, Piece, go_on};
 use super::task::{Reply, Task};
-use super::unit::Unit;
+use super::unit::{Unit, statement_bytes};
 use crate::budget::refused;
 use crate::error::invalid;
 use crate::exec::collect::Collector;
@@ -18,6 +18,7 @@ use crate::exec::partial::{Limits, Partial};
 use crate::exec::read::{INLINE_BYTES, MAX_RESULT_BYTES, PARALLEL_PIECES, PageRequest, Read};
 use crate::kv::several::{self, Several, Span};
 use crate::kv::{Fetch, FetchRows, Kv, ScanRequest};
+use diorite_base::account::Held;
 use diorite_cql::protocol::{CqlError, Rows};
 use futures::StreamExt;
 use futures::stream::FuturesOrdered;
@@ -48,6 +49,14 @@ pub(in crate::exec) struct Asking<'r, K: Kv> {
     pub(in crate::exec) filters: &'r [BoundFilter<'r>],
 }
 
+/// The partial aggregate of a unit, and how it goes on.
+struct Part<'b> {
+    partial: Partial,
+    next: Next,
+    /// The memory of the partial aggregate, but for its body, which is charged until it is given back.
+    _held: Held<'b>,
+}
+
 impl<K: Kv> Asking<'_, K> {
     /// Folds units into the rows of a page.
     pub(in crate::exec) async fn rows(
@@ -63,17 +72,25 @@ impl<K: Kv> Asking<'_, K> {
     }
 
     async fn one_row(&self, units: &[Unit], limits: Limits) -> Result<Rows, CqlError> {
-        let parts: Vec<_> = units.iter().map(|unit| self.unit(unit, unit.begin(limits))).collect();
-        let mut parts = futures::stream::iter(parts).buffered(PARALLEL_TABLETS);
         let budget = self.read.budget();
         let mut total = Collector::new(self.read.plan, self.read.scope(), self.filters, limits);
-        while let Some(part) = parts.next().await {
-            let (part, _) = part?;
+        let (mut running, mut waiting) = (FuturesOrdered::new(), units.iter());
+        loop {
+            while running.len() < PARALLEL_TABLETS
+                && let Some(unit) = waiting.next()
+            {
+                running.push_back(self.unit(unit, unit.begin(limits)));
+            }
+            let Some(part) = running.next().await else { break };
+            let Part { partial, _held, .. } = part?;
             let aggregates = &self.read.plan.selection.aggregates;
-            for ((state, other), aggregate) in total.states.iter_mut().zip(part.states).zip(aggregates) {
+            for ((state, other), aggregate) in total.states.iter_mut().zip(partial.states).zip(aggregates) {
                 state.merge(other, aggregate, budget)?;
             }
-            total.first_row = total.first_row.take().or(part.first_row);
+            if let Some(row) = partial.first_row.filter(|_| total.first_row.is_none()) {
+                budget.take(row.size_bytes())?;
+                total.first_row = Some(row);
+            }
         }
         finish_aggregates(self.read, total)
     }
@@ -96,11 +113,12 @@ impl<K: Kv> Asking<'_, K> {
                 started += 1;
             }
             let Some(asked) = running.next().await else { break };
-            let (mut partial, mut next) = asked?;
-            if !fits(&partial, &left) {
-                budget.give(partial.body.capacity());
-                (partial, next) = self.unit(unit, unit.begin(left)).await?;
+            let mut part = asked?;
+            if !fits(&part.partial, &left) {
+                budget.give(part.partial.body.capacity());
+                part = self.unit(unit, unit.begin(left)).await?;
             }
+            let Part { partial, next, _held } = part;
             budget.reserve(&mut rows.body, partial.body.len())?;
             rows.body.extend_from_slice(&partial.body);
             budget.give(partial.body.capacity());
@@ -142,17 +160,20 @@ impl<K: Kv> Asking<'_, K> {
     }
 
     /// Folds a unit, piece by piece; it ends early once it has all that is wanted.
-    async fn unit(&self, unit: &Unit, mut partial: Partial) -> Result<(Partial, Next), CqlError> {
+    async fn unit(&self, unit: &Unit, mut partial: Partial) -> Result<Part<'_>, CqlError> {
         let (mut body, mut row_count) = (Vec::new(), 0);
         let mut next = Next::Exhausted;
         let budget = self.read.budget();
         let _rest = budget.hold(unit.size_bytes())?;
+        let mut held = budget.hold(partial.held_bytes())?;
         let mut rest = unit.spans.clone();
         let mut is_done = rest.is_empty();
         while !is_done && body.len() <= MAX_RESULT_BYTES {
             budget.check()?;
             let count = count_of_piece(&rest);
             (partial, next) = self.piece(unit, &rest[..count], count == rest.len(), partial).await?;
+            drop(held);
+            held = budget.hold(partial.held_bytes())?;
             if partial.limits.page_bytes != usize::MAX {
                 // The bytes encoded for former pieces are not known to the next one.
                 partial.limits.page_bytes = partial.limits.page_bytes.saturating_sub(partial.body.len());
@@ -173,7 +194,7 @@ impl<K: Kv> Asking<'_, K> {
                 }
             }
         }
-        Ok((Partial { body, row_count, ..partial }, next))
+        Ok(Part { partial: Partial { body, row_count, ..partial }, next, _held: held })
     }
 
     async fn piece(
@@ -204,9 +225,12 @@ impl<K: Kv> Asking<'_, K> {
             }
             spans => FetchRows::Several(Several { spans: several::encode(spans), reverse, max_entries, max_bytes }),
         };
-        request.aggregate = self.task(ends_partition, &partial);
-        let mut held = self.read.budget().hold(0)?;
-        let mut fetched = self.read.source.fetch(unit.tablet, request.clone()).await?;
+        // While a task is encoded, the partial aggregate is there a third time.
+        let task_bytes =
+            self.read.plan.pushdown.as_ref().map_or(0, |_| statement_bytes(self.read) + partial.held_bytes());
+        let mut held = self.read.budget().hold(2 * task_bytes)?;
+        let aggregate = self.task(ends_partition, &partial);
+        let mut fetched = self.read.source.fetch(unit.tablet, Fetch { aggregate, ..request.clone() }).await?;
         held.grow(fetched.to_be_charged()).map_err(refused)?;
         if let Some(reply) = &fetched.partial {
             let columns = self.read.plan.selection.shows.len();
@@ -214,7 +238,6 @@ impl<K: Kv> Asking<'_, K> {
             match decoded.map_err(|_| CqlError::server("the answer to an aggregate cannot be decoded"))? {
                 Reply::Done(partial, next) => return Ok((*partial, next)),
                 Reply::Declined => {
-                    request.aggregate = None;
                     fetched = self.read.source.fetch(unit.tablet, request).await?;
                     held.grow(fetched.to_be_charged()).map_err(refused)?;
                 }

@@ -152,7 +152,7 @@ fn charge_product<K: Kv>(read: &Read<'_, K>, partitions: &[PartitionKey], ranges
 }
 
 /// The size of the statement and its values in a task.
-fn statement_bytes<K: Kv>(read: &Read<'_, K>) -> usize {
+pub(super) fn statement_bytes<K: Kv>(read: &Read<'_, K>) -> usize {
     let value_bytes = |value: &Value<'_>| if let Value::Set(bytes) = value { bytes.len() } else { 0 };
     let statement = read.plan.pushdown.as_ref().map_or(0, |pushdown| pushdown.statement().len());
     statement + read.bound.values.iter().map(value_bytes).sum::<usize>()
