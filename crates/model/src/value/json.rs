@@ -57,6 +57,58 @@ pub fn write_json(data_type: &CqlType, wire: &[u8], out: &mut String) -> Result<
     }
 }
 
+/// The most bytes that [`write_json`] appends for a value, and writes apart before.
+pub fn json_bytes(data_type: &CqlType, wire: &[u8]) -> Result<usize, ValueError> {
+    let nullable = |of: &CqlType, value: Option<&[u8]>| value.map_or(Ok(4), |value| json_bytes(of, value));
+    let mut bytes = 4usize;
+    match data_type {
+        CqlType::List(element, _) | CqlType::Set(element, _) => {
+            for value in elements(wire)? {
+                bytes = bytes.saturating_add(2 + json_bytes(element, value?)?);
+            }
+        }
+        CqlType::Vector(element, dimension) => {
+            for value in vector_elements(element, *dimension, wire) {
+                bytes = bytes.saturating_add(2 + json_bytes(element, value?)?);
+            }
+        }
+        CqlType::Tuple(types) => {
+            for (value, of) in all_fields(wire, types.len()).zip(types.iter()) {
+                bytes = bytes.saturating_add(2 + nullable(of, value?)?);
+            }
+        }
+        CqlType::Map(key_type, value_type, _) => {
+            for entry in entries(wire)? {
+                let (key, value) = entry?;
+                // A key is written apart, and may be escaped once more.
+                let key_bytes = json_bytes(key_type, key)?.saturating_mul(3);
+                bytes = bytes.saturating_add(6 + key_bytes).saturating_add(json_bytes(value_type, value)?);
+            }
+        }
+        CqlType::UserDefined(user, _) => {
+            for (value, (name, field)) in all_fields(wire, user.fields.len()).zip(&user.fields) {
+                let name_bytes = 10 + escaped_bytes(name.as_bytes());
+                bytes = bytes.saturating_add(name_bytes).saturating_add(nullable(field, value?)?);
+            }
+        }
+        CqlType::Text | CqlType::Ascii => bytes += escaped_bytes(wire),
+        CqlType::Blob => bytes += 2 * wire.len(),
+        // Digits of three bits or more, with what stands around them.
+        _ => bytes += 96 + 3 * wire.len(),
+    }
+    Ok(bytes)
+}
+
+/// The bytes of a string in JSON, without its quotes.
+fn escaped_bytes(text: &[u8]) -> usize {
+    let escaped = |byte: &u8| match byte {
+        b'"' | b'\\' => 2,
+        0..b' ' => 6,
+        _ => 1,
+    };
+    text.iter().map(escaped).sum()
+}
+
 /// A value or null as JSON.
 pub fn write_nullable(data_type: &CqlType, value: Option<&[u8]>, out: &mut String) -> Result<(), ValueError> {
     match value {

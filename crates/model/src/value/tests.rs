@@ -30,6 +30,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
     #[test]
+    fn json_is_no_longer_than_expected((data_type, wire) in typed()) {
+        let mut text = String::new();
+        if json::write_json(&data_type, &wire, &mut text).is_ok() {
+            let most = json::json_bytes(&data_type, &wire).unwrap();
+            prop_assert!(text.len() <= most, "{} bytes, at most {}: {}", text.len(), most, text);
+        }
+    }
+
+    #[test]
     fn values_round_trip((data_type, wire) in typed()) {
         prop_assert_eq!(data_type.validate(&wire), Ok(()));
         let value = Value::decode(&data_type, &wire).unwrap();

@@ -42,8 +42,10 @@ pub fn put_cells(
         write_string(&json::member_name(name), &mut text);
         text.push_str(": ");
         let value = scope.evaluate(selector, row)?;
-        // An estimate of the JSON's length; a longer text is charged once it exists.
-        let expected = 2 * value.as_ref().map_or(0, |value| value.len()) + text.len();
+        // Few bytes may be a long text: fields that are null have their names.
+        let value_bytes =
+            value.as_ref().map_or(Ok(4), |value| json::json_bytes(data_type, value)).map_err(value_error)?;
+        let expected = text.len().saturating_add(value_bytes);
         held.grow(expected.saturating_sub(held.bytes())).map_err(refused)?;
         json::write_nullable(data_type, value.as_deref(), &mut text).map_err(value_error)?;
         held.grow(text.capacity().saturating_sub(held.bytes())).map_err(refused)?;

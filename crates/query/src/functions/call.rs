@@ -7,12 +7,14 @@ use super::arithmetic::{self, apply as calculate};
 use super::cast::cast;
 use super::environment::Environment;
 use super::function::Function;
+use super::mask::Mask;
 use super::moment::{MS_PER_DAY, bounding_timeuuid, floor, moment_from_ms, moment_ms};
 use super::token::{partition_hash, token_of, token_of_hash};
 use super::{collections, document, mask};
-use crate::error::invalid;
+use crate::error::{invalid, value_error};
 use diorite_cql::protocol::CqlError;
 use diorite_model::types::CqlType;
+use diorite_model::value::json::json_bytes;
 use std::borrow::Cow;
 
 impl Function {
@@ -28,13 +30,31 @@ impl Function {
         )
     }
 
-    /// About the most memory that applying it takes, for arguments of this size in all, beside the arguments.
-    fn working_bytes(&self, argument_bytes: usize) -> usize {
-        match self {
-            Function::FromJson(_) | Function::JsonPath(..) => argument_bytes.saturating_mul(document::PARSED_BYTES),
-            Function::ToJson(_) => argument_bytes.saturating_mul(4),
+    /// About the most memory that applying it takes, beside the arguments.
+    fn working_bytes(&self, arguments: &[Option<Cow<'_, [u8]>>]) -> Result<usize, CqlError> {
+        let argument_bytes: usize = arguments.iter().flatten().map(|argument| argument.len()).sum();
+        let first = arguments.first().and_then(|argument| argument.as_deref());
+        Ok(match (self, first) {
+            (Function::FromJson(_) | Function::JsonPath(..), _) => {
+                argument_bytes.saturating_mul(document::PARSED_BYTES)
+            }
+            // The text, and those of its parts.
+            (Function::ToJson(of), Some(value)) => {
+                argument_bytes.saturating_add(json_bytes(of, value).map_err(value_error)?.saturating_mul(2))
+            }
+            (Function::Mask(Mask::Default, of), _) => mask::default_bytes(of).saturating_mul(3),
+            // A letter of one byte may be hidden by one of four.
+            (Function::Mask(Mask::Inner | Mask::Outer, _), _) => argument_bytes.saturating_mul(8),
+            (
+                Function::MapKeys(of)
+                | Function::MapValues(of)
+                | Function::CollectionCount(of)
+                | Function::CollectionExtreme(of, _)
+                | Function::CollectionSum(of, _),
+                Some(wire),
+            ) => argument_bytes.saturating_mul(2).saturating_add(collections::parts_bytes(of, wire)),
             _ => argument_bytes.saturating_mul(2),
-        }
+        })
     }
 
     /// Applies the function.
@@ -43,8 +63,7 @@ impl Function {
         arguments: &[Option<Cow<'_, [u8]>>],
         environment: &Environment<'_>,
     ) -> Result<Option<Vec<u8>>, CqlError> {
-        let argument_bytes: usize = arguments.iter().flatten().map(|argument| argument.len()).sum();
-        let _working = environment.budget.hold(self.working_bytes(argument_bytes))?;
+        let _working = environment.budget.hold(self.working_bytes(arguments)?)?;
         match self {
             Function::ToJson(of) => {
                 return document::to_json(of, arguments.first().and_then(|value| value.as_deref())).map(Some);

@@ -20,6 +20,17 @@ fn parts<'a>(of: &CqlType, wire: &'a [u8]) -> Result<Parts<'a>, CqlError> {
     .map_err(value_error)
 }
 
+/// The memory of a list of the parts, while it grows.
+pub fn parts_bytes(of: &CqlType, wire: &[u8]) -> usize {
+    let count = match of {
+        CqlType::Vector(_, dimension) => usize::from(*dimension),
+        // A part takes four bytes at least, whatever number the value begins with.
+        _ => wire.first_chunk::<4>().map_or(0, |count| (u32::from_be_bytes(*count) as usize).min(wire.len() / 4)),
+    };
+    let each = if matches!(of, CqlType::Map(..)) { 2 } else { 1 };
+    count * each * 3 * size_of::<&[u8]>()
+}
+
 /// Every second part of a map: its keys, or its values.
 pub fn of_map(of: &CqlType, wire: &[u8], values: bool) -> Result<Vec<u8>, CqlError> {
     let parts = parts(of, wire)?;

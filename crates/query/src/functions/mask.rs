@@ -107,6 +107,17 @@ fn partial(mask: Mask, value: &[u8], arguments: &[Option<Cow<'_, [u8]>>]) -> Res
     Ok(masked.into_bytes())
 }
 
+/// About the most bytes of the default mask of a type; not more than the longest that there is.
+pub fn default_bytes(of: &CqlType) -> usize {
+    let bytes: usize = match of {
+        CqlType::Tuple(types) => types.iter().map(|field| 4 + default_bytes(field)).sum(),
+        CqlType::UserDefined(user, _) => user.fields.iter().map(|(_, field)| 4 + default_bytes(field)).sum(),
+        CqlType::Vector(element, dimension) => (9 + default_bytes(element)).saturating_mul(usize::from(*dimension)),
+        _ => 16,
+    };
+    bytes.min(MAX_MUTATION_BYTES)
+}
+
 /// The default mask of a type. A vector of vectors may be too long for one.
 fn default_of(of: &CqlType) -> Result<Vec<u8>, CqlError> {
     let mut out = Vec::new();

@@ -1,10 +1,15 @@
 //! Functions over known moments, numbers and blobs.
 
 #![allow(clippy::unwrap_used, reason = "test data is known")]
+use super::mask::Mask;
 use super::*;
+use crate::budget::Budget;
+use diorite_base::account::Meter;
 use diorite_base::random::SplitMix64;
-use diorite_model::types::CqlType;
+use diorite_model::types::{CqlType, Frozen, UserType};
+use diorite_model::value::collection::{push_count, push_element};
 use std::borrow::Cow;
+use std::sync::Arc;
 
 mod numbers;
 
@@ -50,4 +55,31 @@ fn blobs_are_checked_on_the_way_back() {
     let function = overloads("blobasint").remove(0).function;
     assert!(function.call(&[Some(Cow::Borrowed(&[1, 2]))], &environment).is_err());
     assert_eq!(function.call(&[None], &environment).unwrap(), None);
+}
+
+#[test]
+fn what_is_made_of_few_bytes_is_charged_before_it_is_made() {
+    let uuids = UuidSource::new(SplitMix64::new(1));
+    let budget = Budget::new(Meter::alone(1 << 20), u64::MAX);
+    let environment = Environment { budget: &budget, ..Environment::new(0, &uuids) };
+    let fields = (0..100).map(|at| (format!("{}{at}", "f".repeat(100)), CqlType::Int)).collect();
+    let wide = UserType { keyspace: "ks".to_owned(), name: "wide".to_owned(), fields };
+    let list = |element| CqlType::List(Arc::new(element), Frozen::Yes);
+    // Each element has no bytes: all fields of a user type are null.
+    let empty = |count: usize| {
+        let mut wire = Vec::new();
+        push_count(count, &mut wire);
+        (0..count).for_each(|_| push_element(Some(&[]), &mut wire));
+        wire
+    };
+    let long = CqlType::Vector(Arc::new(CqlType::Vector(Arc::new(CqlType::Int), 1_000)), 1_000);
+    for (function, wire) in [
+        (Function::ToJson(list(CqlType::UserDefined(Arc::new(wide), Frozen::Yes))), empty(1_000)),
+        (Function::CollectionCount(list(CqlType::Blob)), empty(30_000)),
+        (Function::Mask(Mask::Default, long), Vec::new()),
+    ] {
+        let refused = function.call(&[Some(Cow::Borrowed(wire.as_slice()))], &environment).unwrap_err();
+        assert!(refused.message.contains("the limit of 1048576 bytes"), "{function:?}: {}", refused.message);
+    }
+    assert_eq!(budget.meter().used_bytes(), 0);
 }
