@@ -182,6 +182,39 @@ def test_writes_go_on_when_a_view_or_a_unique_index_was_dropped(server, session)
         session.execute(f"UPDATE brief SET v = {100 + n} WHERE k = {n}")
 
 
+def test_no_write_is_refused_while_views_and_unique_indexes_come_and_go(server, session):
+    """The session's retry policy repeats nothing. Prepared writes of single rows take the short way, others do not."""
+    session.execute(f"CREATE TABLE busy (k int PRIMARY KEY, v int) WITH {ENABLED} AND tablets = 4")
+    insert, failures, has_ended, written = session.prepare("INSERT INTO busy (k, v) VALUES (?, ?)"), [], threading.Event(), [0, 0]
+    batch = "BEGIN BATCH INSERT INTO busy (k, v) VALUES ({0}, {0}); INSERT INTO busy (k, v) VALUES ({1}, {1}); APPLY BATCH"
+
+    def write(number):
+        # Each row has values of its own, so that no unique index is in the way.
+        k = 1_000_000 * (1 + number)
+        while not has_ended.is_set() and not failures:
+            k += 2
+            try:
+                session.execute(insert, (k, k)) if number == 0 else session.execute(batch.format(k, k + 1))
+                written[number] += 1
+            except Exception as error:
+                failures.append(error)
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in range(4):
+            created(server, session, "busy_v", "SELECT * FROM busy WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)")
+            session.execute("DROP MATERIALIZED VIEW busy_v")
+            assert unique.created(server, session, "busy_u", "busy (v)") is None
+            session.execute("DROP INDEX busy_u")
+    finally:
+        has_ended.set()
+        for thread in threads:
+            thread.join()
+    assert failures == [] and all(written), (failures, written)
+
+
 def test_views_of_all_columns_get_those_that_their_table_gets(server, session):
     session.execute(f"CREATE TABLE grown (id int PRIMARY KEY, v int, w text) WITH {ENABLED}")
     key = "WHERE v IS NOT NULL AND id IS NOT NULL PRIMARY KEY (v, id)"

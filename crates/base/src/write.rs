@@ -68,6 +68,12 @@ impl KvError {
             Self::Timeout(_) | Self::Storage(_) => false,
         }
     }
+
+    /// Whether a write was refused because of how it was planned: its tablet does not exist any more, or maintains more. It
+    /// is planned again.
+    pub fn is_of_plan(&self) -> bool {
+        matches!(self, Self::NoSuchTablet(_) | Self::Unmaintained)
+    }
 }
 
 impl From<Unprovable> for KvError {

@@ -8,9 +8,15 @@ use diorite_cql::protocol::{Compression, CqlError, Version};
 use diorite_query::activity::Note;
 use diorite_query::budget::Budget;
 use diorite_query::engine::Reply;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
+
+/// Finished answers of requests that run as futures, which are collected before they are written.
+pub(crate) const ANSWERS_AT_ONCE: usize = 64;
 
 /// The answer to a request that ran as a future.
 pub(crate) struct Answer {
@@ -44,4 +50,18 @@ pub(crate) enum Next {
     Register(EventSet),
     Run(Running),
     Close,
+}
+
+/// Takes the answers of requests that run as futures and are done: answers that another node has sent in one frame
+/// reach the client in one write. Ready when there is one, or, unless it `waits`, at once.
+pub(crate) async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>, waits: bool) {
+    std::future::poll_fn(|context| {
+        while answers.len() < ANSWERS_AT_ONCE
+            && let Poll::Ready(Some(answer)) = running.poll_next_unpin(context)
+        {
+            answers.push(answer);
+        }
+        if answers.is_empty() && waits { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
 }

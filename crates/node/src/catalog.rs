@@ -11,6 +11,7 @@ mod notices;
 mod opening;
 
 pub(crate) use diorite_control::replicas::CATALOG_TABLET;
+pub(crate) use events::next_event;
 pub(crate) use local::LocalReplicas;
 
 use crate::error::StartError;

@@ -2,37 +2,38 @@
 //! writes once.
 //!
 //! Always true: point reads from memory are answered as they are decoded; single-row writes are handed to the store and answered when
-//! it reports them, many per wake-up; everything else runs as a future of this task. Replies leave in the order in which they are
+//! it reports them, many per wake-up; everything else runs as a future of this task, and so do such writes that a tablet has refused
+//! because of how they were planned. Replies leave in the order in which they are
 //! ready, as streams allow. Reading stops while too much is in flight or the client does not read, so memory per connection is
 //! bounded; an unfinished message and an unread reply are given a bounded time.
 
-use crate::answer::{Answer, Next, Outcome, Running};
+use crate::answer::{ANSWERS_AT_ONCE, Answer, Next, Outcome, Running, finished};
 use crate::buffers::{ALLOWANCE_BYTES, Buffers};
+use crate::catalog::next_event;
 use crate::inbox::Inbox;
+use crate::kept::Kept;
 use crate::login;
-use crate::requests::{Requests, Standing, take_turn};
+use crate::requests::{Requests, Standing, standing, take_turn};
 use crate::shared::Shared;
 use crate::socket::{Socket, TLS_RECORD_BYTES};
 use crate::timing::{ReadsOfStatement, Taken, age_us, consistency_of};
 use diorite_base::account::{Account, Refused};
 use diorite_base::limits::MAX_FRAME_BYTES;
-use diorite_base::write::{Completion, WriteSink};
+use diorite_base::write::{Completion, KvError, WriteSink};
 use diorite_cql::protocol::envelope::Role;
 use diorite_cql::protocol::event::EventSet;
 use diorite_cql::protocol::response::{self, ReplyHead};
-use diorite_cql::protocol::{Compression, Event, FrameError, Inbound, Outbound, Version};
+use diorite_cql::protocol::{Compression, Envelope, Event, FrameError, Inbound, Opcode, Outbound, Version};
 use diorite_query::activity::Done;
 use diorite_query::budget::refused as refused_error;
 use diorite_query::engine::{Reply, held_bytes_of, slot_of, submitted_error};
 use diorite_query::kv::Kv;
 use diorite_query::{Operation, Session};
-use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::Poll;
 use std::time::Duration;
 use tokio::io::Interest;
 use tokio::sync::broadcast;
@@ -41,8 +42,6 @@ use tokio::sync::broadcast;
 const MAX_IN_FLIGHT: usize = 4_096;
 /// Requests of one connection that run as futures at a time.
 const MAX_RUNNING: usize = 512;
-/// Finished answers of these requests that are collected before they are written.
-const ANSWERS_AT_ONCE: usize = 64;
 /// Unsent reply bytes past which nothing more is read.
 const MAX_UNSENT_BYTES: usize = 4 << 20;
 /// How long an unfinished message, an unread reply or a missing STARTUP is waited for.
@@ -71,8 +70,9 @@ pub(crate) struct Connection {
     session: Arc<Session>,
     inbox: Arc<Inbox>,
     sink: Arc<dyn WriteSink>,
-    /// Writes handed to the store and not answered yet.
+    /// Writes handed to the store and not answered yet, and their requests.
     submitted: usize,
+    kept: Kept,
     running: FuturesUnordered<Running>,
     /// Answers that are done, to be written with one system call.
     finished: Vec<Answer>,
@@ -115,6 +115,7 @@ impl Connection {
             sink: Arc::clone(&inbox) as Arc<dyn WriteSink>,
             inbox,
             submitted: 0,
+            kept: Kept::default(),
             running: FuturesUnordered::new(),
             finished: Vec::new(),
             done: Vec::new(),
@@ -171,7 +172,10 @@ impl Connection {
 
     /// The memory of the buffers, bytes.
     fn capacity_bytes(&self) -> usize {
-        self.inbound.capacity_bytes() + self.outbound.capacity_bytes() + self.socket.held_bytes()
+        self.inbound.capacity_bytes()
+            + self.outbound.capacity_bytes()
+            + self.socket.held_bytes()
+            + self.kept.spare_bytes()
     }
 
     /// Sets the charge to the size of the buffers.
@@ -331,6 +335,7 @@ impl Connection {
                         writes: &self.inbox.meter,
                         outbound: &mut self.outbound,
                         submitted: &mut self.submitted,
+                        kept: &mut self.kept,
                         taken: &mut taken,
                         client: self.client,
                         arrived_ns: self.arrived_ns,
@@ -441,8 +446,15 @@ impl Connection {
         let now_ns = self.shared.kv.clock.monotonic_ns();
         // Writes of a statement that were read together are mostly reported together, and are then recorded together.
         let (mut slot, mut done) = (0, Done { elapsed_ns: 0, count: 0, rows: 0, errors: 0, now_ns });
-        for (tag, outcome) in self.done.drain(..) {
+        let mut completed = std::mem::take(&mut self.done);
+        for (tag, outcome) in completed.drain(..) {
+            let (stream, kept) = (tag as u16 as i16, self.kept.remove(tag as u16 as i16));
+            let is_of_plan = outcome.as_ref().is_err_and(KvError::is_of_plan);
             let elapsed_ns = u64::from(age_us(tag, now_ns)) * 1_000;
+            if is_of_plan && self.carry_out_again(stream, &kept, now_ns.saturating_sub(elapsed_ns)) {
+                continue;
+            }
+            self.kept.reuse(kept);
             if (slot_of(tag), elapsed_ns) != (slot, done.elapsed_ns) {
                 self.shared.observe(Operation::Write, slot, &done, self.client);
                 slot = slot_of(tag);
@@ -450,7 +462,7 @@ impl Connection {
             }
             done.count += 1;
             done.errors += u64::from(outcome.is_err());
-            let head = ReplyHead::new(self.version, tag as u16 as i16);
+            let head = ReplyHead::new(self.version, stream);
             let asked = consistency_of(tag);
             match outcome {
                 Ok(_) => response::encode_void(self.outbound.buffer(), &head),
@@ -463,7 +475,33 @@ impl Connection {
         }
         self.shared.observe(Operation::Write, slot, &done, self.client);
         // The memory that a burst needed is freed.
-        self.done.shrink_to(ANSWERS_AT_ONCE);
+        completed.shrink_to(ANSWERS_AT_ONCE);
+        self.done = completed;
+    }
+
+    /// Carries out a write by the general path that its tablet has refused because of its plan; false if its request is not
+    /// known. It stays in flight, so there may be more of them than other requests that run as futures.
+    fn carry_out_again(&mut self, stream: i16, kept: &[u8], arrived_ns: u64) -> bool {
+        let Some((flags, body)) = kept.split_first() else { return false };
+        let envelope = Envelope { version: self.version, flags: *flags, stream, opcode: Opcode::Execute, body };
+        let mut requests = Requests {
+            shared: &self.shared,
+            session: &self.session,
+            sink: &self.sink,
+            writes: &self.inbox.meter,
+            outbound: &mut self.outbound,
+            submitted: &mut self.submitted,
+            kept: &mut self.kept,
+            taken: &mut self.taken,
+            client: self.client,
+            arrived_ns,
+            standing: Standing::Served,
+            account: &self.account,
+        };
+        if let Next::Run(running) = requests.run_again(&envelope) {
+            self.running.push(running);
+        }
+        true
     }
 
     async fn answer_finished(&mut self) {
@@ -558,42 +596,5 @@ impl Connection {
         }
         response::encode_event(self.outbound.buffer(), self.version, event);
         self.outbound.commit();
-    }
-}
-
-/// How far the client has got.
-fn standing(started: bool, is_logging_in: bool, session: &Session) -> Standing {
-    match (started, session.is_open() || session.role().is_some()) {
-        (false, _) => Standing::New,
-        (true, true) if !is_logging_in => Standing::Served,
-        (true, _) if is_logging_in => Standing::LoggingIn,
-        (true, _) => Standing::Guest,
-    }
-}
-
-/// Takes the answers of requests that run as futures and are done: answers that another node has sent in one frame
-/// reach the client in one write. Ready when there is one, or, unless it `waits`, at once.
-async fn finished(running: &mut FuturesUnordered<Running>, answers: &mut Vec<Answer>, waits: bool) {
-    std::future::poll_fn(|context| {
-        while answers.len() < ANSWERS_AT_ONCE
-            && let Poll::Ready(Some(answer)) = running.poll_next_unpin(context)
-        {
-            answers.push(answer);
-        }
-        if answers.is_empty() && waits { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-}
-
-/// The next event of a connection that has registered for events. Never returns for one that has not.
-async fn next_event(events: &mut Option<broadcast::Receiver<Arc<Event>>>) -> Arc<Event> {
-    let Some(receiver) = events else { return std::future::pending().await };
-    loop {
-        match receiver.recv().await {
-            Ok(event) => return event,
-            // Events were missed; drivers also refresh by themselves from time to time.
-            Err(broadcast::error::RecvError::Lagged(_)) => {}
-            Err(broadcast::error::RecvError::Closed) => return std::future::pending().await,
-        }
     }
 }

@@ -111,6 +111,13 @@ impl Kv for NodeKv {
         self.catalog.served_version()
     }
 
+    async fn catalog_after(&self, version: u64) {
+        let has_ended = self.catalog.versions().wait_for(|served| *served > version).await.is_err();
+        if has_ended {
+            std::future::pending::<()>().await;
+        }
+    }
+
     async fn change_catalog(&self, command: &Command, deadline_ns: Option<u64>) -> Result<Vec<u8>, KvError> {
         let level = self.catalog.current().level();
         let mutation = self.aside.compute(|| as_mutation(command, level)).await??;

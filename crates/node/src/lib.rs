@@ -26,6 +26,7 @@ mod http_login;
 mod http_sessions;
 mod inbox;
 mod join_token;
+mod kept;
 mod kv;
 mod life_key;
 mod listener;

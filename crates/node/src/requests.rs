@@ -6,6 +6,7 @@
 //! than its message. Left out: reading and writing ([`crate::connection`]).
 
 use crate::answer::{Answer, Next, Outcome};
+use crate::kept::Kept;
 use crate::login;
 use crate::shared::Shared;
 use crate::timing::{Taken, tag_of};
@@ -42,6 +43,16 @@ pub(crate) enum Standing {
     Served,
 }
 
+/// How far the client has got.
+pub(crate) fn standing(started: bool, is_logging_in: bool, session: &Session) -> Standing {
+    match (started, session.is_open() || session.role().is_some()) {
+        (false, _) => Standing::New,
+        (true, true) if !is_logging_in => Standing::Served,
+        (true, _) if is_logging_in => Standing::LoggingIn,
+        (true, _) => Standing::Guest,
+    }
+}
+
 /// The parts of a connection that taking a request needs while the request borrows from the input.
 pub(crate) struct Requests<'c> {
     pub(crate) shared: &'c Arc<Shared>,
@@ -51,6 +62,8 @@ pub(crate) struct Requests<'c> {
     pub(crate) writes: &'c Meter,
     pub(crate) outbound: &'c mut Outbound,
     pub(crate) submitted: &'c mut usize,
+    /// The requests of writes that are submitted to the store.
+    pub(crate) kept: &'c mut Kept,
     pub(crate) taken: &'c mut Taken,
     pub(crate) client: Option<SocketAddr>,
     /// When the requests were read, on the monotonic clock.
@@ -79,6 +92,7 @@ impl Requests<'_> {
                     stream: envelope.stream,
                     sink: self.sink,
                     meter: self.writes,
+                    kept_bytes: envelope.body.len(),
                     token: tag_of(envelope.stream, execute.parameters.consistency, self.arrived_ns),
                 };
                 let step = self.shared.engine.execute_now(self.session, execute, reply, self.outbound.buffer());
@@ -88,7 +102,10 @@ impl Requests<'_> {
                         self.outbound.commit();
                     }
                     ExecuteNow::Refused => self.outbound.commit(),
-                    ExecuteNow::Submitted => *self.submitted += 1,
+                    ExecuteNow::Submitted => {
+                        *self.submitted += 1;
+                        self.kept.keep(envelope);
+                    }
                     ExecuteNow::NeedsWait => return self.run(envelope, &message, false),
                     ExecuteNow::NeedsDisk => return self.run(envelope, &message, true),
                 }
@@ -124,6 +141,14 @@ impl Requests<'_> {
                 };
                 self.fail(envelope, &CqlError::protocol(format!("unexpected {name} message {order}")))
             }
+        }
+    }
+
+    /// Carries out an EXECUTE whose write was submitted, and refused because of how it was planned: it is planned again.
+    pub(crate) fn run_again(&mut self, envelope: &Envelope<'_>) -> Next {
+        match Message::decode(envelope) {
+            Ok(message) => self.run(envelope, &message, false),
+            Err(error) => self.fail(envelope, &error),
         }
     }
 

@@ -4,9 +4,10 @@
 //! [`QueryEngine::answer`].
 //!
 //! Always true: a request is executed against the newest catalog this node has when it begins; a request's future owns all it needs. What
-//! was refused because its tablets are gone (`TRUNCATE` came between) is carried out once more with the current ones; a failed write is answered by
-//! [`crate::exec::parts`] alone. Left out: encoding answers (the node), other retries (the client's: what may be retried says so by its error).
+//! was refused because its tablets are gone (`TRUNCATE` came between) is carried out once more with the current ones, and a write that
+//! was refused because its table has changed is planned again ([`again`]); a failed write is answered by [`crate::exec::parts`] alone. Left out: encoding answers (the node), other retries (the client's: what may be retried says so by its error).
 
+mod again;
 mod answer;
 mod batch;
 mod checked;

@@ -315,6 +315,12 @@ pub trait Kv: Send + Sync + 'static {
         self.catalog().version()
     }
 
+    /// Waits until this node has a later version of the catalog than this one. An implementation that does not know when that
+    /// happens waits for ever: whoever waits has a timeout.
+    fn catalog_after(&self, _version: u64) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+
     /// Proposes a command to the catalog's Raft group, if it is within the limits; returns the encoded `catalog::Outcome` once the change is applied
     /// and this node serves it (new tablets are open). `deadline_ns`, on the monotonic clock of this node: it is an error if this node does not
     /// know by then that the change is applied.

@@ -85,6 +85,8 @@ pub struct PreparedStatement {
     /// received at PREPARE whatever comes with the result, so the first of them that asks to leave the columns out has
     /// to prepare again, as with Cassandra.
     pub must_prepare_again: AtomicBool,
+    /// Held while the plan is replaced, so that of several requests that have planned it one says what has changed.
+    replacing: Mutex<()>,
     last_used: AtomicU64,
     /// Memory that it takes, about.
     size_bytes: usize,
@@ -109,8 +111,32 @@ impl PreparedStatement {
             current: ArcSwap::from_pointee(current),
             result_changed: AtomicBool::new(false),
             must_prepare_again: AtomicBool::new(false),
+            replacing: Mutex::new(()),
             last_used: AtomicU64::new(0),
         }
+    }
+
+    /// Replaces `current`, the plan that a request has found outdated, by the plan that it has made for this catalog; returns the
+    /// plan for the request. `None`: the markers are others, for which the client has not encoded its values.
+    ///
+    /// Another request may have replaced the plan meanwhile, and clients may have prepared the statement since: they need not
+    /// prepare it again.
+    pub fn replaced(&self, current: &CurrentPlan, fresh: CurrentPlan, catalog: &Catalog) -> Option<Arc<CurrentPlan>> {
+        if fresh.reply.markers != current.reply.markers {
+            return None;
+        }
+        let _replacing = self.replacing.lock();
+        let known = self.current.load_full();
+        if known.planned.is_current(catalog) && known.reply.markers == fresh.reply.markers {
+            return Some(known);
+        }
+        if fresh.reply.result.id() != known.reply.result.id() {
+            self.result_changed.store(true, Ordering::Relaxed);
+            self.must_prepare_again.store(true, Ordering::Relaxed);
+        }
+        let fresh = Arc::new(fresh);
+        self.current.store(Arc::clone(&fresh));
+        Some(fresh)
     }
 
     /// Whether the client's wish to be spared the result's columns may be granted.
@@ -198,12 +224,13 @@ impl PreparedCache {
         self.statements.store(Arc::new(statements));
     }
 
-    /// Drops a statement.
-    pub fn remove(&self, id: &StatementId) {
+    /// Drops a statement, unless a client has prepared it again meanwhile.
+    pub fn remove(&self, statement: &Arc<PreparedStatement>) {
         let mut used_bytes = self.writers.lock();
         let mut statements = Statements::clone(&self.statements.load());
-        if let Some(dropped) = statements.remove(id) {
-            *used_bytes -= dropped.size_bytes();
+        if statements.get(&statement.id).is_some_and(|known| Arc::ptr_eq(known, statement)) {
+            statements.remove(&statement.id);
+            *used_bytes -= statement.size_bytes();
             self.statements.store(Arc::new(statements));
         }
     }

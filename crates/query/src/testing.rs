@@ -49,9 +49,13 @@ mod pages_over_changes;
 #[cfg(test)]
 mod paging;
 #[cfg(test)]
+mod prepared;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod refused;
+#[cfg(test)]
+mod replanned;
 #[cfg(test)]
 mod requests;
 #[cfg(test)]
@@ -271,7 +275,7 @@ impl Database {
         let Request::Execute(execute) = &message.request else { panic!("not an EXECUTE") };
         let sink = Arc::new(Sink::default());
         let shared: Arc<dyn WriteSink> = Arc::clone(&sink) as Arc<dyn WriteSink>;
-        let reply = ReplyTo { version: self.version, stream: 7, sink: &shared, meter, token: 9 };
+        let reply = ReplyTo { version: self.version, stream: 7, sink: &shared, meter, kept_bytes: 0, token: 9 };
         let mut out = Vec::new();
         let outcome = self.engine.execute_now(&self.session, execute, reply, &mut out);
         let held = meter.used_bytes() - held_before;
@@ -295,6 +299,8 @@ impl Database {
                         assert!(reply.is_empty(), "a blind write has no reply");
                         response::encode_void(&mut out, &head);
                     }
+                    // As a connection does.
+                    Err(error) if error.is_of_plan() => return Some(self.send(request)),
                     Err(error) => {
                         let asked = execute.parameters.consistency;
                         let error = submitted_error(&self.engine, token, &error, asked);

@@ -2,6 +2,7 @@
 //!
 //! Always true: every error that can be found without writing is found before anything is written. Left out: `BEGIN BATCH` as text ([`super::statement`]).
 
+use super::again::is_outdated;
 use super::long::{Discarded, LONG_BYTES, planning_work, yield_now};
 use super::request::Reply;
 use super::state::QueryEngine;
@@ -41,7 +42,7 @@ impl<K: Kv> QueryEngine<K> {
         let session_keyspace = session.keyspace();
         let keyspace = batch.keyspace.or(session_keyspace.as_ref().map(|keyspace| keyspace.as_str()));
         let catalog = self.kv.catalog();
-        let (planned, values) = match self.plan_batch(asked, batch, &catalog, keyspace).await {
+        let (mut planned, values) = match self.plan_batch(asked, batch, &catalog, keyspace).await {
             Ok(planned) => planned,
             Err(error) => {
                 self.tell_unplanned(asked, batch, keyspace, &error).await;
@@ -55,7 +56,17 @@ impl<K: Kv> QueryEngine<K> {
         let text = note.statement.as_ref().map_or("", |statement| &statement.text);
         let of_plans = planned.iter().map(|planned| &**planned);
         let watched = self.config.auditor.watch_rows((session, request.client), keyspace, of_plans, text);
-        let outcome = self.write_batch(asked, batch, note, (&planned, &values)).await;
+        let outcome = loop {
+            let outcome = self.write_batch(asked, batch, note, (&planned, &values)).await;
+            let (of_plans, progress) = (planned.iter().map(|planned| &**planned), &running.progress);
+            if !outcome.as_ref().is_err_and(|error| is_outdated(&*self.kv, of_plans, (request, progress), error)) {
+                break outcome;
+            }
+            match self.plan_batch(asked, batch, &self.kv.catalog(), keyspace).await {
+                Ok((fresh, _)) => planned = fresh,
+                Err(error) => break Err(error),
+            }
+        };
         Watched::end(watched, &outcome);
         outcome
     }
@@ -117,7 +128,8 @@ impl<K: Kv> QueryEngine<K> {
             Ok(writes)
         };
         let work = work_of(request, plans.iter().copied().zip(&bounds));
-        let means = Means { work, is_batch: true, budget: &request.budget, progress: &running.progress };
+        let (budget, arrived_ns) = (&request.budget, request.arrived_ns);
+        let means = Means { work, is_batch: true, arrived_ns, budget, progress: &running.progress };
         let (write_type, is_atomic) = (batch_write_type(kind), is_atomic(&*self.kv, kind));
         let writing = Writing { engine: self, plans: &plans, write_type, means, is_block: false, is_atomic };
         if plans.iter().any(|plan| plan.answer.status_row) {

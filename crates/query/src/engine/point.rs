@@ -13,7 +13,7 @@ use crate::budget::refused;
 use crate::error::write_error;
 use crate::exec::read::tablet_of;
 use crate::exec::write::{Timing, expiry, explicit_timestamp, pack_row};
-use crate::kv::{Kv, KvError, Now, WriteSink};
+use crate::kv::{Kv, Now, WriteSink};
 use crate::plan::modify::{ModifyKind, ModifyPlan};
 use crate::plan::point::{MAX_KEY_COLUMNS, MAX_VALUES, PointPlan};
 use crate::plan::select::SelectPlan;
@@ -53,6 +53,8 @@ pub struct ReplyTo<'a> {
     pub sink: &'a Arc<dyn WriteSink>,
     /// The meter that a submitted write is charged to in advance; the receiver of its outcome returns [`held_bytes_of`]
     pub meter: &'a Meter,
+    /// The bytes of the request that its connection keeps until a submitted write is answered, for the charge of the write
+    pub kept_bytes: usize,
     /// Identifies the request at the sink; bits 16 to 31 belong to the engine, see [`slot_of`], [`write_type_of`] and [`held_bytes_of`]
     pub token: u64,
 }
@@ -95,12 +97,12 @@ pub fn write_type_of(token: u64) -> WriteType {
 
 /// Where the size class of a write is in its token.
 const SIZE_SHIFT: u32 = 28;
-/// The memory of a submitted write beside its key and values, until it is answered.
+/// The memory of a submitted write beside its key, its values and its request, until it is answered.
 const WRITE_BYTES: usize = 512;
 /// The capacity of the smallest size class; each of the fifteen others has twice that of the one before.
 const SMALLEST_CLASS_BYTES: usize = 1 << 10;
 
-/// The size class of a write whose key and values are this long, where its token has it.
+/// The size class of a write whose key and values, and whose request, are this long together, where its token has it.
 fn size_class(content_bytes: usize) -> u64 {
     let classes = (content_bytes + WRITE_BYTES).div_ceil(SMALLEST_CLASS_BYTES).next_power_of_two();
     u64::from(classes.trailing_zeros().min(15)) << SIZE_SHIFT
@@ -456,7 +458,7 @@ impl<K: Kv> Point<'_, K> {
             return Err(Declined);
         }
         let slot = u64::from(self.statement.activity.slot()) << SLOT_SHIFT;
-        let class = size_class(scratch.key.len() + scratch.value.len());
+        let class = size_class(scratch.key.len() + scratch.value.len() + reply.kept_bytes);
         let tag = reply.token | slot | class | if is_counter { COUNTS } else { 0 };
         // Charged before it is allocated.
         if let Err(error) = reply.meter.take(held_bytes_of(tag)) {
@@ -490,8 +492,8 @@ impl<K: Kv> Point<'_, K> {
         }
         match engine.kv.submit(tablet, mutation, reply.sink, tag) {
             Ok(()) => Ok(ExecuteNow::Submitted),
-            // The general path looks up the tablets again.
-            Err(KvError::NoSuchTablet(_)) => Err(Declined),
+            // The general path plans it again.
+            Err(error) if error.is_of_plan() => Err(Declined),
             Err(error) => {
                 let asked = request.parameters.consistency;
                 let error = write_error(&*engine.kv, &error, write_type_of(tag), asked);

@@ -56,8 +56,8 @@ impl Default for EngineConfig {
     }
 }
 
-/// How often a statement is planned again because a tablet does not exist any more. More than once, as the tablet that
-/// replaces it may be split or merged too. Writes are planned again as often because a tablet maintains more.
+/// How often a read is planned again because a tablet does not exist any more. More than once, as the tablet that
+/// replaces it may be split or merged too.
 pub(super) const REPLANS: usize = 8;
 
 /// Takes requests of connections and answers them; see [`crate::engine`].

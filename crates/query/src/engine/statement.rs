@@ -1,8 +1,9 @@
 //! QUERY, PREPARE and EXECUTE: finding or making the plan, and executing it.
 //!
-//! Always true: a statement is planned again when its table has changed; a statement whose tablets are gone (`TRUNCATE` came in
-//! between) is executed again on the current ones. Left out: batches of the protocol ([`super::batch`]).
+//! Always true: a statement is planned again when its table has changed, also after a write that was refused for that and had no
+//! effect; a statement whose tablets are gone (`TRUNCATE` came in between) is executed again on the current ones. Left out: batches of the protocol ([`super::batch`]).
 
+use super::again::is_outdated;
 use super::covering::{covering_plan, is_lost, lost_page};
 use super::explain::explain;
 use super::long::{Discarded, parsed_bytes, planning_work};
@@ -81,7 +82,8 @@ struct Run<'a> {
 impl Run<'_> {
     fn means(&self, work: usize, is_batch: bool) -> Means<'_> {
         let Asked { request, running, .. } = self.asked;
-        Means { work, is_batch, budget: &request.budget, progress: &running.progress }
+        let (budget, arrived_ns) = (&request.budget, request.arrived_ns);
+        Means { work, is_batch, arrived_ns, budget, progress: &running.progress }
     }
 }
 
@@ -90,24 +92,35 @@ impl<K: Kv> QueryEngine<K> {
         let Asked { session, request, running } = asked;
         let current = session.keyspace();
         let keyspace = query.parameters.keyspace.or(current.as_ref().map(|keyspace| keyspace.as_str()));
-        let catalog = self.kv.catalog();
+        let mut catalog = self.kv.catalog();
         let text = Text { session: Some(session), keyspace, text: query.statement, budget: &request.budget };
         let planned = self.plan_text(&catalog, text).await;
         let planned = self.or_told(planned, asked, text, "").await?;
         request.budget.note("Parsed and planned the statement");
-        let planned = Discarded::new(&*self.kv, planned, planning_work(query.statement), &request.budget);
+        let work = planning_work(query.statement);
+        let mut planned = Discarded::new(&*self.kv, planned, work, &request.budget);
         note.operation = Operation::of(&planned);
         let redacted = self.work(query.statement.len(), || Ok(redacted(query.statement))).await?;
         let auditor = &self.config.auditor;
         let watched = auditor.watch_rows((session, request.client), keyspace, [&*planned], &redacted);
         self.name(note, running, self.activity.place_redacted(keyspace, redacted));
-        let work = async {
-            auth::check(&catalog, session, &planned)?;
-            let values = in_marker_order(&planned, &query.parameters.values, &request.budget)?;
-            let run = Run { asked, keyspace, values: &values, parameters: &query.parameters };
-            self.run(&planned, run).await
+        let outcome = loop {
+            let carrying_out = async {
+                auth::check(&catalog, session, &planned)?;
+                let values = in_marker_order(&planned, &query.parameters.values, &request.budget)?;
+                let run = Run { asked, keyspace, values: &values, parameters: &query.parameters };
+                self.run(&planned, run).await
+            };
+            match carrying_out.await {
+                Err(error) if is_outdated(&*self.kv, [&*planned], (request, &running.progress), &error) => {}
+                outcome => break outcome,
+            }
+            catalog = self.kv.catalog();
+            match self.plan_text(&catalog, text).await {
+                Ok(fresh) => planned = Discarded::new(&*self.kv, fresh, work, &request.budget),
+                Err(error) => break Err(error),
+            }
         };
-        let outcome = work.await;
         Watched::end(watched, &outcome);
         Ok(Reply { skip_metadata: false, ..outcome? })
     }
@@ -169,18 +182,15 @@ impl<K: Kv> QueryEngine<K> {
         let text = Text { session: None, keyspace, text: &statement.text, budget };
         let planned = self.plan_text(&catalog, text).await?;
         let may_be_short = !self.config.auditor.keeps_rows_of(&planned);
-        let fresh = Arc::new(CurrentPlan::new(statement.id, planned, &catalog, may_be_short));
-        if fresh.reply.markers != current.reply.markers {
-            // The client would encode values for the old markers: it has to prepare again.
-            self.prepared.remove(&statement.id);
-            return Err(CqlError::unprepared(id));
+        let fresh = CurrentPlan::new(statement.id, planned, &catalog, may_be_short);
+        match statement.replaced(&current, fresh, &catalog) {
+            Some(fresh) => Ok((statement, fresh)),
+            None => {
+                // The client would encode values for the old markers: it has to prepare again.
+                self.prepared.remove(&statement);
+                Err(CqlError::unprepared(id))
+            }
         }
-        if fresh.reply.result.id() != current.reply.result.id() {
-            statement.result_changed.store(true, Ordering::Relaxed);
-            statement.must_prepare_again.store(true, Ordering::Relaxed);
-        }
-        statement.current.store(Arc::clone(&fresh));
-        Ok((statement, fresh))
     }
 
     pub(super) async fn execute(
@@ -190,14 +200,23 @@ impl<K: Kv> QueryEngine<K> {
         note: &mut Note,
     ) -> Result<Reply, CqlError> {
         let Asked { session, request, running } = asked;
-        let (statement, current) = self.current(execute.id, &request.budget).await?;
+        let (mut statement, mut current) = self.current(execute.id, &request.budget).await?;
         request.budget.note("Found the plan of the prepared statement");
         note.operation = Operation::of(&current.planned);
         self.name(note, running, Arc::clone(&statement.activity));
         let (keyspace, text) = (statement.keyspace.as_deref(), &statement.activity.text);
         let auditor = &self.config.auditor;
         let watched = auditor.watch_rows((session, request.client), keyspace, [&*current.planned], text);
-        let outcome = self.execute_current(asked, execute, &statement, &current).await;
+        let outcome = loop {
+            match self.execute_current(asked, execute, &statement, &current).await {
+                Err(error) if is_outdated(&*self.kv, [&*current.planned], (request, &running.progress), &error) => {}
+                outcome => break outcome,
+            }
+            match self.current(execute.id, &request.budget).await {
+                Ok(fresh) => (statement, current) = fresh,
+                Err(error) => break Err(error),
+            }
+        };
         Watched::end(watched, &outcome);
         outcome
     }

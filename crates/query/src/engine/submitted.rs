@@ -1,8 +1,8 @@
 //! The client's error for a submitted write that has failed.
 //!
 //! Always true: a write that was certainly not done because its table was dropped meanwhile has the error that it would have
-//! had after that. Left out: planning it again, as the request is not kept; a write whose outcome is not known stays a
-//! `WriteTimeout`, as it may have been read before the table was dropped.
+//! had after that. Left out: planning it again, which is the connection's to ask for, if it knows the request; a write whose
+//! outcome is not known stays a `WriteTimeout`, as it may have been read before the table was dropped.
 
 use super::point::{slot_of, write_type_of};
 use super::state::QueryEngine;

@@ -7,7 +7,7 @@
 
 use super::in_advance::{InAdvance, Report};
 use super::outcomes::TransactionEnd;
-use super::state::{QueryEngine, REPLANS};
+use super::state::QueryEngine;
 use super::write::{Gathered, WriteAnswer, Writing};
 use crate::budget::Budget;
 use crate::error::invalid;
@@ -332,7 +332,7 @@ impl<K: Kv> Transaction<K> {
                 None
             }
             Err(error) => {
-                let is_final = matches!(error, KvError::NoSuchTablet(_) | KvError::TooLarge(_) | KvError::DiskFull(_));
+                let is_final = error.is_of_plan() || matches!(error, KvError::TooLarge(_) | KvError::DiskFull(_));
                 if let Request::Commit { id, part: Some(_), .. } = request {
                     self.commit_failed(tablet, id, error, now_ns);
                     return None;
@@ -453,24 +453,26 @@ impl<K: Kv> Writing<'_, K> {
         progress.begin(gathered.is_conditional);
         progress.add_part();
         progress.send();
-        let mut gathered = gathered;
-        for tries in 0..=REPLANS {
+        let (mut gathered, mut again) = (gathered, None);
+        loop {
             let attempted = self.attempt(std::mem::take(&mut gathered.transaction)).await;
             let (ended, tables) = attempted.map_err(|error| self.refused(error))?;
-            let tablet = match ended {
-                Ended::Impossible(tablet, KvError::NoSuchTablet(_)) if tries < REPLANS => tablet,
+            let (tablet, error) = match ended {
+                Ended::Impossible(tablet, error) if error.is_of_plan() => (tablet, error),
                 ended => return self.answer_transaction(ended, &tables),
             };
-            // The table has other tablets by now, or was dropped. Nothing was done.
-            let again = self.engine.finish(means.work, || self.gathered(gather(&[])?)).await;
-            gathered = again.map_err(|error| self.refused(error))?;
+            if !self.may_plan_again(&mut again, error == KvError::Unmaintained).await {
+                return self.answer_transaction(Ended::Impossible(tablet, error), &tables);
+            }
+            // The table has other tablets by now, or was dropped, or its tablets have dropped something. Nothing was done.
+            let rest = self.engine.finish(means.work, || self.gathered(gather(&[])?)).await;
+            gathered = rest.map_err(|error| self.refused(error))?;
             if gathered.transaction.is_empty() {
                 progress.replanned();
                 return self.write_gathered(gathered, gather).await;
             }
-            tracing::debug!(%tablet, "a transaction is planned again: a tablet does not exist any more");
+            tracing::debug!(%tablet, %error, "a transaction is planned again");
         }
-        unreachable!("the last try returns")
     }
 
     /// Carries out parts until the client can be answered.

@@ -4,8 +4,9 @@
 //! Always true: nothing was done while a write is tried again; an error that names a duplicate is given only if another
 //! row was seen to have the values. Left out: what the transaction consists of ([`crate::exec::modify::unique`]).
 
+use super::again::Again;
 use super::transaction::{CONFLICT, Ended};
-use super::write::{Answers, WriteAnswer, Writing};
+use super::write::{Answers, WriteAnswer, Writing, is_unmaintained};
 use crate::error::invalid;
 use crate::exec::modify::unique::{Believed, Planned, Unread, duplicate, owner_of, unique_values};
 use crate::exec::modify::views::{Seen, Watched};
@@ -14,7 +15,7 @@ use crate::exec::outcome;
 use crate::exec::parts::Failure;
 use crate::exec::raw::{RawRead, RawRow};
 use crate::exec::table_part::TablePart;
-use crate::kv::{Kv, KvError};
+use crate::kv::Kv;
 use crate::program::ProgramReply;
 use crate::table::{Source, TableContext};
 use diorite_base::{TableId, TabletId};
@@ -25,7 +26,8 @@ use futures::future::join_all;
 use futures::stream::{FuturesOrdered, StreamExt};
 use std::sync::Arc;
 
-/// How often a write is tried whose rows others change at the same time.
+/// How often a write is tried at least whose rows others change at the same time, or whose tablets do not know the columns of
+/// views yet: the two look alike.
 const TRIES: u32 = 24;
 /// The first wait before a further try, and the longest.
 const FIRST_PAUSE_NS: u64 = 1_000_000;
@@ -87,15 +89,14 @@ impl<K: Kv> Writing<'_, K> {
         let first = self.engine.work(means.work, gathered).await?;
         let is_conditional = first.is_conditional();
         progress.begin(is_conditional);
-        let (mut writes, mut last) = (Some(first), None);
-        for tries in 0..TRIES {
+        let (mut writes, mut again, mut changes, mut is_careful) = (Some(first), None, 0, false);
+        loop {
             let before_bytes = means.budget.meter().used_bytes();
             let mut of_try = match writes.take() {
                 Some(writes) => writes,
                 None => self.engine.finish(means.work, gathered).await.map_err(|error| self.refused(error))?,
             };
-            // What the first try assumes may be wrong.
-            let is_careful = tries > 0;
+            let mut refusal = None;
             let planned = self.planned(&mut of_try, is_careful).await;
             if let Some(index) = planned.map_err(|error| self.refused(error))? {
                 match self.own_condition(of_try).await? {
@@ -107,20 +108,35 @@ impl<K: Kv> Writing<'_, K> {
                 match self.tried(of_try).await? {
                     Tried::Done(answer) => return Ok(answer),
                     Tried::Refused(tablet, reply) => return self.answer_refused(tablet, reply).await,
-                    Tried::Outdated(failure) => last = failure,
+                    Tried::Outdated(failure) => refusal = failure,
                 }
             }
-            // Nothing of the try is kept.
+            // Nothing of the try is kept, and what it has assumed may be wrong.
             means.budget.give(means.budget.meter().used_bytes().saturating_sub(before_bytes));
-            if tries > 0 {
-                self.engine.kv.pause((FIRST_PAUSE_NS << tries.min(16)).min(MAX_PAUSE_NS)).await;
+            is_careful = true;
+            let goes_on = match refusal.as_ref().map(is_unmaintained) {
+                Some(is_unmaintained) => self.may_plan_again(&mut again, is_unmaintained).await,
+                None => self.waits_for_others(&mut again, changes).await,
+            };
+            if !goes_on {
+                return Err(refusal.unwrap_or_else(|| self.refused(CqlError::overloaded(CONFLICT))));
             }
+            changes += u32::from(refusal.is_none());
         }
-        Err(self.refused(match last {
-            // The tablet has not dropped it in all that time.
-            Some(Failure::Tablet(_, error @ KvError::Unmaintained)) => CqlError::overloaded(error.to_string()),
-            _ => CqlError::overloaded(CONFLICT),
-        }))
+    }
+
+    /// Waits before a further try of a write whose rows have changed so often. Returns false if it was tried often and long
+    /// enough.
+    async fn waits_for_others(&self, again: &mut Option<Again>, changes: u32) -> bool {
+        let kv = &*self.engine.kv;
+        let again = again.get_or_insert_with(|| Again::of(kv, &self.means));
+        if changes + 1 >= TRIES && !again.has_time(kv) {
+            return false;
+        }
+        if changes > 0 {
+            kv.pause((FIRST_PAUSE_NS << changes.min(16)).min(MAX_PAUSE_NS)).await;
+        }
+        true
     }
 
     /// Reads what has to be known, and adds what keeps the tables of indexes up to date. Returns the index that has another
@@ -306,9 +322,9 @@ impl<K: Kv> Writing<'_, K> {
                     progress.answered(true);
                     Ok(of_refusal(tablet, reply))
                 }
-                Ended::Impossible(_, KvError::NoSuchTablet(_)) => {
+                Ended::Impossible(tablet, error) if error.is_of_plan() => {
                     progress.replanned();
-                    Ok(Tried::Outdated(None))
+                    Ok(Tried::Outdated(Some(Failure::Tablet(tablet, error))))
                 }
                 Ended::Answered(Outcome::Applied(_)) => {
                     progress.answered(false);
@@ -322,11 +338,7 @@ impl<K: Kv> Writing<'_, K> {
         let parts = writes.finish().map_err(|error| self.refused(error))?;
         let mut answers = Answers::default();
         let mut outdated = self.send(parts, &mut answers).await?;
-        let lacks_maintenance = self.lacks_maintenance(&outdated);
         if let Some(failure) = outdated.pop() {
-            if lacks_maintenance {
-                return Err(failure);
-            }
             progress.replanned();
             return Ok(Tried::Outdated(Some(failure)));
         }

@@ -1,11 +1,12 @@
 //! The writes of one statement or batch: each tablet is sent its part, and their answers become one answer.
 //!
 //! Always true: a part that has taken effect is not sent again; after the first tablet that refuses its part nothing more is sent, unless the part is
-//! to be planned again; [`Progress`](crate::exec::parts::Progress),
+//! to be planned again, for which there is a time ([`super::again`]); [`Progress`](crate::exec::parts::Progress),
 //! which knows what has been done, decides on the error. Left out: planning, and the parts themselves ([`crate::exec::modify`]).
 
+use super::again::Again;
 use super::request::{OwnedRequest, Reply};
-use super::state::{QueryEngine, REPLANS};
+use super::state::QueryEngine;
 use crate::budget::Budget;
 use crate::error::invalid;
 use crate::exec::keys::written_count;
@@ -24,10 +25,6 @@ use diorite_base::limits::MAX_SHOWN_BYTES;
 use diorite_cql::language::ast;
 use diorite_cql::protocol::{Consistency, CqlError, Response, WriteType};
 use futures::future::{join_all, poll_immediate};
-
-/// The first wait before a part is sent again to a tablet that maintains what its table has lost. A tablet drops that about
-/// a tenth of a second later.
-const FIRST_PAUSE_NS: u64 = 4_000_000;
 
 /// The parts of a statement or batch, one for each tablet.
 #[derive(Default)]
@@ -81,7 +78,7 @@ impl Answers {
                 charged.err().map(Failure::Statement)
             }
             Err(error) => {
-                if !is_of_plan(&error) {
+                if !error.is_of_plan() {
                     progress.failed(kv, part.tablet, &error);
                 }
                 Some(Failure::Tablet(part.tablet, error))
@@ -90,17 +87,12 @@ impl Answers {
     }
 }
 
-/// Whether a tablet has done nothing because of how its part was planned: it does not exist any more, or maintains more.
-fn is_of_plan(error: &KvError) -> bool {
-    matches!(error, KvError::NoSuchTablet(_) | KvError::Unmaintained)
-}
-
 /// Whether the part has to be planned again.
 fn is_outdated(failure: &Failure) -> bool {
-    matches!(failure, Failure::Tablet(_, error) if is_of_plan(error))
+    matches!(failure, Failure::Tablet(_, error) if error.is_of_plan())
 }
 
-fn is_unmaintained(failure: &Failure) -> bool {
+pub(super) fn is_unmaintained(failure: &Failure) -> bool {
     matches!(failure, Failure::Tablet(_, KvError::Unmaintained))
 }
 
@@ -190,12 +182,23 @@ impl<K: Kv> Writing<'_, K> {
         Ok(Reply { warnings, ..Reply::plain(answered.response) })
     }
 
-    /// Whether parts that were refused because their tablets maintain more will always be: the tables have something that
-    /// the plans lack. Otherwise the tables have lost it, and the tablets are about to drop it.
-    pub(super) fn lacks_maintenance(&self, outdated: &[Failure]) -> bool {
-        if !outdated.iter().any(is_unmaintained) {
+    /// Waits before parts that were refused because of their plans are planned again. Returns false if they are not: there is no
+    /// time left, or the plans themselves are outdated.
+    pub(super) async fn may_plan_again(&self, again: &mut Option<Again>, is_unmaintained: bool) -> bool {
+        let kv = &*self.engine.kv;
+        let version = kv.catalog_version();
+        if is_unmaintained && self.lacks_maintenance() {
             return false;
         }
+        let is_first = again.is_none();
+        let again = again.get_or_insert_with(|| Again::of(kv, &self.means));
+        // The catalog mostly has the tablets that replace one which does not exist any more.
+        is_first && !is_unmaintained || again.pause(kv, version).await
+    }
+
+    /// Whether parts that were refused because their tablets maintain more will always be: the tables have something that
+    /// the plans lack. Otherwise the tables have lost it, and the tablets are about to drop it; or this node does not know it yet.
+    fn lacks_maintenance(&self) -> bool {
         let catalog = self.engine.kv.catalog();
         self.plans.iter().any(|plan| {
             let planned = plan.table.table();
@@ -219,26 +222,21 @@ impl<K: Kv> Writing<'_, K> {
         progress.begin(is_conditional);
         let mut answers = Answers::default();
         let mut outdated = self.send(gathered.parts, &mut answers).await?;
+        let mut again = None;
         // A tablet does not exist any more: the table has others by now, or was dropped. Or it is about to drop an index or
         // a view. Parts that took effect are not sent again.
-        for tries in 0..REPLANS {
-            if outdated.is_empty() || self.lacks_maintenance(&outdated) {
-                break;
-            }
+        while !outdated.is_empty() && self.may_plan_again(&mut again, outdated.iter().any(is_unmaintained)).await {
             outdated.iter().for_each(|_| progress.replanned());
-            if outdated.iter().any(is_unmaintained) {
-                self.engine.kv.pause(FIRST_PAUSE_NS << tries).await;
-            }
             let before_bytes = means.budget.meter().used_bytes();
-            let again = self.engine.finish(means.work, || self.gathered(gather(&answers.written)?)).await?;
-            let again_bytes = means.budget.meter().used_bytes().saturating_sub(before_bytes);
-            if !again.transaction.is_empty() {
+            let rest = self.engine.finish(means.work, || self.gathered(gather(&answers.written)?)).await?;
+            let rest_bytes = means.budget.meter().used_bytes().saturating_sub(before_bytes);
+            if !rest.transaction.is_empty() {
                 // The one tablet of a transaction has become several, and has done nothing.
-                return self.transact_boxed(again, gather).await;
+                return self.transact_boxed(rest, gather).await;
             }
-            outdated = self.send(again.parts, &mut answers).await?;
+            outdated = self.send(rest.parts, &mut answers).await?;
             // The parts are gone: they may be planned again several times.
-            means.budget.give(again_bytes);
+            means.budget.give(rest_bytes);
         }
         match outdated.pop() {
             Some(failure) => Err(failure),

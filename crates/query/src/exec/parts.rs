@@ -35,6 +35,8 @@ pub struct Means<'a> {
     pub work: usize,
     /// Whether it is a batch.
     pub is_batch: bool,
+    /// When the request arrived, on the monotonic clock.
+    pub arrived_ns: u64,
     /// The budget of the request. Its parts end with it.
     pub budget: &'a Arc<Budget>,
     /// How far it has got.
@@ -126,10 +128,15 @@ impl Progress {
         counts.sent -= 1;
     }
 
+    /// Whether it is certain that no part has taken effect, or may have.
+    pub fn is_certain(&self) -> bool {
+        self.0.lock().is_certain()
+    }
+
     /// The only way from a failure to an answer.
     pub fn answer<K: Kv>(&self, kv: &K, failure: Failure) -> CqlError {
         let counts = *self.0.lock();
-        let is_certain = counts.done == 0 && counts.unknown == 0;
+        let is_certain = counts.is_certain();
         match failure {
             Failure::Statement(error) if is_certain => error,
             // There is only one part: its error is the answer, a `WriteTimeout` if the outcome is not known.
@@ -155,6 +162,10 @@ impl Progress {
 }
 
 impl Counts {
+    fn is_certain(&self) -> bool {
+        self.done == 0 && self.unknown == 0
+    }
+
     fn in_part<K: Kv>(&self, kv: &K, error: &dyn std::fmt::Display) -> CqlError {
         let fewest = self.fewest.unwrap_or_else(|| (0, kv.replicas(TabletId(GroupId::CATALOG.0)).required));
         let count = |replicas: u32| i32::try_from(replicas).unwrap_or(i32::MAX);

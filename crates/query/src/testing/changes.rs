@@ -154,20 +154,7 @@ fn writes_wait_for_a_tablet_that_is_about_to_drop_what_its_table_has_lost() {
     }
 }
 
-#[test]
-fn a_write_that_was_planned_without_what_its_table_has_is_refused() {
-    let database = Database::with_keyspace();
-    database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH transactions = {'enabled': true}").unwrap();
-    let other = database.another();
-    let happens = move || drop(other.run("CREATE UNIQUE INDEX m ON ks.t (v)").unwrap());
-    drop(database.kv.set_meanwhile(Some((0, Box::new(happens)))));
-    let wanted = (ErrorCode::Overloaded, KvError::Unmaintained.to_string());
-    assert_eq!(refused(database.run("INSERT INTO t (k, v) VALUES (1, 1)")), wanted);
-    assert!(database.rows("SELECT v FROM t").is_empty(), "nothing was done");
-    database.run("INSERT INTO t (k, v) VALUES (1, 1)").unwrap();
-}
-
-/// Its request is not kept, so it is not planned again.
+/// It is planned again if its connection still knows its request.
 #[test]
 fn a_submitted_write_whose_table_was_dropped_meanwhile_is_invalid() {
     let database = Database::with_keyspace();

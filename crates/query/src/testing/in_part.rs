@@ -67,7 +67,7 @@ fn a_part_that_was_applied_is_told_whatever_refuses_another() {
         for first in [Fate::Applied, Fate::AppliedLate(7)] {
             let database = fated([first.clone(), Fate::Refused(refusal.clone())]);
             // It goes on being refused if it is planned again.
-            database.kv.fates.lock().extend(std::iter::repeat_n(Fate::Refused(refusal.clone()), 20));
+            database.kv.fates.lock().extend(std::iter::repeat_n(Fate::Refused(refusal.clone()), 100));
             let error = failed(&database, COUNT_BOTH);
             assert_eq!(error.kind, write_timeout(0, 2, WriteType::Counter), "{first:?}, then {refusal}");
             assert!(error.message.contains("1 of 2 parts of the write have taken effect: "), "{}", error.message);
@@ -221,7 +221,7 @@ fn statements_with_status_of_which_the_first_was_done_are_told_so() {
         let batch = "BEGIN BATCH INSERT INTO t (k, v) VALUES (1, 1) RETURNS STATUS AS ROW; \
                      INSERT INTO t (k, v) VALUES (3, 1) RETURNS STATUS AS ROW; APPLY BATCH";
         database.kv.fates.lock().push_back(Fate::Applied);
-        database.kv.fates.lock().extend(std::iter::repeat_n(Fate::Refused(second.clone()), 20));
+        database.kv.fates.lock().extend(std::iter::repeat_n(Fate::Refused(second.clone()), 100));
         let error = failed(&database, batch);
         assert_eq!(error.kind, write_timeout(0, 2, WriteType::Batch), "{second}");
         database.kv.fates.lock().clear();
