@@ -41,6 +41,7 @@ pub use digest::{Digest, RowsDigest};
 pub use evaluate::TabletEvaluator;
 pub(crate) use growth::is_unmaintained;
 pub use outcome::{Change, Outcome, evaluate};
+pub(crate) use stored::DAMAGED;
 pub(crate) use targets::{deleted, of as targets_of};
 pub use types::{put_type, read_type};
 pub(crate) use wire::read_list;

@@ -149,11 +149,17 @@ pub trait Evaluator: Send + Sync + 'static {
         }
     }
 
+    /// The reply of a program that cannot be evaluated, because a row that it reads is damaged: nothing is carried out.
+    /// Only for programs that are not in the log; a replica that cannot carry out what is logged stops.
+    fn reply_of_damage(&self) -> Vec<u8> {
+        self.inner().map_or_else(Vec::new, |inner| inner.reply_of_damage())
+    }
+
     /// Calls `see` with each key and each range of keys, from its start to before its end, that `program` reads or
-    /// writes, once it has proven that replicas can decode it.
+    /// writes, once it has proven that replicas can decode it, and the rows that it writes.
     ///
     /// # Errors
-    /// Replicas could not decode it.
+    /// Replicas could not decode it, or a row that it writes.
     fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
         let none = || Err(Unprovable::Unreadable("these rows have no programs".to_owned()));
         self.inner().map_or_else(none, |inner| inner.targets(program, see))

@@ -1,13 +1,21 @@
 //! Which writes the replicas of a tablet can apply.
+//!
+//! Always true: what another node sends to be logged is checked here once, before it is proposed: its programs decode, and
+//! the rows that it puts or merges are well formed ([`entry::may_be_written`]). A row that is not would be found later, by
+//! whatever merges it with another: reads, flushes and compactions of all replicas. Left out: what this node has planned,
+//! which was made by the encoder; calls of transactions, whose programs the leader looks at before it locks their rows
+//! ([`diorite_base::mutation::Evaluator::targets`]); rows that a tablet takes over, which another one has stored, and which
+//! are put as they are.
 
 use diorite_base::limits::Exceeded;
-use diorite_base::mutation::Mutation;
-use diorite_base::program::{LoggedProgram, ProvenProgram, Target};
+use diorite_base::mutation::{Body, Mutation, MutationRef};
+use diorite_base::program::{LoggedProgram, ProvenProgram, Target, Unprovable};
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_cluster::catalog::LevelledCommand;
+use diorite_model::entry;
 use diorite_query::index::{IndexStep, is_adoptable};
-use diorite_query::program::Program;
+use diorite_query::program::{Program, ProgramOperation};
 use diorite_replica::MergeStep;
 
 /// The kind of replicas that evaluate writes to a tablet.
@@ -40,6 +48,42 @@ impl LoggedProgram for AdoptableStep {
     }
 }
 
+/// A program that writes well-formed rows.
+struct WellFormed(Program);
+
+impl LoggedProgram for WellFormed {
+    const TARGET: Target = Program::TARGET;
+    type Error = &'static str;
+
+    fn check(&self) -> Result<(), Exceeded> {
+        LoggedProgram::check(&self.0)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        LoggedProgram::encode(&self.0)
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, Self::Error> {
+        let program = <Program as LoggedProgram>::decode(bytes)?;
+        let are_well_formed = program.operations.iter().all(ProgramOperation::is_well_formed);
+        are_well_formed.then_some(Self(program)).ok_or("a row is malformed")
+    }
+}
+
+/// Checks the rows of a write that has no program.
+fn check_rows(mutation: &Mutation) -> Result<(), Unprovable> {
+    let malformed = || Unprovable::Unreadable("a row is malformed".to_owned());
+    let decoded = MutationRef::decode(mutation.as_bytes()).map_err(|_| malformed())?;
+    let Body::Blind(operations) = decoded.body() else { return Ok(()) };
+    for operation in operations {
+        let operation = operation.map_err(|_| malformed())?;
+        if !entry::may_be_written(operation.value, operation.is_unplaced) {
+            return Err(malformed());
+        }
+    }
+    Ok(())
+}
+
 /// Decodes a write from another node, if the tablet's replicas can apply it. A write that cannot be applied must not
 /// reach the log: replicas would stop at it.
 pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvError> {
@@ -48,10 +92,11 @@ pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvErro
         Target::Catalog => ProvenProgram::read::<LevelledCommand>(program),
         Target::Rows => ProvenProgram::read::<AdoptableStep>(program)
             .or_else(|_| ProvenProgram::read::<IndexStep>(program))
-            .or_else(|_| ProvenProgram::read::<Program>(program)),
+            .or_else(|_| ProvenProgram::read::<WellFormed>(program)),
     };
     let mutation = Mutation::decode(bytes.to_vec(), prove)?;
     mutation.check_for(target)?;
+    check_rows(&mutation)?;
     Ok(mutation)
 }
 
@@ -59,13 +104,15 @@ pub(super) fn checked(tablet: TabletId, bytes: &[u8]) -> Result<Mutation, KvErro
 mod tests {
     use super::*;
     use diorite_base::limits::MAX_COLUMNS;
+    use diorite_base::mutation::{Evaluator, LEAST_STAMPED_BYTES, OperationKind};
     use diorite_base::{Level, NodeId, TableId};
     use diorite_cluster::catalog::Command;
     use diorite_model::index::specification_key;
+    use diorite_model::row::{RowWriter, UNSTAMPED, unplaced_list_path_append};
     use diorite_model::schema::{Column, ColumnKind, Table};
     use diorite_model::types::CqlType;
     use diorite_query::index::Specification;
-    use diorite_query::program::{ProgramOperation, Turn};
+    use diorite_query::program::{TabletEvaluator, Turn};
     use std::collections::BTreeMap;
     use uuid::Uuid;
 
@@ -96,12 +143,13 @@ mod tests {
 
     #[test]
     fn a_program_that_replicas_would_stop_at_is_not_taken() {
+        // A row without cells takes nine bytes.
         let row = |key: &[u8], value_bytes: usize, is_stamped: bool| ProgramOperation::Row {
             is_overwrite: true,
             is_stamped,
             is_unplaced: false,
             key: key.to_vec(),
-            value: vec![0; value_bytes],
+            value: [0x40].into_iter().chain([0; 8]).take(value_bytes).collect(),
         };
         let header = Mutation::blind(None).as_bytes().to_vec();
         let taken = |program: Program| {
@@ -111,12 +159,62 @@ mod tests {
         let of = |operation: ProgramOperation| Program { operations: vec![operation], ..Program::default() };
         let in_turns = |operation| Program { turns: Some(vec![Turn::Operation]), ..of(operation) };
         let key = [7u8; 12];
-        assert!(taken(of(row(&key, 9, true))) && taken(of(row(&key, 8, false))));
+        assert!(taken(of(row(&key, 9, true))) && taken(of(row(&key, 9, false))));
         assert!(taken(in_turns(row(&key, 9, true))));
         assert!(!taken(of(row(&key, 8, true))) && !taken(in_turns(row(&key, 0, true))));
+        assert!(!taken(of(row(&key, 8, false))), "no row");
         // What the tablet keeps of itself.
         assert!(!taken(of(row(&[0; 12], 9, true))) && !taken(of(row(&[0, 1], 9, true))));
         assert!(!taken(of(ProgramOperation::Delete { partition: vec![0; 9], range: None, explicit_us: None })));
+    }
+
+    /// A row with a cell and a list of two elements.
+    fn packed() -> Vec<u8> {
+        let mut packed = Vec::new();
+        let mut writer = RowWriter::new(&mut packed, UNSTAMPED);
+        writer.cell(1, UNSTAMPED, None, b"value");
+        writer.begin_complex(2, None);
+        (0..2).for_each(|nth| writer.element(&unplaced_list_path_append(nth), UNSTAMPED, None, b"v"));
+        writer.end_complex();
+        packed
+    }
+
+    /// Each way in which a row reaches the log.
+    fn takes(value: &[u8], is_unplaced: bool) -> [bool; 3] {
+        let (tablet, key) = (TabletId(1_000), vec![7; 12]);
+        let mut blind = Mutation::blind(None);
+        blind.push_row(OperationKind::Merge, true, is_unplaced, &key, value);
+        let (is_overwrite, value) = (false, value.to_vec());
+        let row = ProgramOperation::Row { is_overwrite, is_stamped: true, is_unplaced, key, value };
+        let program = Program { operations: vec![row], ..Program::default() };
+        let evaluated = Mutation::evaluated(None, &ProvenProgram::new(&program).expect("a small program"));
+        let is_locked = TabletEvaluator.targets(&program.encode(), &mut |_, _| {}).is_ok();
+        [checked(tablet, blind.as_bytes()).is_ok(), checked(tablet, evaluated.as_bytes()).is_ok(), is_locked]
+    }
+
+    /// Replicas would store it, and stop when they merge it with another.
+    #[test]
+    fn a_row_that_is_malformed_is_not_taken() {
+        let whole = packed();
+        assert_eq!(takes(&whole, true), [true; 3]);
+        let taken = (LEAST_STAMPED_BYTES..whole.len()).filter(|length| takes(&whole[..*length], false) != [false; 3]);
+        // Nothing but the head of the row, and all of its first cell.
+        assert_eq!(taken.collect::<Vec<_>>(), [9, 9 + 3 + 5]);
+        let mut changed = whole.clone();
+        changed[0] = 0;
+        assert_eq!(takes(&changed, false), [false; 3], "neither a row nor a header");
+        assert_eq!(takes(&[&whole[..], b"?"].concat(), false), [false; 3]);
+    }
+
+    #[test]
+    fn a_list_that_may_lose_its_order_is_not_taken() {
+        let mut packed = Vec::new();
+        let mut writer = RowWriter::new(&mut packed, UNSTAMPED);
+        writer.begin_complex(2, None);
+        writer.element(&[0x90; 16], UNSTAMPED, None, b"placed");
+        writer.element(&unplaced_list_path_append(0), UNSTAMPED, None, b"to be placed");
+        writer.end_complex();
+        assert_eq!((takes(&packed, false), takes(&packed, true)), ([true; 3], [false; 3]));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use diorite_base::mutation::{Mutation, OperationKind};
 use diorite_base::write::{Completion, KvError, WriteReply, WriteSink};
 use diorite_base::{Clock, Level, NodeId, SystemClock, TableId, TabletId};
 use diorite_cluster::catalog::{Catalog, Command, NodeDescription};
+use diorite_model::row::{Content, RowReader, RowWriter, UNSTAMPED};
 use diorite_model::schema::{Column, ColumnKind, Keyspace, Table};
 use diorite_model::types::CqlType;
 use diorite_query::kv::{Fetch, FetchRows, Fetched};
@@ -278,7 +279,7 @@ impl Cluster {
     }
 
     async fn get(&self, node: u64, tablet: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
-        self.fetch(node, tablet, one(key)).await.map(|fetched| fetched.row)
+        self.fetch(node, tablet, one(key)).await.map(|fetched| fetched.row.map(|row| unpacked(&row)))
     }
 
     async fn put(&self, node: u64, tablet: TabletId, key: &[u8], value: &[u8]) -> Result<WriteReply, KvError> {
@@ -299,9 +300,23 @@ fn one(key: &[u8]) -> Fetch {
     Fetch { rows: FetchRows::One(key.to_vec()), ..Fetch::default() }
 }
 
+/// A row whose only cell has this value.
+fn packed(value: &[u8]) -> Vec<u8> {
+    let mut row = Vec::new();
+    RowWriter::new(&mut row, UNSTAMPED).cell(1, UNSTAMPED, None, value);
+    row
+}
+
+/// The value of the only cell of a row.
+fn unpacked(row: &[u8]) -> Vec<u8> {
+    let cell = RowReader::new(row).unwrap().cells().next().unwrap().unwrap();
+    let Content::Value(value, _) = cell.content else { panic!("a value") };
+    value.to_vec()
+}
+
 fn put(key: &[u8], value: &[u8]) -> Mutation {
     let mut mutation = Mutation::blind(None);
-    mutation.push(OperationKind::Overwrite, false, key, value);
+    mutation.push(OperationKind::Overwrite, false, key, &packed(value));
     mutation
 }
 

@@ -8,6 +8,7 @@ use diorite_base::mutation::LEAST_STAMPED_BYTES;
 use diorite_base::row_index::is_of_rows;
 use diorite_cql::language::ast::ComparisonOperator;
 use diorite_cql::protocol::CqlError;
+use diorite_model::entry;
 pub use diorite_model::json::place::PathStep;
 use diorite_model::row::Expiry;
 use diorite_model::schema::ColumnId;
@@ -264,6 +265,15 @@ impl ProgramOperation {
             }
         };
         has_slot && is_of_rows(self.place())
+    }
+
+    /// Whether what it writes to a row is well formed. Asked of what another node has made, or may have, before it
+    /// reaches the log: what is merged later with a row that is not would stop the tablet, on all replicas.
+    pub fn is_well_formed(&self) -> bool {
+        match self {
+            Self::Row { is_unplaced, value, .. } => entry::may_be_written(value, *is_unplaced),
+            Self::Delete { .. } | Self::List { .. } | Self::Document { .. } | Self::Sum { .. } => true,
+        }
     }
 
     /// Whether it writes a value that it makes of the stored one, which may be of any length.

@@ -12,7 +12,7 @@ use super::document;
 use super::growth;
 use super::plain::PlainRows;
 use super::shown;
-use super::stored::{Found, Stored, damaged};
+use super::stored::{DAMAGED, Found, Stored, damaged};
 use super::stored_value::StoredValue;
 use super::targets;
 use crate::index::{self, IndexStep};
@@ -21,7 +21,7 @@ use diorite_base::limits::{self, MAX_EDIT_BYTES};
 use diorite_base::mutation::{
     Effect, EvaluationContext, EvaluationFailed, Evaluator, Growth, SeeTarget, TabletChanges, TabletView,
 };
-use diorite_base::program::{self, Unprovable};
+use diorite_base::program::Unprovable;
 use diorite_base::row_index::RowIndexes;
 use diorite_model::Malformed;
 use diorite_model::deletions::DeletionsWriter;
@@ -77,11 +77,15 @@ impl Evaluator for TabletEvaluator {
     fn targets(&self, program: &[u8], see: &mut SeeTarget<'_>) -> Result<(), Unprovable> {
         if let Some(rows) = PlainRows::of(program) {
             limits::check(&limits::MUTATION_BYTES, program.len(), || "a write".to_owned())?;
-            rows.targets(see);
+            rows.checked()?.targets(see);
             return Ok(());
         }
-        targets::of(&program::decode::<Program>(program)?, see);
+        targets::of(&targets::admitted(program)?, see);
         Ok(())
+    }
+
+    fn reply_of_damage(&self) -> Vec<u8> {
+        ProgramReply::Failed(DAMAGED.to_owned()).encode()
     }
 
     fn has_applied(&self, reply: &[u8]) -> bool {

@@ -9,11 +9,13 @@
 
 use super::codec::{VERSION, VERSION_MAINTAINED};
 use super::stored::damaged;
+use super::targets::malformed_row;
 use diorite_base::bytes::Reader;
 use diorite_base::mutation::{EvaluationContext, EvaluationFailed, LEAST_STAMPED_BYTES, SeeTarget, TabletChanges};
+use diorite_base::program::Unprovable;
 use diorite_base::row_index::is_of_rows;
-use diorite_model::Malformed;
 use diorite_model::row::place_lists;
+use diorite_model::{Malformed, entry};
 
 /// How an operation begins that writes a row.
 const ROW: u8 = 0;
@@ -73,6 +75,14 @@ impl<'p> PlainRows<'p> {
 
     fn rows(mut self) -> impl Iterator<Item = PlainRow<'p>> {
         std::iter::from_fn(move || next_row(&mut self.operations))
+    }
+
+    /// The rows, if all of them are well formed. For what is not in the log yet.
+    pub(super) fn checked(self) -> Result<Self, Unprovable> {
+        match self.rows().all(|row| entry::may_be_written(row.value, row.is_unplaced)) {
+            true => Ok(self),
+            false => Err(malformed_row()),
+        }
     }
 
     /// Calls `see` with each key.

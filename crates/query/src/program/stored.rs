@@ -24,8 +24,11 @@ use std::rc::Rc;
 /// The most bytes of rows that are kept.
 const KEPT_BYTES: usize = 32 << 20;
 
+/// Why a program cannot be evaluated: a row that it reads is malformed.
+pub const DAMAGED: &str = "a stored row cannot be decoded";
+
 pub(super) fn damaged(_: Malformed) -> EvaluationFailed {
-    EvaluationFailed("a stored row cannot be decoded".to_owned())
+    EvaluationFailed(DAMAGED.to_owned())
 }
 
 /// The deletions of a partition, decoded.

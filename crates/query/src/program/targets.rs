@@ -5,8 +5,23 @@
 
 use super::definition::{Program, ProgramOperation, RowCondition, RowTest, TestTree, Turn, Unchanged};
 use diorite_base::mutation::SeeTarget;
+use diorite_base::program::{self, Unprovable};
 use diorite_model::key;
 use diorite_model::row::RowReader;
+
+/// Why a program does not reach the log.
+pub(super) fn malformed_row() -> Unprovable {
+    Unprovable::Unreadable("a row is malformed".to_owned())
+}
+
+/// Decodes a program that is to reach the log: replicas can read it, and whatever it writes.
+pub(super) fn admitted(bytes: &[u8]) -> Result<Program, Unprovable> {
+    let program = program::decode::<Program>(bytes)?;
+    match program.operations.iter().all(ProgramOperation::is_well_formed) {
+        true => Ok(program),
+        false => Err(malformed_row()),
+    }
+}
 
 /// Calls `see` with each key, and each range of keys, from its start to before its end.
 pub(crate) fn of(program: &Program, see: &mut SeeTarget<'_>) {

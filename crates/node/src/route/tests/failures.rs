@@ -169,7 +169,7 @@ async fn reads_leave_a_node_that_goes_down_and_writes_wait_for_its_answer() {
         cluster.hub.cut.write().insert(leader);
     };
     let (found, ()) = tokio::join!(read, down);
-    assert_eq!(found.unwrap().row.as_deref(), Some(&b"v"[..]), "another leads by now, and was asked");
+    assert_eq!(found.unwrap().row, Some(packed(b"v")), "another leads by now, and was asked");
     cluster.put(4, tablet, b"k", b"w").await.unwrap();
 }
 
@@ -288,6 +288,11 @@ async fn a_write_that_replicas_could_not_apply_is_refused_before_it_is_logged() 
         let command = Mutation::evaluated(None, &command);
         assert!(matches!(cluster.router(node).write(tablet, command).await, Err(KvError::TooLarge(_))));
     }
+    // A row that no replica could merge with another, of a node that has not made it as this one would have.
+    let mut malformed = Mutation::blind(None);
+    malformed.push(OperationKind::Merge, false, b"k", b"no row");
+    let refused = cluster.router(2).write(tablet, malformed).await;
+    assert!(matches!(&refused, Err(KvError::TooLarge(why)) if why.contains("malformed")), "{refused:?}");
     // A node of another version sends bytes that no replica could decode.
     let mut frame = Vec::new();
     wire::put_frame(&mut frame, wire::FrameKind::Requests, 5);

@@ -88,7 +88,7 @@ async fn what_several_connections_ask_of_a_node_leaves_together() {
         tokio::spawn(async move { sent(&router, router.fetch(tablet, one(b"k"))).await })
     });
     for found in join_all(connections).await {
-        assert_eq!(found.unwrap().unwrap().row.as_deref(), Some(&b"v"[..]));
+        assert_eq!(found.unwrap().unwrap().row, Some(packed(b"v")));
     }
     assert_eq!(frames(), before.map(|before| before + 1));
 }
@@ -111,7 +111,7 @@ async fn ranges_are_read_in_pieces_in_either_direction() {
         let chunk = cluster.fetch(node, tablet, fetch).await.unwrap().chunk;
         let keys: Vec<u8> = chunk.entries().map(|(key, _)| key[1]).collect();
         assert_eq!(keys, if reverse { [7, 6, 5, 4] } else { [2, 3, 4, 5] });
-        assert!(!chunk.exhausted && chunk.entries().all(|(key, value)| value == [key[1]; 3]));
+        assert!(!chunk.exhausted && chunk.entries().all(|(key, value)| unpacked(value) == [key[1]; 3]));
         let fetch = Fetch { rows: FetchRows::Range(scan(reverse, 100)), ..Fetch::default() };
         assert!(cluster.fetch(node, tablet, fetch).await.unwrap().chunk.exhausted);
     }
@@ -125,7 +125,7 @@ async fn an_answer_says_the_version_of_the_data_if_it_is_asked_for() {
     let ask = async |node: u64, fetch: Fetch| cluster.fetch(node, tablet, fetch).await.unwrap();
     assert_eq!(ask(2, one(b"a")).await.version, None);
     let before = ask(2, versioned(one(b"a"))).await;
-    assert_eq!(before.row.as_deref(), Some(&b"1"[..]));
+    assert_eq!(before.row, Some(packed(b"1")));
     let version = before.version.unwrap();
     assert_eq!(version.node, NodeId(1), "it leads");
     // The same from the disk, without rows, and on the node itself.
@@ -162,7 +162,7 @@ async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
         judged_s: None,
     };
     let fetched = cluster.fetch(2, tablet, fetch.clone()).await.unwrap();
-    assert_eq!((fetched.header, fetched.static_row.as_deref(), fetched.row), (None, Some(&b"static"[..]), None));
+    assert_eq!((fetched.header, fetched.static_row, fetched.row), (None, Some(packed(b"static")), None));
     let delete = ProgramOperation::Delete { partition: prefix, range: None, explicit_us: None };
     let program = Program { operations: vec![delete], ..Program::default() };
     let router = cluster.router(2);
@@ -175,7 +175,7 @@ async fn one_visit_brings_the_header_of_a_partition_once_there_are_headers() {
     let before = requests_sent()[0];
     let fetched = cluster.fetch(2, tablet, fetch).await.unwrap();
     assert!(fetched.header.is_some());
-    assert_eq!(fetched.row.as_deref(), Some(&b"row"[..]));
+    assert_eq!(fetched.row, Some(packed(b"row")));
     assert_eq!(requests_sent()[1], before + 1);
 }
 

@@ -4,7 +4,7 @@
 use super::*;
 use diorite_base::limits::MAX_ROW_BYTES;
 use diorite_base::program::ProvenProgram;
-use diorite_model::row::{Deletion, RowWriter, UNSTAMPED};
+use diorite_model::row::Deletion;
 use diorite_query::program::{ListEdit, Program, ProgramOperation};
 
 const COLUMN: u32 = 1;
@@ -113,7 +113,7 @@ async fn a_row_that_is_too_large_is_refused_by_name_and_can_be_emptied() {
     // Removes all at once.
     write(&cluster, 2, tablet, &empty()).await.unwrap();
     write(&cluster, 2, tablet, &add(7, 10)).await.unwrap();
-    let row = cluster.get(1, tablet, &key()).await.unwrap().unwrap();
+    let row = cluster.fetch(1, tablet, one(&key())).await.unwrap().row.unwrap();
     assert!(row.len() < 1_000, "{} bytes", row.len());
 }
 
