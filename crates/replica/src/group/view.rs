@@ -7,6 +7,7 @@ use crate::group::samples::KeySamples;
 use crate::progress::WorkProgress;
 use diorite_base::mutation::{EvaluationFailed, TabletView};
 use diorite_storage::{ScanRange, TabletData};
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// The tablet's data for an evaluated mutation. Some of the keys that it reads are sampled, chosen by the mutation's
@@ -16,6 +17,51 @@ pub(super) struct View<'a, T> {
     pub(super) samples: &'a KeySamples,
     pub(super) nth: u64,
     pub(super) progress: &'a WorkProgress,
+}
+
+/// Notes whether the data could not be read: an evaluation that fails although it could has met a malformed row.
+pub(super) struct Watched<'v> {
+    view: &'v dyn TabletView,
+    has_failed: Cell<bool>,
+}
+
+impl<'v> Watched<'v> {
+    pub(super) fn new(view: &'v dyn TabletView) -> Self {
+        Self { view, has_failed: Cell::new(false) }
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.has_failed.get()
+    }
+
+    fn noted<R>(&self, read: Result<R, EvaluationFailed>) -> Result<R, EvaluationFailed> {
+        self.has_failed.set(self.has_failed.get() || read.is_err());
+        read
+    }
+}
+
+impl TabletView for Watched<'_> {
+    fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EvaluationFailed> {
+        self.noted(self.view.get(key))
+    }
+
+    fn scan(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), EvaluationFailed> {
+        self.noted(self.view.scan(start, end, visit))
+    }
+
+    fn scan_briefly(
+        &self,
+        start: &[u8],
+        end: &[u8],
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<bool, EvaluationFailed> {
+        self.noted(self.view.scan_briefly(start, end, visit))
+    }
 }
 
 impl<T: TabletData> TabletView for View<'_, T> {

@@ -4,7 +4,7 @@ use crate::group::entry::Payload;
 use crate::group::replica::Replica;
 use crate::group::transactions::{ASK_AGAIN_NS, Led};
 use crate::group::turn::Turn;
-use crate::group::view::View;
+use crate::group::view::{View, Watched};
 use crate::progress::WorkProgress;
 use crate::transaction_counters::TransactionCounters;
 use diorite_base::TabletId;
@@ -95,7 +95,8 @@ fn call_peer<E: Engine>(turn: &Turn<E>, led: &mut Led, tablet: TabletId, call: P
     }
 }
 
-/// Runs a program on the rows as they are applied, and keeps what it would do.
+/// Runs a program on the rows as they are applied, and keeps what it would do. A malformed row ends the transaction alone:
+/// nothing of it is in the log, and the other replicas have the same row. If the data cannot be read, the replica stops.
 fn evaluate_for<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, id: TransactionId, Program(program): Program) {
     let is_unmaintained = replica.indexes().is_some_and(|indexes| {
         !indexes.dependents().is_empty() && replica.evaluator.is_unmaintained(&program, indexes)
@@ -113,14 +114,19 @@ fn evaluate_for<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, id: Tra
     let progress = WorkProgress::default();
     let view =
         View { data: &replica.handle.data, samples: &replica.handle.load.samples, nth: id.number, progress: &progress };
-    let reply = match replica.evaluator.reply(&program, context, &view) {
-        Ok(reply) => reply,
-        Err(failed) => return replica.fail(turn, &StorageError::Corrupt(failed.to_string())),
-    };
+    let view = Watched::new(&view);
+    let reply = replica.evaluator.reply(&program, context, &view);
+    let has_failed_to_read = view.has_failed();
+    if let Err(failed) = &reply
+        && has_failed_to_read
+    {
+        return replica.fail(turn, &StorageError::Corrupt(failed.to_string()));
+    }
     let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
-    let evaluated = match replica.evaluator.has_applied(&reply) {
-        false => Evaluated::ConditionFailed(reply),
-        true => {
+    let evaluated = match reply {
+        Err(_) => Evaluated::ConditionFailed(replica.evaluator.reply_of_damage()),
+        Ok(reply) if !replica.evaluator.has_applied(&reply) => Evaluated::ConditionFailed(reply),
+        Ok(_) => {
             let key = led.leader.first_key(id).unwrap_or_default();
             let program = replica.evaluator.without_conditions(&program).unwrap_or(program);
             Evaluated::Operations(vec![Operation { key, now_s, program }])

@@ -2,7 +2,7 @@
 
 use super::*;
 use diorite_base::TableId;
-use diorite_transact::message::{Program, Reply, Request};
+use diorite_transact::message::{Program, Refusal, Reply, Request};
 use diorite_transact::step::Ending;
 use diorite_transact::targets;
 use diorite_transact::targets::Targets;
@@ -134,6 +134,22 @@ fn calls_that_cannot_be_true_do_nothing() {
         trio.call(5, Request::Commit { id, prepared: Vec::new(), part: None }),
         Some(Reply::Committed { .. })
     ));
+}
+
+/// It would stop one leader after the other, and nothing of it is in the log.
+#[test]
+fn a_program_that_cannot_be_evaluated_ends_its_transaction_alone() {
+    let mut trio = Trio::new();
+    let reserved = trio.call(
+        1,
+        Request::Reserve { attempt: 1, targets: Targets::default(), program: Program(POISON.to_vec()), wait_ns: None },
+    );
+    assert_eq!(reserved, Some(Reply::NotReserved { attempt: 1, refusal: Refusal::ConditionFailed }));
+    let prepared = trio.call(2, prepare_program(ELSEWHERE, POISON.to_vec()));
+    assert_eq!(prepared, Some(Reply::NotPrepared { id: ELSEWHERE, refusal: Refusal::ConditionFailed }));
+    assert!(trio.write(1, 3, add(1, 1)).unwrap().is_ok(), "its replica goes on");
+    let next = trio.call(4, prepare(TransactionId { number: 2, ..ELSEWHERE }, 1));
+    assert!(matches!(next, Some(Reply::Prepared { .. })), "{next:?}");
 }
 
 #[test]
