@@ -137,6 +137,10 @@ impl Kv for NodeKv {
         self.catalog.served_schema(node)
     }
 
+    fn note_malformed(&self, table: &str, tablet: TabletId) {
+        self.router.counters().malformed_rows.note(table, tablet, self.clock.monotonic_ns());
+    }
+
     async fn trace(&self, node: NodeId, id: Uuid) -> Option<Trace> {
         let found = self.asker.trace_of(node, id).await.ok()?;
         // `null` is the answer of a node that does not keep it.

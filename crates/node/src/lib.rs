@@ -33,6 +33,7 @@ mod listener;
 mod logging;
 mod login;
 mod machine;
+mod malformed;
 mod membership;
 mod metrics;
 mod node_tls;

@@ -9,6 +9,7 @@ use diorite_base::program::Unprovable;
 use diorite_base::write::KvError;
 use diorite_base::{GroupId, TabletId};
 use diorite_cql::protocol::{Consistency, CqlError, ErrorKind, WriteType};
+use diorite_model::schema::Table;
 use diorite_model::value::ValueError;
 use diorite_model::{Malformed, key::KeyError};
 use std::borrow::Cow;
@@ -51,9 +52,28 @@ pub fn exceeded(error: Exceeded) -> CqlError {
     CqlError::invalid(error.to_string())
 }
 
-/// Stored bytes that cannot be decoded: an operator has to act.
+/// What an error says of a row until its place is known.
+const CORRUPT: &str = "a stored row cannot be decoded, the tablet's data is damaged";
+
+/// Stored bytes that cannot be decoded: an operator has to act. [`in_tablet`] names the place.
 pub fn corrupt(_: Malformed) -> CqlError {
-    CqlError::server("a stored row cannot be decoded, the tablet's data is damaged")
+    CqlError::server(CORRUPT)
+}
+
+/// The error of a statement that has met a malformed row of this table. Other statements go on.
+#[cold]
+pub fn malformed_row<K: Kv>(kv: &K, table: &str, tablet: TabletId) -> CqlError {
+    kv.note_malformed(table, tablet);
+    CqlError::server(format!("a row of table {table} in {tablet} is malformed: the tablet's data is damaged"))
+}
+
+/// An error of a statement that has read this tablet. If it is about a row that cannot be decoded, it gets the place.
+#[cold]
+pub fn in_tablet<K: Kv>(kv: &K, error: CqlError, table: &Table, tablet: TabletId) -> CqlError {
+    if error.message != CORRUPT {
+        return error;
+    }
+    malformed_row(kv, &format!("{}.{}", table.keyspace, table.name), tablet)
 }
 
 /// The client's error for a failed read or write of a tablet. [`at_consistency`] sets the consistency level.

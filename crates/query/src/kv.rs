@@ -342,6 +342,9 @@ pub trait Kv: Send + Sync + 'static {
         self.catalog().schema_version()
     }
 
+    /// A statement has ended because a row that was read is malformed, of this table and tablet: to be counted and logged.
+    fn note_malformed(&self, _table: &str, _tablet: TabletId) {}
+
     /// The trace of a request that another node has coordinated, if that node keeps it and answers soon.
     fn trace(&self, _node: NodeId, _id: uuid::Uuid) -> impl Future<Output = Option<Trace>> + Send {
         async { None }

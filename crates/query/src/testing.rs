@@ -41,6 +41,8 @@ mod limits;
 mod lists;
 #[cfg(test)]
 mod made_up_states;
+#[cfg(test)]
+mod malformed;
 mod memory;
 #[cfg(test)]
 mod moments;

@@ -45,6 +45,8 @@ impl Source {
         self.logins(out)?;
         let overloaded = read(&counters.overloaded);
         out.counter("cql_overloaded", "Requests refused because there was no memory for them", None, overloaded)?;
+        let help = "Requests of clients that failed because a row that they read is malformed";
+        out.counter("cql_malformed_rows", help, None, self.shared.kv.router.counters().malformed_rows.met())?;
         let (waiting, refused) = self.shared.kv.store.queue_state();
         out.gauge("writes_queued", "Writes waiting for a store thread", None, waiting as u64)?;
         out.counter("writes_refused", "Writes refused because a queue was full", None, refused)

@@ -1,5 +1,6 @@
 //! Counters of routing.
 
+use crate::malformed::MalformedRows;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Counters of routing, since start.
@@ -34,6 +35,8 @@ pub(crate) struct RouteCounters {
     pub(crate) overloaded: AtomicU64,
     /// Frames that could not be decoded.
     pub(crate) malformed: AtomicU64,
+    /// Malformed rows in answers, of this node or of others, that have ended statements.
+    pub(crate) malformed_rows: MalformedRows,
 }
 
 impl RouteCounters {

@@ -6,7 +6,7 @@
 //! like any other row, after the write was refused. Left out: which rows a refusal shows ([`crate::program`]).
 
 use super::write::{WriteAnswer, Writing};
-use crate::error::{corrupt, invalid};
+use crate::error::{corrupt, in_tablet, invalid};
 use crate::exec::outcome;
 use crate::exec::read::{CHUNK_BYTES, CHUNK_ENTRIES};
 use crate::exec::source::Source;
@@ -16,8 +16,8 @@ use crate::table::TableContext;
 use diorite_base::TabletId;
 use diorite_cql::protocol::{CqlError, Response};
 use diorite_model::deletions::Deletions;
-use diorite_model::key;
 use diorite_model::row::LiveRow;
+use diorite_model::{Malformed, key};
 
 /// How many entries are read first; most often the first lives.
 const FIRST_ENTRIES: usize = 4;
@@ -54,7 +54,8 @@ impl<K: Kv> Writing<'_, K> {
             true => (Response::Rows(outcome::status(&plans[0].table, true, None, None, budget)?), false),
             false => (Response::Void, false),
         };
-        for (_, reply) in replies {
+        for (tablet, reply) in replies {
+            let malformed = |error| self.in_tablet(error, tablet);
             match reply {
                 ProgramReply::Failed(message) if answer.status_row && !is_batch => {
                     let status = outcome::status(&plans[0].table, false, Some(&message), None, budget)?;
@@ -71,7 +72,8 @@ impl<K: Kv> Writing<'_, K> {
                     let mut shown = outcome::shown_columns(plans, true);
                     shown.sort_unstable();
                     let seen = Some((shown.as_slice(), &seen));
-                    response = Response::Rows(outcome::status(&plans[0].table, false, None, seen, budget)?);
+                    let status = outcome::status(&plans[0].table, false, None, seen, budget);
+                    response = Response::Rows(status.map_err(malformed)?);
                 }
                 ProgramReply::Applied if is_conditional && !self.is_block => {
                     response = Response::Rows(outcome::applied(&plans[0].table));
@@ -81,12 +83,18 @@ impl<K: Kv> Writing<'_, K> {
                 ProgramReply::Outdated => return Err(CqlError::server("a write was planned with rows that changed")),
                 ProgramReply::Refused(seen) => {
                     let shown = outcome::shown_columns(plans, is_batch);
-                    response = Response::Rows(outcome::refused(&plans[0].table, &shown, &seen, budget)?);
+                    let refused = outcome::refused(&plans[0].table, &shown, &seen, budget);
+                    response = Response::Rows(refused.map_err(malformed)?);
                     is_cut |= seen.is_cut;
                 }
             }
         }
         Ok(WriteAnswer { response, is_cut })
+    }
+
+    /// An error about rows of a tablet, with their place if one is malformed.
+    fn in_tablet(&self, error: CqlError, tablet: TabletId) -> CqlError {
+        in_tablet(&*self.engine.kv, error, self.plans[0].table.table(), tablet)
     }
 
     /// Whether the answer depends on the first row of the partition, which replicas leave out. Earlier versions have it in their replies.
@@ -124,7 +132,8 @@ impl<K: Kv> Writing<'_, K> {
             let fetched = source.fetch(tablet, fetch).await?;
             let bytes = fetched.size_bytes();
             let _held = budget.hold(2 * bytes)?;
-            let found = self.engine.finish(bytes, || first_live(table, seen, &fetched)).await?;
+            let found = self.engine.finish(bytes, || first_live(table, seen, &fetched)).await;
+            let found = found.map_err(|error| self.in_tablet(error, tablet))?;
             let last = fetched.chunk.entries().last().filter(|_| found.is_none() && !fetched.chunk.exhausted);
             let Some((last, _)) = last else { return Ok(found) };
             start = [last, &[0]].concat();
@@ -137,12 +146,38 @@ impl<K: Kv> Writing<'_, K> {
 fn first_live(table: &TableContext, seen: &Seen, fetched: &Fetched) -> Result<Option<SeenRow>, CqlError> {
     let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?.unwrap_or_default();
     for (key, value) in fetched.chunk.entries() {
-        let row = &key[seen.partition.len()..];
-        let deleted_us = deletions.deletion_for(&row[1..], value);
+        let row = key.strip_prefix(seen.partition.as_slice()).unwrap_or_default();
+        let (_, clustering) = row.split_first().ok_or(Malformed).map_err(corrupt)?;
+        let deleted_us = deletions.deletion_for(clustering, value);
         let live = LiveRow::new(value, seen.now_s, deleted_us).map_err(corrupt)?;
         if table.row_exists(&live).map_err(corrupt)? {
             return Ok(Some(SeenRow { key: row.to_vec(), deleted_us, value: value.to_vec() }));
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "test data is known")]
+
+    use super::*;
+    use crate::table::Source;
+    use crate::testing::Database;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_key_of_another_partition_is_malformed() {
+        let database = Database::with_keyspace();
+        database.run("CREATE TABLE t (p int, c int, s int STATIC, PRIMARY KEY (p, c))").unwrap();
+        let definition = Arc::clone(&database.kv.catalog().table("ks", "t").unwrap().table);
+        let table = TableContext::new(definition, Source::Tablets);
+        let partition = vec![0x80, 0, 0, 0, 0, 0, 0, 1, 2, 0, 0, 0, 1];
+        let seen = Seen { now_s: 1, partition: partition.clone(), static_row: None, rows: Vec::new(), is_cut: false };
+        for key in [&partition[..], &partition[..3], b"another partition", b""] {
+            let mut fetched = Fetched::default();
+            fetched.chunk.push(key, &[0x40, 0, 0, 0, 0, 0, 0, 0, 0]);
+            assert!(first_live(&table, &seen, &fetched).is_err(), "{key:?}");
+        }
+    }
 }

@@ -10,14 +10,14 @@ use super::outcomes::TransactionEnd;
 use super::state::QueryEngine;
 use super::write::{Gathered, WriteAnswer, Writing};
 use crate::budget::Budget;
-use crate::error::invalid;
+use crate::error::{invalid, malformed_row};
 use crate::exec::homes::tablet_at;
 use crate::exec::modify::Writes;
 use crate::exec::modify::transaction::TransactionPart;
 use crate::exec::parts::Failure;
 use crate::exec::table_part::TablePart;
 use crate::kv::{Kv, KvError};
-use crate::program::ProgramReply;
+use crate::program::{DAMAGED, ProgramReply};
 use diorite_base::level::Level;
 use diorite_base::write::Waited;
 use diorite_base::{NodeId, TabletId};
@@ -228,7 +228,7 @@ impl<K: Kv> Transaction<K> {
                 kv.pause(pause_ns).await;
             }
             let outcome = kv.write(to, mutation, deadline_ns).await.and_then(|reply| {
-                Answer::decode(&reply).map_err(|_| KvError::Storage("an answer cannot be decoded".to_owned()))
+                Answer::decode(&reply).map_err(|_| KvError::Storage(format!("an answer of {to} cannot be decoded")))
             });
             Sent { tablet, to, request, outcome }
         }));
@@ -497,6 +497,10 @@ impl<K: Kv> Writing<'_, K> {
         let (progress, kv) = (self.means.progress, &*self.engine.kv);
         self.engine.outcomes.note(ended.kind());
         let first = tables.first().map_or(TabletId(0), |(tablet, _)| *tablet);
+        let table_of = |tablet: TabletId| {
+            let known = tables.iter().find(|(known, _)| *known == tablet);
+            known.map_or("", |(_, table)| table.as_str())
+        };
         let failed = |tablet: TabletId, error: KvError| {
             progress.failed(kv, tablet, &error);
             Err(Failure::Tablet(tablet, error))
@@ -507,9 +511,10 @@ impl<K: Kv> Writing<'_, K> {
                 Ok(WriteAnswer { response: Response::Void, is_cut: false })
             }
             Ended::Refused(tablet, of_program) => Err(self.refused(match ProgramReply::decode(&of_program) {
+                Ok(ProgramReply::Failed(message)) if message == DAMAGED => malformed_row(kv, table_of(tablet), tablet),
                 Ok(ProgramReply::Failed(message)) => invalid(message),
                 _ => {
-                    let table = tables.iter().find(|(known, _)| *known == tablet).map_or("", |(_, table)| table);
+                    let table = table_of(tablet);
                     // YCQL's words.
                     invalid(format!("Execution Error. Condition on table {table} was not satisfied."))
                 }

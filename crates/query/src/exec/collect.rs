@@ -285,6 +285,8 @@ impl<'p> Collector<'p> {
         let mut entries = entries.peekable();
         while let Some(&(key, _)) = entries.peek() {
             let partition_len = self.plan.table.layout().partition_len(key).map_err(corrupt)?;
+            // A key that ends here would never be passed.
+            key::kind_of(key, partition_len).map_err(corrupt)?;
             if key[..partition_len] != self.partition[..] {
                 self.end_partition()?;
                 if self.is_full() {

@@ -95,7 +95,8 @@ impl<K: Kv> Read<'_, K> {
     ) -> Result<Step, CqlError> {
         let Fetched { piece, _held, header, static_row, found } = fetched;
         if piece.is_first {
-            collector.begin_partition(&piece.partition.prefix, header, static_row.as_deref())?;
+            let begun = collector.begin_partition(&piece.partition.prefix, header, static_row.as_deref());
+            begun.map_err(self.in_partition(piece.partition))?;
             if let Some(remaining) = remaining.filter(|_| piece.is_resumed) {
                 collector.resume_partition(remaining);
             }
@@ -105,7 +106,7 @@ impl<K: Kv> Read<'_, K> {
                 Found::Nothing => Step::More,
                 Found::Row(key, value) => {
                     let row = ScanChunk { buffer: value, ends: Vec::new(), exhausted: true };
-                    self.consume(Some(&key), &row, collector).await?
+                    self.consume(Some(&key), &row, collector).await.map_err(self.in_partition(piece.partition))?
                 }
                 Found::Chunk(scan, chunk) => self.range(scan, Some(chunk), collector).await?,
                 Found::Several(tablet, spans, chunk) => self.several(tablet, spans, chunk, collector).await?,
@@ -133,7 +134,8 @@ impl<K: Kv> Read<'_, K> {
     ) -> Result<Step, CqlError> {
         let is_reversed = self.plan.is_reversed;
         loop {
-            if self.consume(None, &chunk, collector).await? == Step::Full {
+            let step = self.consume(None, &chunk, collector).await.map_err(self.in_tablet(tablet))?;
+            if step == Step::Full {
                 return Ok(Step::Full);
             }
             let Some((last, _)) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };

@@ -1,21 +1,22 @@
 //! Stored rows of a table, for whoever needs them beside a statement's answer.
 //!
 //! Always true: a row is read as it is after all that was answered before, whatever transactions have prepared; the rows
-//! of a range are of one moment. Left out: what they mean.
+//! of a range are of one moment; what is given to others is well formed to its end, so that writes which maintain indexes
+//! and views meet nothing malformed later. Left out: what rows mean.
 
 use super::homes::tablet_of;
 use super::snapshot::{Need, Snapshot, Touched};
 use super::source::Source;
 use crate::budget::Budget;
-use crate::error::{corrupt, invalid};
+use crate::error::{corrupt, in_tablet, invalid};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, ScanRequest};
 use crate::program::PARTITION_DELETIONS;
 use crate::table::TableContext;
 use diorite_base::TabletId;
 use diorite_cql::protocol::CqlError;
 use diorite_model::deletions::{Deletions, over};
-use diorite_model::key;
 use diorite_model::row::{LiveRow, NOTHING_DELETED, now_seconds};
+use diorite_model::{entry, key};
 use diorite_transact::targets::{Target, Targets};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,15 +90,28 @@ impl<K: Kv> RawRead<'_, K> {
         };
         let targets = || Targets::new(vec![Target::Row(key.to_vec()), Target::Row(header.clone())]);
         let fetched = self.fetched(key, fetch, &targets, Need::Nothing).await?;
+        self.raw_row((key, partition_len), fetched).map_err(|error| self.in_tablet(key, error))
+    }
+
+    fn raw_row(&self, (key, partition_len): (&[u8], usize), fetched: Fetched) -> Result<Option<RawRow>, CqlError> {
         let now_s = now_seconds(self.kv.now_us());
         let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?;
         let Some(value) = fetched.row else { return Ok(None) };
+        entry::check(&value).map_err(corrupt)?;
         let is_regular = key::kind_of(key, partition_len).map_err(corrupt)? == key::RowKind::Regular;
         let deleted_us = deletions.map_or(NOTHING_DELETED, |all| match is_regular {
             true => all.deletion_for(&key[partition_len + 1..], &value),
             false => over(all.partition(), &value),
         });
         Ok(Some(RawRow { value, deleted_us, now_s }))
+    }
+
+    /// An error about what was read at a key, with its place if a row is malformed.
+    fn in_tablet(&self, key: &[u8], error: CqlError) -> CqlError {
+        match self.tablet(key) {
+            Ok(tablet) => in_tablet(&**self.kv, error, self.table.table(), tablet),
+            Err(_) => error,
+        }
     }
 
     /// The rows from one key to before another of the same partition.
@@ -120,21 +134,7 @@ impl<K: Kv> RawRead<'_, K> {
             let fetch = Fetch { header: header_key, rows: FetchRows::Range(range), ..Fetch::default() };
             let target = || Targets::new(vec![Target::Range { start: header.clone(), end: end.to_vec() }]);
             let fetched = self.fetched(start, fetch, &target, Need::All).await?;
-            let now_s = now_seconds(self.kv.now_us());
-            let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?;
-            for (key, value) in fetched.chunk.entries() {
-                if key::kind_of(key, partition_len).map_err(corrupt)? != key::RowKind::Regular {
-                    continue;
-                }
-                let over = |all: &Deletions<'_>| all.deletion_for(&key[partition_len + 1..], value);
-                let deleted_us = deletions.as_ref().map_or(NOTHING_DELETED, over);
-                // Dead rows are passed over: a queue may have very many.
-                if !LiveRow::new(value, now_s, deleted_us).and_then(|row| row.exists()).map_err(corrupt)? {
-                    continue;
-                }
-                self.budget.take(key.len() + value.len() + size_of::<RawRow>())?;
-                found.push((key.to_vec(), RawRow { value: value.to_vec(), deleted_us, now_s }));
-            }
+            self.raw_rows(partition_len, &fetched, &mut found).map_err(|error| self.in_tablet(start, error))?;
             if found.len() > MAX_ROWS {
                 return Err(invalid(format!(
                     "a deletion of more than {MAX_ROWS} rows of a table with unique indexes or views is over the limit: delete \
@@ -146,6 +146,32 @@ impl<K: Kv> RawRead<'_, K> {
             };
             from = [last, &[0]].concat();
         }
+    }
+
+    /// Adds the live rows of an answer.
+    fn raw_rows(
+        &self,
+        partition_len: usize,
+        fetched: &Fetched,
+        found: &mut Vec<(Vec<u8>, RawRow)>,
+    ) -> Result<(), CqlError> {
+        let now_s = now_seconds(self.kv.now_us());
+        let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?;
+        for (key, value) in fetched.chunk.entries() {
+            if key::kind_of(key, partition_len).map_err(corrupt)? != key::RowKind::Regular {
+                continue;
+            }
+            entry::check(value).map_err(corrupt)?;
+            let over = |all: &Deletions<'_>| all.deletion_for(&key[partition_len + 1..], value);
+            let deleted_us = deletions.as_ref().map_or(NOTHING_DELETED, over);
+            // Dead rows are passed over: a queue may have very many.
+            if !LiveRow::new(value, now_s, deleted_us).and_then(|row| row.exists()).map_err(corrupt)? {
+                continue;
+            }
+            self.budget.take(key.len() + value.len() + size_of::<RawRow>())?;
+            found.push((key.to_vec(), RawRow { value: value.to_vec(), deleted_us, now_s }));
+        }
+        Ok(())
     }
 
     /// Reads the tablet of a key, in a snapshot if there is a need, or if a transaction has prepared what is read.

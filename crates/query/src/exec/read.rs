@@ -7,7 +7,7 @@ use super::collect::{Collector, Step};
 use super::evaluate::Scope;
 use super::filter::BoundFilter;
 pub use super::homes::tablet_of;
-use super::keys::KeyRange;
+use super::keys::{KeyRange, PartitionKey};
 use super::paging::PagingState;
 use super::partial::Limits;
 use super::source::Source;
@@ -102,6 +102,17 @@ impl<K: Kv> Read<'_, K> {
 
     pub(super) fn scope(&self) -> Scope<'_> {
         Scope { table: &self.plan.table, bound: self.bound, aggregates: &[] }
+    }
+
+    /// The error of what is made of a tablet's answer: it names the place of a malformed row.
+    pub(super) fn in_tablet(&self, tablet: TabletId) -> impl Fn(CqlError) -> CqlError {
+        move |error| self.source.in_tablet(error, self.plan.table.table(), tablet)
+    }
+
+    /// The same for a partition.
+    pub(super) fn in_partition(&self, partition: &PartitionKey) -> impl Fn(CqlError) -> CqlError {
+        let token = partition.token;
+        move |error| self.in_tablet(tablet_of(self.tablets, token))(error)
     }
 
     pub(super) fn limits(&self, page: &PageRequest<'_>, state: Option<&PagingState>) -> Result<Limits, CqlError> {

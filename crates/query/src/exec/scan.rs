@@ -112,7 +112,8 @@ impl<K: Kv> Read<'_, K> {
                     chunk
                 }
             };
-            if self.consume(None, &chunk, collector).await? == Step::Full {
+            let step = self.consume(None, &chunk, collector).await.map_err(self.in_tablet(tablet))?;
+            if step == Step::Full {
                 return Ok(Step::Full);
             }
             let Some(last) = chunk.entries().last().filter(|_| !chunk.exhausted) else { break };
@@ -173,7 +174,8 @@ impl<K: Kv> Read<'_, K> {
             };
             let mut fetched = self.source.fetch(scan.tablet, Fetch { rows, ..self.partition_fetch(prefix) }).await?;
             held.grow(fetched.to_be_charged()).map_err(refused)?;
-            collector.begin_partition(prefix, fetched.header, fetched.static_row.as_deref())?;
+            let begun = collector.begin_partition(prefix, fetched.header, fetched.static_row.as_deref());
+            begun.map_err(self.in_tablet(scan.tablet))?;
             collector.resume_partition(state.remaining_in_partition.unwrap_or(u64::MAX));
             first = Some(fetched.chunk);
         }

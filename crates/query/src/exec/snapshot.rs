@@ -408,7 +408,7 @@ impl<K: Kv> Taking<'_, K> {
         let (kv, deadline_ns, mutation) = (Arc::clone(self.kv), self.deadline_ns, Mutation::request(&call.encode()));
         self.asking.push(Box::pin(async move {
             let decode = |reply: Vec<u8>| {
-                Answer::decode(&reply).map_err(|_| KvError::Storage("an answer cannot be decoded".to_owned()))
+                Answer::decode(&reply).map_err(|_| KvError::Storage(format!("an answer of {tablet} cannot be decoded")))
             };
             let outcome = kv.write(tablet, mutation, deadline_ns).await.and_then(decode);
             (asked, outcome)

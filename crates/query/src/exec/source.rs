@@ -5,13 +5,14 @@
 
 use super::snapshot::{self, Snapshot, Touched};
 use crate::budget::Budget;
-use crate::error::{kv_error, not_begun};
+use crate::error::{in_tablet, kv_error, not_begun};
 use crate::kv::several::{self, Several};
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, KvError, Now, ScanChunk, ScanRequest};
 use crate::trace::{Tracing, not_carried_out};
 use diorite_base::TabletId;
 use diorite_base::level::Level;
 use diorite_cql::protocol::CqlError;
+use diorite_model::schema::Table;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -151,6 +152,12 @@ impl<'k, K: Kv> Source<'k, K> {
     fn failed(kv: &K, met: &Met, tablet: TabletId, error: &KvError) -> CqlError {
         met.note(error);
         kv_error(error, None, kv.replicas(tablet))
+    }
+
+    /// An error about what was read, with its place if a row is malformed.
+    pub fn in_tablet(&self, error: CqlError, table: &Table, tablet: TabletId) -> CqlError {
+        let (Source::Tablets { kv, .. } | Source::Memory { kv, .. }) = self;
+        in_tablet(*kv, error, table, tablet)
     }
 
     /// How much longer a request may run, milliseconds.

@@ -164,7 +164,8 @@ impl<K: Kv> Read<'_, K> {
         let chunk = self.source.fetch(group.tablet, Fetch { rows, ..Fetch::default() }).await?.chunk;
         held.grow(chunk.size_bytes()).map_err(refused)?;
         let split = || self.split(group, ranges, partitions, &chunk);
-        if chunk.size_bytes() > INLINE_BYTES { self.source.run_long(split).await } else { split() }
+        let split = if chunk.size_bytes() > INLINE_BYTES { self.source.run_long(split).await } else { split() };
+        split.map_err(self.in_tablet(group.tablet))
     }
 
     /// Splits an answer into the partitions of a group, as far as it holds them.

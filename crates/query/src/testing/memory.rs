@@ -7,6 +7,7 @@ mod leaders;
 mod reshaped;
 pub mod shared;
 mod slow;
+mod stored;
 mod tablet;
 
 use self::shared::{Transactions, Versions};
@@ -132,6 +133,8 @@ pub struct MemoryKv {
     transactions: Transactions,
     /// Indexes are not built.
     leaves_indexes: AtomicBool,
+    /// The tables and tablets of malformed rows that have ended statements.
+    pub malformed: Mutex<Vec<(String, TabletId)>>,
 }
 
 impl MemoryKv {
@@ -186,12 +189,8 @@ impl MemoryKv {
             failing_change: Mutex::default(),
             transactions: Transactions::default(),
             leaves_indexes: AtomicBool::default(),
+            malformed: Mutex::default(),
         }
-    }
-
-    /// Lets all accesses to a tablet fail from now on; `None`: to none.
-    pub fn fail_tablet(&self, tablet: Option<TabletId>) {
-        *self.failing_tablet.lock() = tablet;
     }
 
     fn stored(&self, id: TabletId, key: &[u8]) -> Result<Option<Vec<u8>>, KvError> {
@@ -203,11 +202,6 @@ impl MemoryKv {
     /// Moves time.
     pub fn advance_s(&self, seconds: i64) {
         self.now_us.fetch_add(seconds * 1_000_000, Ordering::Relaxed);
-    }
-
-    /// How many entries are stored, headers included.
-    pub fn entry_count(&self) -> usize {
-        self.tablets.lock().values().map(|tablet| tablet.entries.len()).sum()
     }
 
     /// After so many accesses this is done before the next one. Returns what was to be done and was not.
@@ -441,6 +435,10 @@ impl Kv for MemoryKv {
     fn flags(&self, tablet: TabletId) -> Result<u64, KvError> {
         self.check(tablet)?;
         Ok(self.tablets.lock().get(&tablet).map_or(0, |tablet| tablet.flags))
+    }
+
+    fn note_malformed(&self, table: &str, tablet: TabletId) {
+        self.malformed.lock().push((table.to_owned(), tablet));
     }
 
     fn version(&self, id: TabletId) -> Option<DataVersion> {

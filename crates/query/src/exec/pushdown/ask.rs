@@ -235,7 +235,9 @@ impl<K: Kv> Asking<'_, K> {
         if let Some(reply) = &fetched.partial {
             let columns = self.read.plan.selection.shows.len();
             let decoded = Reply::decode(columns, reply);
-            match decoded.map_err(|_| CqlError::server("the answer to an aggregate cannot be decoded"))? {
+            let unreadable =
+                |_| CqlError::server(format!("the answer of {} to an aggregate cannot be decoded", unit.tablet));
+            match decoded.map_err(unreadable)? {
                 Reply::Done(partial, next) => return Ok((*partial, next)),
                 Reply::Declined => {
                     fetched = self.read.source.fetch(unit.tablet, request).await?;
@@ -251,10 +253,9 @@ impl<K: Kv> Asking<'_, K> {
         };
         let work = || go_on(partial, self.read.plan, self.read.scope(), self.filters, piece);
         let steps = self.filters.iter().map(BoundFilter::steps).fold(1, usize::saturating_add);
-        if fetched.chunk.size_bytes().saturating_mul(steps) <= INLINE_BYTES {
-            return work();
-        }
-        self.read.source.run_long(work).await
+        let is_short = fetched.chunk.size_bytes().saturating_mul(steps) <= INLINE_BYTES;
+        let folded = if is_short { work() } else { self.read.source.run_long(work).await };
+        folded.map_err(self.read.in_tablet(unit.tablet))
     }
 
     /// The task for the leader; `None` if the rows are of no tablet.

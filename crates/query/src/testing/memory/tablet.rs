@@ -192,7 +192,8 @@ impl Tablet {
     /// What a program writes now, or its refusal.
     pub fn evaluate(&self, program: &Program, stamp_us: i64) -> Result<Operation, Vec<u8>> {
         let context = EvaluationContext::new(stamp_us, self.newest_explicit_us.unwrap_or(i64::MIN));
-        let reply = TabletEvaluator.evaluate(&program.0, context, self, &mut Changes::default()).unwrap();
+        let reply = TabletEvaluator.evaluate(&program.0, context, self, &mut Changes::default());
+        let reply = reply.unwrap_or_else(|_| TabletEvaluator.reply_of_damage());
         if !TabletEvaluator.has_applied(&reply) {
             return Err(reply);
         }
