@@ -35,6 +35,22 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, body: &[u8]) {
     out.extend_from_slice(body);
 }
 
+/// The bytes of the first of several whole frames, with its header.
+pub(crate) fn framed_bytes(frames: &[u8]) -> usize {
+    frames.first_chunk::<4>().map_or(frames.len(), |length| HEADER_BYTES + u32::from_le_bytes(*length) as usize)
+}
+
+/// The bodies of whole frames.
+pub(crate) fn bodies(mut frames: &[u8]) -> Vec<&[u8]> {
+    let mut found = Vec::new();
+    while !frames.is_empty() {
+        let (frame, rest) = frames.split_at(framed_bytes(frames).min(frames.len()));
+        found.push(frame.get(HEADER_BYTES..).unwrap_or_default());
+        frames = rest;
+    }
+    found
+}
+
 /// Bytes as they arrive, cut into frames.
 pub(crate) struct Incoming {
     buffer: BytesMut,
@@ -151,6 +167,13 @@ mod tests {
             let found: Vec<_> = bytes.chunks(piece).flat_map(|chunk| arrive(&mut incoming, chunk).unwrap()).collect();
             assert_eq!(found, bodies, "in pieces of {piece}");
         }
+    }
+
+    #[test]
+    fn whole_frames_have_their_bodies() {
+        let written = [b"hello".to_vec(), vec![], vec![7; 300]];
+        assert_eq!(bodies(&framed(&written)), written);
+        assert!(bodies(&[]).is_empty());
     }
 
     #[test]

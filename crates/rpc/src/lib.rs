@@ -5,7 +5,8 @@
 //! described in `docs/formats/rpc.md`.
 //!
 //! Always true: sending never waits; frames of one lane from one node to another arrive in the order in which they were sent, each at most
-//! once, and any may be lost with its connection; what waits to be sent is bounded.
+//! once, and any may be lost with its connection; what waits to be sent is bounded. A receiver learns of the end of each
+//! connection, in either direction ([`ConnectionEvent`]).
 //!
 //! Left out: what certificates are and whom they belong to (`diorite_certs`); acknowledgements and retries (consensus and the callers' timeouts do that).
 
@@ -93,10 +94,32 @@ pub trait Transport: Send + Sync + 'static {
     }
 }
 
+/// What happens to one of the two connections of a lane to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConnectionEvent<'a> {
+    /// Frames can be sent to the node.
+    OutgoingBegan,
+    /// Frames can no longer be sent to the node. Any that were sent on this connection may be lost; those in the kernel's
+    /// buffers may still arrive, but not after a frame of the next connection.
+    OutgoingEnded {
+        /// The frames that were queued and of which certainly no byte was sent, in the order in which they were queued.
+        unsent: &'a [&'a [u8]],
+    },
+    /// Frames that the node sends are received.
+    IncomingBegan,
+    /// No further frame of this connection is received. Any that the node has sent on it may be lost.
+    IncomingEnded,
+}
+
 /// Takes frames from other nodes.
 pub trait Receiver: Send + Sync + 'static {
     /// Takes one frame. Called in the order of arrival for each lane of each node; must not wait.
     fn receive(&self, from: NodeId, lane: Lane, frame: &[u8]);
+
+    /// A connection of a lane to or from `node` has begun or ended. Must not wait. The events of a direction come one
+    /// after the other: an end before the beginning of the next connection, and after every frame that was received on, or
+    /// queued for, the connection that has ended.
+    fn connection(&self, _node: NodeId, _lane: Lane, _event: ConnectionEvent<'_>) {}
 }
 
 /// The transport of a node without peers: nothing can be sent.

@@ -65,6 +65,7 @@ impl TcpTransport {
     /// Accepts connections from now on, and passes their frames to `receiver`. Nodes that are admitted are dialled as
     /// well.
     pub fn listen(&self, listener: TcpListener, receiver: Arc<dyn Receiver>, gate: Arc<dyn Gate>) {
+        self.peers.notices.set(&receiver);
         let (peers, received) = (Arc::clone(&self.peers), Arc::clone(&self.received));
         let incarnations = Arc::clone(&self.incarnations);
         let listening = accept::Listening::new(receiver, gate, peers, received, incarnations);

@@ -13,7 +13,7 @@ use crate::frame::{Incoming, put_frame};
 use crate::hello::{
     self, Hello, MAGIC, MAX_OPENING_BYTES, Opening, PREAMBLE_BYTES, PROTOCOL_VERSION, Refusal, RefusalKind,
 };
-use crate::{Lane, MAX_FRAME_BYTES, Receiver};
+use crate::{ConnectionEvent, Lane, MAX_FRAME_BYTES, Receiver};
 use ahash::AHashMap;
 use diorite_base::{Levels, NodeId};
 use parking_lot::Mutex;
@@ -350,17 +350,14 @@ async fn accept(listening: &Arc<Listening>, mut stream: Accepted, incoming: Inco
     inbound.close(hello.lane).await;
     listening.peers.dialled_by(&hello);
     answer(&mut stream, &Ok(hello::encode_level(Levels::OWN.greatest))).await?;
-    let reader = Reader {
-        from: hello.from,
-        lane: hello.lane,
-        receiver: Arc::clone(&listening.receiver),
-        received: Arc::clone(listening.received.lock().entry((hello.from, hello.lane)).or_default()),
-    };
+    let received = Arc::clone(listening.received.lock().entry((hello.from, hello.lane)).or_default());
+    let reader = Reader::begin(hello.from, hello.lane, Arc::clone(&listening.receiver), received);
     inbound.readers[hello.lane.index()] = Some(tokio::spawn(reader.run(stream, incoming)));
     Ok(())
 }
 
-/// Reads one accepted connection.
+/// Reads one accepted connection. The receiver learns of its end however that comes about: the task that reads may be
+/// aborted.
 struct Reader {
     from: NodeId,
     lane: Lane,
@@ -369,6 +366,11 @@ struct Reader {
 }
 
 impl Reader {
+    fn begin(from: NodeId, lane: Lane, receiver: Arc<dyn Receiver>, received: Arc<Received>) -> Self {
+        receiver.connection(from, lane, ConnectionEvent::IncomingBegan);
+        Self { from, lane, receiver, received }
+    }
+
     async fn run(self, mut stream: Accepted, mut incoming: Incoming) {
         loop {
             let taken = incoming.each_frame(|frame| self.receiver.receive(self.from, self.lane, frame));
@@ -392,6 +394,12 @@ impl Reader {
                 }
             }
         }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.receiver.connection(self.from, self.lane, ConnectionEvent::IncomingEnded);
     }
 }
 

@@ -4,11 +4,11 @@
 //! Left out: giving up. A node is dialled as long as it is a member.
 
 use super::dialled::Dialled;
-use super::options::{HANDSHAKE_TIMEOUT, Observer, TcpOptions, prepare};
+use super::options::{HANDSHAKE_TIMEOUT, Notices, Observer, TcpOptions, prepare};
 use super::pipe::Pipe;
-use crate::Lane;
-use crate::frame::{Incoming, put_frame};
+use crate::frame::{Incoming, bodies, put_frame};
 use crate::hello::{self, Hello, MAGIC, MAX_HELLO_BYTES, Opening, PREAMBLE_BYTES, Refusal, RefusalKind};
+use crate::{ConnectionEvent, Lane};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
 use rustls::ClientConfig;
@@ -135,6 +135,7 @@ async fn read_answer(stream: &mut Dialled) -> io::Result<Result<Vec<u8>, Refusal
 pub(crate) struct Dialler {
     options: Arc<TcpOptions>,
     observer: Arc<dyn Observer>,
+    notices: Notices,
     to: NodeId,
     lane: Lane,
     pipe: Arc<Pipe>,
@@ -147,13 +148,13 @@ pub(crate) struct Dialler {
 impl Dialler {
     pub(crate) fn new(
         options: Arc<TcpOptions>,
-        observer: Arc<dyn Observer>,
+        (observer, notices): (Arc<dyn Observer>, Notices),
         to: NodeId,
         lane: Lane,
         pipe: Arc<Pipe>,
     ) -> Self {
         let random = SplitMix64::new(options.seed ^ (to.0 << 8) ^ lane.index() as u64);
-        Self { options, observer, to, lane, pipe, random, refusal: None, is_reported_unreachable: false }
+        Self { options, observer, notices, to, lane, pipe, random, refusal: None, is_reported_unreachable: false }
     }
 
     /// Runs until the sender of addresses is dropped.
@@ -232,14 +233,17 @@ impl Dialler {
         self.pipe.attach(Arc::clone(&stream));
         tracing::debug!(to = %self.to, lane = self.lane.name(), "connected");
         self.observer.connected(self.to, self.lane);
+        self.notices.send(self.to, self.lane, ConnectionEvent::OutgoingBegan);
         let (removed, ended) = tokio::select! {
             error = self.pipe.drain(&stream) => (false, error),
             error = stream.closed() => (false, error),
             changed = addresses.changed() => (changed.is_err(), io::Error::other("its address changed")),
         };
-        self.pipe.detach();
+        let unsent = self.pipe.detach();
         tracing::debug!(to = %self.to, lane = self.lane.name(), %ended, "disconnected");
         self.observer.disconnected(self.to, self.lane);
+        // Before the next connection is dialled.
+        self.notices.send(self.to, self.lane, ConnectionEvent::OutgoingEnded { unsent: &bodies(&unsent) });
         removed
     }
 

@@ -1,7 +1,7 @@
 //! The options of a node's transport, and the receivers of its notices about connections.
 
-use crate::Lane;
 use crate::hello::{Hello, Refusal};
+use crate::{ConnectionEvent, Lane, Receiver};
 use arc_swap::ArcSwap;
 use diorite_base::{Clock, NodeId};
 use diorite_certs::node::{NodeCredentials, covers};
@@ -10,7 +10,7 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use uuid::Uuid;
 
@@ -62,6 +62,24 @@ pub trait Observer: Send + Sync + 'static {
     fn refused(&self, by: NodeId, lane: Lane, refusal: &Refusal);
     /// The node cannot be reached. Called once, until the node has been reached again.
     fn unreachable(&self, node: NodeId, lane: Lane, error: &io::Error);
+}
+
+/// The receiver of frames, for events of the connections that this node dials. Until the transport listens there is none.
+#[derive(Clone, Default)]
+pub(crate) struct Notices(Arc<OnceLock<Weak<dyn Receiver>>>);
+
+impl Notices {
+    /// Sets the receiver, once. It is not kept alive: it may own the transport.
+    pub(crate) fn set(&self, receiver: &Arc<dyn Receiver>) {
+        // A transport listens once.
+        let _ = self.0.set(Arc::downgrade(receiver));
+    }
+
+    pub(crate) fn send(&self, node: NodeId, lane: Lane, event: ConnectionEvent<'_>) {
+        if let Some(receiver) = self.0.get().and_then(Weak::upgrade) {
+            receiver.connection(node, lane, event);
+        }
+    }
 }
 
 /// The options of a node's transport.

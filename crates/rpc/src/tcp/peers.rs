@@ -3,7 +3,7 @@
 //! Always true: a node is dialled at the newest address that the catalog or the node itself has named.
 
 use super::dial::Dialler;
-use super::options::{Observer, TcpOptions};
+use super::options::{Notices, Observer, TcpOptions};
 use super::pipe::Pipe;
 use crate::Lane;
 use crate::hello::Hello;
@@ -56,6 +56,7 @@ pub(crate) type PeerMap = AHashMap<NodeId, Arc<Peer>>;
 pub(crate) struct Peers {
     pub(crate) options: Arc<TcpOptions>,
     observer: Arc<dyn Observer>,
+    pub(crate) notices: Notices,
     pub(crate) runtime: Handle,
     pub(crate) map: ArcSwap<PeerMap>,
     /// Whether nobody is dialled any more. Held while the map changes, so that no concurrent change is lost.
@@ -65,7 +66,8 @@ pub(crate) struct Peers {
 impl Peers {
     /// An empty set of nodes.
     pub(crate) fn new(options: Arc<TcpOptions>, observer: Arc<dyn Observer>, runtime: Handle) -> Self {
-        Self { options, observer, runtime, map: ArcSwap::default(), stopped: Mutex::new(false) }
+        let (notices, map, stopped) = (Notices::default(), ArcSwap::default(), Mutex::new(false));
+        Self { options, observer, notices, runtime, map, stopped }
     }
 
     /// Dials exactly these nodes from now on, except this node itself.
@@ -135,7 +137,7 @@ impl Peers {
         let pipes = Lane::ALL.map(|lane| {
             let pipe = Arc::new(Pipe::new(self.options.buffer_bytes[lane.index()]));
             let (options, observer) = (Arc::clone(&self.options), Arc::clone(&self.observer));
-            let dialler = Dialler::new(options, observer, to, lane, Arc::clone(&pipe));
+            let dialler = Dialler::new(options, (observer, self.notices.clone()), to, lane, Arc::clone(&pipe));
             self.runtime.spawn(dialler.run(sender.subscribe()));
             pipe
         });

@@ -1,4 +1,4 @@
-//! Connections that were closed before they are accepted, and transports that have stopped.
+//! Connections that were closed before they are accepted, nodes that are not there, and transports that have stopped.
 
 use super::*;
 
@@ -42,4 +42,14 @@ async fn a_transport_that_was_stopped_dials_nobody() {
     a.transport.suggest(NodeId(2), b.address);
     a.dial(&[(2, b.address)]);
     assert!(a.transport.peers.map.load().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_reached_who_is_not_a_peer_or_not_there() {
+    let a = Node::start(options(1)).await;
+    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, b"?"), Err(SendError::Down));
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    a.dial(&[(2, nobody)]);
+    assert_eq!(a.transport.send(NodeId(2), Lane::Raft, b"?"), Err(SendError::Down));
+    assert_eq!(a.transport.statistics()[1].2.frames_dropped, 1);
 }
