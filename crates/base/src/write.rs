@@ -93,10 +93,10 @@ pub struct Waited {
     pub required: u32,
 }
 
-/// A wait of 0 ms means that the replica or node has ended, so that no answer can come.
+/// A wait of 0 ms means that the replica, the node, or a connection with it has ended, so that no answer can come.
 fn how_it_ended(waited: &Waited) -> String {
     match waited.after_ms {
-        0 => "the replica or the node that was asked has ended".to_owned(),
+        0 => "the replica or the node that was asked has ended, or the connection with it".to_owned(),
         after_ms => format!("timed out after {after_ms} ms"),
     }
 }
@@ -107,7 +107,7 @@ impl Waited {
         Self { after_ms: after_ms.max(1), ..Self::default() }
     }
 
-    /// No wait: the replica or the node has ended, so that no answer can come.
+    /// No wait: the replica, the node, or a connection with it has ended, so that no answer can come.
     pub fn ended() -> Self {
         Self::default()
     }

@@ -255,7 +255,7 @@ impl<W: Work> Routing<W> {
         Step::TimedOut(sent.into_work(), KvError::Timeout(Waited::in_vain(after_ms)))
     }
 
-    /// A request's node has ended without an answer: its outcome is unknown.
+    /// A request's node, or a connection with it, has ended without an answer: its outcome is unknown.
     pub fn lost(sent: Sent<W>) -> Step<W> {
         Step::TimedOut(sent.into_work(), KvError::Timeout(Waited::ended()))
     }

@@ -26,6 +26,17 @@ pub struct Due<W> {
     pub again: Vec<Request<W>>,
 }
 
+/// Requests whose connection has ended before their answers.
+#[derive(Debug)]
+pub struct Disconnected<W> {
+    /// Requests that were certainly not sent.
+    pub never_left: Vec<Request<W>>,
+    /// Reads to send once more.
+    pub again: Vec<Request<W>>,
+    /// Writes that may have been carried out.
+    pub unknown: Vec<Sent<W>>,
+}
+
 /// See the top of this module.
 #[derive(Debug)]
 pub struct InFlight<W> {
@@ -92,7 +103,7 @@ impl<W: Work> InFlight<W> {
     /// Removes and returns the requests that have waited long enough.
     pub fn take_due(&mut self, now_ns: u64) -> Due<W> {
         let mut due = Due { over: Vec::new(), again: Vec::new() };
-        for sent in self.take_all(|sent| sent.is_due(now_ns)) {
+        for sent in self.take_all(|_, sent| sent.is_due(now_ns)) {
             match sent.is_over(now_ns) {
                 true => due.over.push(sent),
                 false => match sent.repeated() {
@@ -106,20 +117,38 @@ impl<W: Work> InFlight<W> {
 
     /// Removes and returns all reads: the node is down, and others may answer them.
     pub fn take_reads(&mut self) -> Vec<Request<W>> {
-        self.take_all(|sent| sent.asked().work.is_read()).into_iter().filter_map(|sent| sent.repeated().ok()).collect()
+        self.take_all(|_, sent| sent.asked().work.is_read())
+            .into_iter()
+            .filter_map(|sent| sent.repeated().ok())
+            .collect()
     }
 
     /// Removes and returns all requests: the node's process has ended, and their outcomes are unknown.
     pub fn take_lost(&mut self) -> Vec<Sent<W>> {
-        self.take_all(|_| true)
+        self.take_all(|_, _| true)
+    }
+
+    /// Removes and returns the requests that are lost with a connection: of those of `unsent` no byte was sent, those for
+    /// which `was_sent` holds were sent on it, or on an earlier one.
+    pub fn take_disconnected(&mut self, unsent: &[u64], was_sent: impl Fn(u64) -> bool) -> Disconnected<W> {
+        let never_left = unsent.iter().filter_map(|id| self.take(*id)).map(Sent::never_left).collect();
+        let mut lost = Disconnected { never_left, again: Vec::new(), unknown: Vec::new() };
+        for sent in self.take_all(|id, _| was_sent(id)) {
+            match sent.repeated() {
+                Ok(request) => lost.again.push(request),
+                Err(sent) => lost.unknown.push(sent),
+            }
+        }
+        lost
     }
 
     /// Removes and returns those for which `is_wanted` holds, in the order in which they were added.
-    fn take_all(&mut self, is_wanted: impl Fn(&Sent<W>) -> bool) -> Vec<Sent<W>> {
+    fn take_all(&mut self, is_wanted: impl Fn(u64, &Sent<W>) -> bool) -> Vec<Sent<W>> {
         if self.pending.is_empty() {
             return Vec::new();
         }
-        let mut ids: Vec<u64> = self.pending.iter().filter(|(_, sent)| is_wanted(sent)).map(|(id, _)| *id).collect();
+        let mut ids: Vec<u64> =
+            self.pending.iter().filter(|(id, sent)| is_wanted(**id, sent)).map(|(id, _)| *id).collect();
         ids.sort_unstable();
         ids.into_iter().filter_map(|id| self.take(id)).collect()
     }

@@ -100,6 +100,22 @@ impl<W: Work + Clone> Machine<W> {
         }
     }
 
+    /// A connection to or from a node has ended. The frames with the requests of `unsent` were not sent.
+    pub fn disconnected(&mut self, node: NodeId, unsent: &[u64], view: &impl View<W>, now_ns: u64) {
+        let Some(Peer { in_flight, gathered }) = self.peers.get_mut(&node) else { return };
+        // What is gathered has not been sent on any connection.
+        let gathered_from = gathered.first().map_or(u64::MAX, |message| message.id);
+        let lost = in_flight.take_disconnected(unsent, |id| id < gathered_from);
+        for request in lost.never_left {
+            let step = self.routing.not_sent(request, true);
+            self.perform(step);
+        }
+        for sent in lost.unknown {
+            self.perform(Routing::lost(sent));
+        }
+        self.again(lost.again, view, now_ns);
+    }
+
     /// A node has answered.
     pub fn answered(&mut self, from: NodeId, id: u64, outcome: Result<(), KvError>, view: &impl View<W>, now_ns: u64) {
         let Some(sent) = self.peers.get_mut(&from).and_then(|peer| peer.in_flight.take(id)) else { return };

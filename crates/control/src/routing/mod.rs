@@ -31,7 +31,7 @@ mod tests;
 mod view;
 
 pub use decide::Routing;
-pub use flight::{Due, InFlight, Limits};
+pub use flight::{Disconnected, Due, InFlight, Limits};
 pub use machine::{Machine, Message, Output};
 pub use request::{Asked, Request, Sent, Timeouts, Work};
 pub use step::{Step, Target, Way};

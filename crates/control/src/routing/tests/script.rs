@@ -10,6 +10,7 @@
 //! > write a t7 / write a+ t7 / read a t7, with `within 300` milliseconds
 //! > ok a / refused a / refused a leader 3 / missing a / dropped a / timeout a / full a
 //! > unsent a down / unsent a full     its frame, with all requests in it, did not leave
+//! > broken 2 / broken 2 unsent a    a connection with it ends; the frame of a was not sent
 //! > here a ok / here a refused leader 3 / here a absent     what this node's replica did
 //! > wait 25                      milliseconds, and a tick
 //! > pass 25                      milliseconds, without a tick
@@ -161,6 +162,11 @@ impl Run {
             ["unsent", name, why] => {
                 let Place { node, frame, .. } = self.place(name);
                 self.machine.not_sent(node, frame, *why == "down");
+            }
+            ["broken", of] => self.machine.disconnected(node(of), &[], &self.known, self.now_ns),
+            ["broken", of, "unsent", name] => {
+                let unsent: Vec<u64> = self.place(name).frame.collect();
+                self.machine.disconnected(node(of), &unsent, &self.known, self.now_ns);
             }
             ["here", name, rest @ ..] => self.answer_here(name, rest, out),
             ["wait", ms] => {
