@@ -19,7 +19,7 @@ use diorite_control::membership::{
 use diorite_replica::Store;
 use diorite_rpc::hello::{Hello, Refusal, RefusalKind};
 use diorite_rpc::tcp::{Asker, Gate, Incarnations};
-use diorite_rpc::{Lane, Receiver};
+use diorite_rpc::{ConnectionEvent, Lane, Receiver};
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
@@ -45,6 +45,15 @@ impl Receiver for Inbox {
             Lane::Requests => self.router.receive(from, frame),
             Lane::Operations => self.operations.receive(from, frame),
             Lane::Control | Lane::Raft | Lane::Bulk => self.store.receive(from, lane, frame),
+        }
+    }
+
+    fn connection(&self, node: NodeId, lane: Lane, event: ConnectionEvent<'_>) {
+        match lane {
+            Lane::Requests => self.router.connection(node, event),
+            Lane::Operations => self.operations.connection(node, event),
+            // Consensus sends again, and copies wait for their acknowledgements.
+            Lane::Control | Lane::Raft | Lane::Bulk => {}
         }
     }
 }

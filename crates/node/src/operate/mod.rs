@@ -16,6 +16,7 @@
 //! (`diorite_replica`).
 
 mod answers;
+mod asked;
 mod changes;
 mod cidr_groups;
 mod closer;
@@ -44,14 +45,14 @@ mod wire;
 
 use crate::catalog::{CATALOG_TABLET, CatalogFollower, LocalReplicas};
 use crate::route::Router;
-use ahash::AHashMap;
+use asked::Questions;
 use diorite_admin::Operator;
 use diorite_admin::api::{Activity, Ask, Change, ClusterStatus, Failure, FailureKind, NodeQuestion};
 use diorite_base::random::{Random, SplitMix64};
 use diorite_base::{Clock, NodeId};
 use diorite_control::steering::Steering;
 use diorite_replica::{Leadership, Store};
-use diorite_rpc::{Lane, Transport};
+use diorite_rpc::{ConnectionEvent, Lane, SendError, Transport};
 use futures::future::BoxFuture;
 pub(crate) use indexes::record::IndexRecord;
 pub(crate) use own::{CheckedKeys, Own};
@@ -64,7 +65,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 use wire::Frame;
 
@@ -77,6 +78,8 @@ const TRACE_TIMEOUT: Duration = Duration::from_secs(1);
 const ATTEMPTS: usize = 8;
 const ATTEMPTS_TO_CHANGE: usize = 20;
 const ASK_AGAIN: Duration = Duration::from_millis(250);
+/// How often an answer is sent, with the same pause, while there is no connection.
+const ATTEMPTS_TO_ANSWER: usize = 8;
 /// Questions of other nodes that are answered at a time.
 const AT_A_TIME: usize = 64;
 
@@ -96,9 +99,8 @@ pub(crate) struct Operations {
     incarnation: u64,
     started_ns: u64,
     options: ReportOptions,
-    next_question: AtomicU64,
-    /// The questions to other nodes that wait for answers, by id.
-    asked: Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
+    /// The questions to other nodes that wait for answers.
+    asked: Questions,
     answering: Arc<Semaphore>,
     /// Held while something about levels is noted on the disks.
     noting: Arc<Mutex<()>>,
@@ -139,8 +141,7 @@ impl Operations {
             clock,
             indexes: Arc::new(IndexRecord::new(options.index_rate_bytes)),
             options,
-            next_question: AtomicU64::new(1),
-            asked: Mutex::default(),
+            asked: Questions::default(),
             answering: Arc::new(Semaphore::new(AT_A_TIME)),
             noting: Arc::default(),
             steering: Mutex::default(),
@@ -259,7 +260,7 @@ impl Operations {
             },
             Ok(Frame::Ask { incarnation, id, question }) => self.answer(from, incarnation, id, question),
             Ok(Frame::Answer { incarnation, id, has_failed, answer }) if incarnation == self.incarnation => {
-                let Some(waiting) = self.asked.lock().remove(&id) else { return };
+                let Some(waiting) = self.asked.answered(id) else { return };
                 let strange = |error: serde_json::Error| {
                     unavailable(format!("node {from} sent an answer that cannot be read: {error}"))
                 };
@@ -280,8 +281,8 @@ impl Operations {
         let turn = Arc::clone(&self.answering).try_acquire_owned();
         let operations = Arc::clone(self);
         self.runtime.spawn(async move {
-            let answer = match (ask, turn) {
-                (Ok(ask), Ok(_turn)) => operations.answer_here(ask).await,
+            let answer = match (ask, &turn) {
+                (Ok(ask), Ok(_)) => operations.answer_here(ask).await,
                 (Err(error), _) => {
                     Err(Failure::new(FailureKind::Invalid, format!("the question cannot be read: {error}")))
                 }
@@ -292,9 +293,40 @@ impl Operations {
                 Err(failure) => (true, serde_json::to_string(failure).expect("failures have string keys")),
             };
             let frame = Frame::Answer { incarnation, id, has_failed, answer: text.as_bytes() }.encode();
-            // If sending fails, the node that asked runs into its timeout.
-            let _ = operations.transport.send(from, Lane::Operations, &frame);
+            let attempts = if turn.is_ok() { ATTEMPTS_TO_ANSWER } else { 1 };
+            operations.send_answer(from, &frame, attempts).await;
         });
+    }
+
+    /// Sends an answer, as soon as there is a connection. If there is none for long, or too much waits for the node that
+    /// asked, that runs into its timeout.
+    async fn send_answer(&self, to: NodeId, frame: &[u8], attempts: usize) {
+        for attempt in 1..=attempts {
+            match self.transport.send(to, Lane::Operations, frame) {
+                Err(SendError::Down) if attempt < attempts => crate::pause::pause(ASK_AGAIN).await,
+                _ => return,
+            }
+        }
+    }
+
+    /// A connection of `Lane::Operations` to or from a node has begun or ended. Questions that may be lost with it, or
+    /// their answers, end now.
+    pub(crate) fn connection(&self, node: NodeId, event: ConnectionEvent<'_>) {
+        match event {
+            ConnectionEvent::OutgoingBegan => {}
+            ConnectionEvent::OutgoingEnded { unsent } => {
+                let id_of = |frame: &&[u8]| match Frame::decode(frame) {
+                    Ok(Frame::Ask { id, .. }) => Some(id),
+                    _ => None,
+                };
+                self.asked.disconnected(node, &unsent.iter().filter_map(id_of).collect::<Vec<_>>());
+            }
+            ConnectionEvent::IncomingBegan => self.asked.set_can_answer(node, true),
+            ConnectionEvent::IncomingEnded => {
+                self.asked.set_can_answer(node, false);
+                self.asked.disconnected(node, &[]);
+            }
+        }
     }
 
     /// This node's answer. Unless the question is about this node itself, it should lead the catalog.
@@ -411,12 +443,11 @@ impl Operations {
         if ask.least_level() > self.transport.level(node, Lane::Operations) {
             return Err(Failure::new(FailureKind::Refused, too_early(node)));
         }
-        let id = self.next_question.fetch_add(1, Ordering::Relaxed);
+        let Some((open, answer)) = self.asked.open(node) else {
+            return Err(not_begun(format!("node {node} cannot be asked: its answer could not arrive")));
+        };
         let question = serde_json::to_vec(ask).expect("questions have string keys");
-        let frame = Frame::Ask { incarnation: self.incarnation, id, question: &question }.encode();
-        let (sender, answer) = oneshot::channel();
-        self.asked.lock().insert(id, sender);
-        let _open = OpenQuestion { questions: &self.asked, id };
+        let frame = Frame::Ask { incarnation: self.incarnation, id: open.id, question: &question }.encode();
         if let Err(error) = self.transport.send(node, Lane::Operations, &frame) {
             return Err(not_begun(format!("node {node} cannot be asked: {error}")));
         }
@@ -424,19 +455,6 @@ impl Operations {
             Ok(Ok(answer)) => answer,
             _ => Err(unavailable(format!("node {node} does not answer"))),
         }
-    }
-}
-
-/// A question that waits for its answer. Whoever asks may stop waiting: the request of a client that reads a trace ends
-/// with its time, or with its connection.
-struct OpenQuestion<'a> {
-    questions: &'a Mutex<AHashMap<u64, oneshot::Sender<Answer>>>,
-    id: u64,
-}
-
-impl Drop for OpenQuestion<'_> {
-    fn drop(&mut self) {
-        self.questions.lock().remove(&self.id);
     }
 }
 

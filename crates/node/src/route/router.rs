@@ -20,7 +20,7 @@ use diorite_control::routing::{Routing, Target, Way};
 use diorite_query::exec::pushdown::PartialAggregator;
 use diorite_query::kv::Replicas;
 use diorite_replica::{Leadership, Store};
-use diorite_rpc::{Lane, Transport};
+use diorite_rpc::{Lane, SendError, Transport};
 use parking_lot::RwLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -255,11 +255,18 @@ impl Router {
         let frames = if answers.is_empty() { &frames[..1] } else { &frames };
         RouteCounters::add(&self.counters.frames_sent, 1);
         RouteCounters::add(&self.counters.answer_frames, u64::from(!answers.is_empty()));
-        match self.transport.send_many(peer.node, Lane::Requests, frames) {
+        let sent = match outgoing.can_answer {
+            true => self.transport.send_many(peer.node, Lane::Requests, frames),
+            // It could not answer.
+            false => Err(SendError::Down),
+        };
+        match sent {
             Ok(()) => {
                 RouteCounters::add(&self.counters.forwarded, outgoing.ids.end - outgoing.ids.start);
                 RouteCounters::add(&self.counters.sent_bytes, (outgoing.frame.len() + answers.len()) as u64);
-                peer.recycle(outgoing.frame);
+                if let Some(lost) = peer.left(outgoing) {
+                    self.end_disconnected(lost);
+                }
             }
             Err(error) => {
                 self.not_sent(peer.take_back(outgoing.ids), error);

@@ -1,7 +1,8 @@
 //! One asking process: its requests in progress here, and the answers that are gathered for it.
 //!
 //! Always true: requests in progress are bounded by count and bytes, and charged to the node's account of requests
-//! before they begin; a slot is free again once its request is answered, or has panicked.
+//! before they begin; a slot is free again once its request is answered, or has panicked. Answers that find no connection
+//! wait for the next one, bounded and charged.
 
 use super::counters::RouteCounters;
 use super::fetch_wire::FetchRef;
@@ -14,7 +15,7 @@ use diorite_base::account::{Account, Charge};
 use diorite_base::limits::{self, Exceeded};
 use diorite_base::write::{Completion, KvError, WriteSink};
 use diorite_replica::{Leadership, Permit, TabletHandle};
-use diorite_rpc::{Lane, Transport};
+use diorite_rpc::{Lane, SendError, Transport};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -28,6 +29,9 @@ const MAX_SHORT_BYTES: usize = 4 << 10;
 /// Short requests are charged in blocks of this size, so that few of them change the account that all connections and
 /// nodes share.
 const SHORT_BLOCK_BYTES: usize = 64 << 10;
+/// Bytes of answers that wait for a connection. The asking node sends requests only while it receives what this node sends,
+/// so these are the answers of the moment in which a connection begins or ends.
+const MAX_UNCONNECTED_BYTES: usize = 1 << 20;
 
 /// A request in progress.
 #[derive(Default)]
@@ -114,12 +118,36 @@ pub(super) struct Served {
     in_flight: Mutex<Slots>,
     /// The frame of answers that is being gathered; empty if there is none.
     gathered: Mutex<Vec<u8>>,
+    unconnected: Mutex<Unconnected>,
+}
+
+/// Answers that could not be sent, as there was no connection to the asking node.
+#[derive(Default)]
+struct Unconnected {
+    /// Empty if there are none.
+    frame: Vec<u8>,
+    charge: Option<Charge>,
+}
+
+impl Unconnected {
+    /// Adds the answers of a frame; drops them if there are too many.
+    fn add(&mut self, frame: &[u8], account: &Arc<Account>) {
+        let answers = if self.frame.is_empty() { frame } else { frame.get(wire::HEAD_BYTES..).unwrap_or_default() };
+        let bytes = self.frame.len() + answers.len();
+        if bytes > MAX_UNCONNECTED_BYTES {
+            return;
+        }
+        let Ok(charge) = account.charge(bytes) else { return };
+        self.charge = Some(charge);
+        self.frame.extend_from_slice(answers);
+    }
 }
 
 impl Served {
     pub(super) fn new(node: NodeId, incarnation: u64, serving: Arc<Serving>) -> Self {
         let in_flight = Mutex::new(Slots::new(&serving.account));
-        Self { node, incarnation, serving, in_flight, gathered: Mutex::default() }
+        let (gathered, unconnected) = (Mutex::default(), Mutex::default());
+        Self { node, incarnation, serving, in_flight, gathered, unconnected }
     }
 
     /// Takes the answers that are being gathered.
@@ -147,9 +175,7 @@ impl Served {
         if gathered.is_empty() {
             *gathered = frame;
         } else if gathered.len() + frame.len() <= self.serving.limits.frame_bytes {
-            let mut head = Vec::new();
-            wire::put_frame(&mut head, FrameKind::Answers, self.incarnation);
-            gathered.extend_from_slice(&frame[head.len()..]);
+            gathered.extend_from_slice(&frame[wire::HEAD_BYTES..]);
         } else {
             std::mem::swap(&mut *gathered, &mut frame);
             drop(gathered);
@@ -172,16 +198,40 @@ impl Served {
         self.in_flight.lock().end(tag)
     }
 
-    /// Sends and empties a frame of answers. If it cannot be sent, the asking node's requests end at their deadlines.
+    /// Sends and empties a frame of answers, at the latest with the next connection. If too much waits for the asking
+    /// node, its requests end at their deadlines.
     pub(super) fn send(&self, frame: &mut Vec<u8>) {
         let Serving { transport, counters, .. } = &*self.serving;
         if !frame.is_empty() {
             RouteCounters::add(&counters.answer_frames, 1);
-            if transport.send(self.node, Lane::Requests, frame).is_ok() {
-                RouteCounters::add(&counters.sent_bytes, frame.len() as u64);
+            match transport.send(self.node, Lane::Requests, frame) {
+                Ok(()) => RouteCounters::add(&counters.sent_bytes, frame.len() as u64),
+                Err(SendError::Down) => {
+                    let mut unconnected = self.unconnected.lock();
+                    unconnected.add(frame, &self.serving.account);
+                    // The connection may have begun since.
+                    self.try_kept(&mut unconnected);
+                }
+                Err(SendError::Full) => {}
             }
         }
         frame.clear();
+    }
+
+    /// A connection to the asking node has begun: sends the answers that wait for it.
+    pub(super) fn send_kept(&self) {
+        self.try_kept(&mut self.unconnected.lock());
+    }
+
+    /// Each caller holds the lock from before it tries: whatever comes to wait before a connection begins is sent once it
+    /// has begun.
+    fn try_kept(&self, unconnected: &mut Unconnected) {
+        if unconnected.frame.is_empty() {
+            return;
+        }
+        if self.serving.transport.send(self.node, Lane::Requests, &unconnected.frame) != Err(SendError::Down) {
+            *unconnected = Unconnected::default();
+        }
     }
 
     /// Appends an answer of about this many bytes. A long answer is sent in a frame of its own, so that its failure
@@ -311,7 +361,8 @@ mod tests {
     use crate::route::RouteOptions;
     use crate::route::wire::Outcome;
     use diorite_base::TabletId;
-    use diorite_rpc::{MAX_FRAME_BYTES, SendError};
+    use diorite_rpc::MAX_FRAME_BYTES;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Keeps the frames that are sent, and takes none that the network would not.
     #[derive(Default)]
@@ -332,6 +383,22 @@ mod tests {
         let (account, limits) = (Account::root("all requests", usize::MAX), RouteOptions::default().limits);
         let serving = Serving { transport, counters: Arc::default(), limits, account };
         Served::new(NodeId(2), 7, Arc::new(serving))
+    }
+
+    /// Takes frames after so many that find no connection.
+    #[derive(Default)]
+    struct Connecting {
+        sent: Sent,
+        refuses: AtomicUsize,
+    }
+
+    impl Transport for Connecting {
+        fn send(&self, to: NodeId, lane: Lane, frame: &[u8]) -> Result<(), SendError> {
+            match self.refuses.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)) {
+                Ok(_) => Err(SendError::Down),
+                Err(_) => self.sent.send(to, lane, frame),
+            }
+        }
     }
 
     fn outcomes(sent: &Sent) -> Vec<Vec<(u64, Outcome)>> {
@@ -370,6 +437,45 @@ mod tests {
                 assert!(why.contains("(NODE_FRAME_BYTES)"), "{why}");
             }
         }
+    }
+
+    /// The asking node accepts a connection a moment before the connection can be used.
+    #[test]
+    fn answers_without_a_connection_wait_for_it_bounded_and_charged() {
+        let transport: Arc<Connecting> = Arc::default();
+        let account = Account::root("all requests", usize::MAX);
+        let serving = Serving {
+            transport: Arc::clone(&transport) as Arc<dyn Transport>,
+            counters: Arc::default(),
+            limits: RouteOptions::default().limits,
+            account: Arc::clone(&account),
+        };
+        let served = Served::new(NodeId(2), 7, Arc::new(serving));
+        let answer = |id, bytes| {
+            let mut frame = Vec::new();
+            wire::put_frame(&mut frame, FrameKind::Answers, 7);
+            wire::put_written(&mut frame, id, &vec![1; bytes]);
+            served.send(&mut frame);
+        };
+        let ids = || -> Vec<Vec<u64>> {
+            outcomes(&transport.sent).iter().map(|frame| frame.iter().map(|(id, _)| *id).collect()).collect()
+        };
+        transport.refuses.store(usize::MAX, Ordering::Relaxed);
+        answer(1, 10);
+        answer(2, 20);
+        answer(3, MAX_UNCONNECTED_BYTES);
+        assert!(ids().is_empty());
+        assert!(account.used_bytes() > 30);
+        transport.refuses.store(0, Ordering::Relaxed);
+        served.send_kept();
+        served.send_kept();
+        assert_eq!(ids(), [vec![1, 2]], "in one frame, once, without what is too much");
+        assert_eq!(account.used_bytes(), 0);
+        // The connection begins after it was not there, and before the answer waits for it.
+        transport.refuses.store(1, Ordering::Relaxed);
+        answer(4, 10);
+        assert_eq!(ids(), [vec![1, 2], vec![4]]);
+        assert_eq!(account.used_bytes(), 0);
     }
 
     #[test]

@@ -6,13 +6,13 @@ use super::counters::RouteCounters;
 use super::peer::Peer;
 use super::request::{Outcomes, Request, Sent, Work, Write};
 use super::router::Router;
-use super::wire::Outcome;
+use super::wire::{self, FrameKind, Outcome, RequestRef};
 use diorite_base::NodeId;
 use diorite_base::bytes::{Malformed, Reader};
 use diorite_base::write::KvError;
-use diorite_control::routing::{Asked, Routing, Step, Work as _};
+use diorite_control::routing::{Asked, Disconnected, Routing, Step, Work as _};
 use diorite_replica::{NO_DEADLINE, Permit, Refused, Reroute, TabletHandle};
-use diorite_rpc::SendError;
+use diorite_rpc::{ConnectionEvent, SendError};
 use std::sync::Arc;
 
 impl Router {
@@ -201,6 +201,41 @@ impl Router {
         outcomes.deliver();
     }
 
+    /// A connection of `Lane::Requests` to or from a node has begun or ended. Requests whose frame, or whose answer, may
+    /// be lost with it end now, or are sent again.
+    pub(crate) fn connection(&self, node: NodeId, event: ConnectionEvent<'_>) {
+        match event {
+            ConnectionEvent::OutgoingBegan => {
+                if let Some(served) = self.nodes.served.load().get(&node) {
+                    served.send_kept();
+                }
+            }
+            ConnectionEvent::OutgoingEnded { unsent } => {
+                self.end_disconnected(self.peer(node).disconnected(&requests_in(unsent)));
+            }
+            ConnectionEvent::IncomingBegan => self.peer(node).set_can_answer(true),
+            ConnectionEvent::IncomingEnded => {
+                let peer = self.peer(node);
+                // First, so that nothing is sent after those that are taken.
+                peer.set_can_answer(false);
+                self.end_disconnected(peer.disconnected(&[]));
+            }
+        }
+    }
+
+    /// Ends writes that may have been carried out, and sends the other requests again.
+    pub(super) fn end_disconnected(&self, lost: Disconnected<Work>) {
+        let Disconnected { never_left, again, unknown } = lost;
+        self.not_sent(never_left, SendError::Down);
+        let mut outcomes = Outcomes::default();
+        for sent in unknown {
+            self.perform(Routing::lost(sent), &mut outcomes);
+        }
+        self.again(again, &mut outcomes);
+        outcomes.deliver();
+        self.send_soon();
+    }
+
     /// A node is up (again): parked requests may find a leader there.
     pub(crate) fn node_up(&self, _node: NodeId) {
         if self.routing.read().parked() > 0 {
@@ -242,6 +277,18 @@ impl Router {
             self.again(released, outcomes);
         }
     }
+}
+
+/// The ids of the requests in frames of this node.
+fn requests_in(frames: &[&[u8]]) -> Vec<u64> {
+    let mut found = Vec::new();
+    for frame in frames {
+        let Ok((FrameKind::Requests, _, mut items)) = wire::read_frame(frame) else { continue };
+        while let Ok(RequestRef { id, .. }) = wire::read_request(&mut items) {
+            found.push(id);
+        }
+    }
+    found
 }
 
 impl Reroute for Router {

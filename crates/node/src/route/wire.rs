@@ -29,6 +29,9 @@ pub(super) enum FrameKind {
     Answers,
 }
 
+/// The bytes of a frame before its items.
+pub(super) const HEAD_BYTES: usize = 10;
+
 /// Begins a frame. `incarnation` distinguishes runs of the asking process, so that an answer to a former run is
 /// recognised.
 pub(super) fn put_frame(out: &mut Vec<u8>, kind: FrameKind, incarnation: u64) {

@@ -2,10 +2,13 @@
 
 use super::*;
 use crate::route::options::RouteLimits;
+use crate::route::peer::Peer;
+use crate::route::request::Work;
 use crate::route::wire;
 use diorite_base::Level;
 use diorite_base::write::Waited;
-use diorite_control::routing::Timeouts;
+use diorite_control::routing::{Asked, Timeouts};
+use diorite_rpc::ConnectionEvent;
 use proptest::prelude::*;
 use std::sync::atomic::Ordering;
 
@@ -108,6 +111,89 @@ async fn an_answer_that_is_lost_leaves_the_write_unknown_and_is_not_sent_twice()
     cluster.hub.losing.write().clear();
     assert_eq!(cluster.get(2, tablet, b"k").await.unwrap().as_deref(), Some(&b"v"[..]), "it was carried out");
     assert_eq!(cluster.router(1).counters().received.load(Ordering::Relaxed), 2, "one write, one read");
+}
+
+/// Their deadlines are a minute away.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_may_be_lost_with_a_connection_end_or_are_sent_again_at_once() {
+    let (cluster, tablet) = two(patient()).await;
+    let router = cluster.router(2);
+    for event in [ConnectionEvent::OutgoingEnded { unsent: &[] }, ConnectionEvent::IncomingEnded] {
+        cluster.hub.losing.write().insert(1);
+        let ends = async {
+            wait_for(|| router.waiting().0 == 2).await;
+            cluster.hub.losing.write().clear();
+            router.connection(NodeId(1), event);
+            router.connection(NodeId(1), ConnectionEvent::IncomingBegan);
+        };
+        let (write, read) = (cluster.put(2, tablet, b"k", b"v"), cluster.get(2, tablet, b"k"));
+        let (written, found, ()) = tokio::join!(write, read, ends);
+        assert_eq!(written, Err(KvError::Timeout(Waited::ended())), "it may have been carried out");
+        assert_eq!(found, Ok(None));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_that_was_queued_for_a_connection_and_not_sent_is_sent_on_the_next_one() {
+    let (cluster, tablet) = two(patient()).await;
+    let (router, leader) = (cluster.router(2), cluster.router(1).counters());
+    cluster.hub.losing.write().insert(1);
+    let ends = async {
+        wait_for(|| router.waiting().0 == 1).await;
+        cluster.hub.losing.write().clear();
+        // The first request to the node has the id 0.
+        let mut frame = Vec::new();
+        wire::put_frame(&mut frame, wire::FrameKind::Requests, 5);
+        wire::put_write(&mut frame, 0, tablet, put(b"k", b"v").as_bytes(), None);
+        router.connection(NodeId(1), ConnectionEvent::OutgoingEnded { unsent: &[&frame[..]] });
+    };
+    let (written, ()) = tokio::join!(cluster.put(2, tablet, b"k", b"v"), ends);
+    assert_eq!(written, Ok(Vec::new()));
+    assert_eq!(leader.received.load(Ordering::Relaxed), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_whose_answers_cannot_arrive_is_asked_once_they_can() {
+    let (cluster, tablet) = two(patient()).await;
+    let router = cluster.router(2);
+    router.connection(NodeId(1), ConnectionEvent::IncomingEnded);
+    let begins = async {
+        wait_for(|| router.waiting() == (0, 1)).await;
+        assert_eq!(router.counters().forwarded.load(Ordering::Relaxed), 0);
+        router.connection(NodeId(1), ConnectionEvent::IncomingBegan);
+    };
+    let (written, ()) = tokio::join!(cluster.put(2, tablet, b"k", b"v"), begins);
+    assert_eq!(written, Ok(Vec::new()));
+    assert_eq!(router.counters().forwarded.load(Ordering::Relaxed), 1);
+}
+
+/// A thread may be between the taking of a frame and the outcome of sending it, while a connection ends and the next one
+/// begins.
+#[test]
+fn a_frame_that_is_being_sent_when_a_connection_ends_is_judged_by_its_sender() {
+    let options = RouteOptions::default();
+    let peer = Peer::new(NodeId(1), 7, options.limits);
+    let add = || {
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let request = Asked::new(TabletId(7), Work::Fetch { fetch: one(b"k"), answer }, 0, &options.timeouts, None);
+        assert!(peer.add(request).is_ok());
+        answered
+    };
+    let _first = add();
+    let sending = peer.take_frame().unwrap();
+    let _second = add();
+    let lost = peer.disconnected(&[]);
+    assert_eq!((lost.again.len(), lost.unknown.len(), lost.never_left.len()), (0, 0, 0));
+    let lost = peer.left(sending).unwrap();
+    assert_eq!((lost.again.len(), lost.unknown.len()), (1, 0), "it may have left on the connection that has ended");
+    let sending = peer.take_frame().unwrap();
+    assert!(peer.disconnected(&[]).again.is_empty());
+    assert_eq!(peer.take_back(sending.ids).len(), 1, "it was certainly not sent");
+    let _third = add();
+    let sending = peer.take_frame().unwrap();
+    assert!(peer.left(sending).is_none(), "no connection has ended meanwhile");
+    assert_eq!(peer.disconnected(&[]).again.len(), 1);
+    assert_eq!(peer.pending(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
