@@ -125,6 +125,7 @@ pub enum Evaluated {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Pending {
     asker: Asker,
+    /// Until it is evaluated.
     program: Program,
     role: Role,
     stage: Stage,
@@ -439,7 +440,9 @@ impl Leader {
         }
         let pending = self.pending.get_mut(&id).expect("what is latched is pending");
         pending.stage = Stage::Evaluating;
-        self.actions.push_back(Action::Evaluate { id, program: pending.program.clone() });
+        // Nothing else needs it: what is evaluated is staged, or refused.
+        let program = Program(std::mem::take(&mut pending.program.0));
+        self.actions.push_back(Action::Evaluate { id, program });
     }
 
     /// A program has been evaluated, to writes of rows that are locked for it. Without effect if the transaction was

@@ -180,7 +180,8 @@ pub trait Evaluator: Send + Sync + 'static {
         self.inner().is_some_and(|inner| inner.edits_stored(program))
     }
 
-    /// Whether what `program` changes depends on what is stored.
+    /// Whether what `program` changes depends on what is stored. One that does not has no conditions, and takes effect
+    /// wherever it is carried out.
     fn reads(&self, program: &[u8]) -> bool {
         self.inner().is_none_or(|inner| inner.reads(program))
     }

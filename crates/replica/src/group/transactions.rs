@@ -213,7 +213,8 @@ impl Led {
 
     /// Counts the bytes of the programs again.
     pub(crate) fn measure_staged(&mut self, records: &Records) {
-        self.staged_bytes = self.leader.staged_bytes() + records.staged_bytes();
+        let evaluated = self.evaluations.iter().map(|(_, program)| program.0.len());
+        self.staged_bytes = self.leader.staged_bytes() + evaluated.sum::<usize>() + records.staged_bytes();
     }
 
     pub(crate) fn tag(&mut self) -> u64 {

@@ -8,7 +8,7 @@ use crate::group::view::{View, Watched};
 use crate::progress::WorkProgress;
 use crate::transaction_counters::TransactionCounters;
 use diorite_base::TabletId;
-use diorite_base::mutation::{self, EvaluationContext, seconds};
+use diorite_base::mutation::{self, EvaluationContext, EvaluationFailed, seconds};
 use diorite_base::write::KvError;
 use diorite_storage::{Engine, StorageError};
 use diorite_transact::TransactionId;
@@ -109,30 +109,43 @@ fn evaluate_for<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, id: Tra
         return;
     }
     let stamp_us = turn.began_wall_us.max(replica.applied.newest_stamp_us + 1);
-    let now_s = seconds(stamp_us);
+    let evaluated = match replica.evaluator.reads(&program) {
+        // What it does is known. It is carried out once, when its rows become visible.
+        false => Ok(program),
+        true => match condition_failed(replica, id, &program, stamp_us) {
+            Ok(None) => Ok(replica.evaluator.without_conditions(&program).unwrap_or(program)),
+            Ok(Some(reply)) => Err(reply),
+            Err(failed) => return replica.fail(turn, &StorageError::Corrupt(failed.to_string())),
+        },
+    };
+    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
+    let evaluated = match evaluated {
+        Err(reply) => Evaluated::ConditionFailed(reply),
+        Ok(program) => {
+            let key = led.leader.first_key(id).unwrap_or_default();
+            Evaluated::Operations(vec![Operation { key, now_s: seconds(stamp_us), program }])
+        }
+    };
+    led.leader.evaluated(id, evaluated, turn.now_ns());
+}
+
+/// The reply of a program that would have no effect on the rows as they are applied; `None` if it has one.
+fn condition_failed<E: Engine>(
+    replica: &Replica<E>,
+    id: TransactionId,
+    program: &[u8],
+    stamp_us: i64,
+) -> Result<Option<Vec<u8>>, EvaluationFailed> {
     let context = EvaluationContext::new(stamp_us, replica.applied.newest_explicit_us);
     let progress = WorkProgress::default();
     let view =
         View { data: &replica.handle.data, samples: &replica.handle.load.samples, nth: id.number, progress: &progress };
     let view = Watched::new(&view);
-    let reply = replica.evaluator.reply(&program, context, &view);
-    let has_failed_to_read = view.has_failed();
-    if let Err(failed) = &reply
-        && has_failed_to_read
-    {
-        return replica.fail(turn, &StorageError::Corrupt(failed.to_string()));
+    match replica.evaluator.reply(program, context, &view) {
+        Err(failed) if view.has_failed() => Err(failed),
+        Err(_) => Ok(Some(replica.evaluator.reply_of_damage())),
+        Ok(reply) => Ok(Some(reply).filter(|reply| !replica.evaluator.has_applied(reply))),
     }
-    let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return };
-    let evaluated = match reply {
-        Err(_) => Evaluated::ConditionFailed(replica.evaluator.reply_of_damage()),
-        Ok(reply) if !replica.evaluator.has_applied(&reply) => Evaluated::ConditionFailed(reply),
-        Ok(_) => {
-            let key = led.leader.first_key(id).unwrap_or_default();
-            let program = replica.evaluator.without_conditions(&program).unwrap_or(program);
-            Evaluated::Operations(vec![Operation { key, now_s, program }])
-        }
-    };
-    led.leader.evaluated(id, evaluated, turn.now_ns());
 }
 
 /// Whether a step stages or writes what was planned before a unique index of the tablet was specified, and does not
