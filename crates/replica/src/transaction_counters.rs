@@ -77,17 +77,18 @@ mod tests {
     use diorite_transact::step::{Commit, Prepare};
     use diorite_transact::targets::Targets;
     use diorite_transact::{Home, TransactionId};
+    use std::sync::Arc;
 
     #[test]
     fn steps_replies_and_calls_are_counted_by_what_they_are() {
         let counters = TransactionCounters::default();
         let id = TransactionId { tablet: TabletId(7), term: 1, number: 1 };
         let home = Home { table: TableId(1), key: b"k".to_vec(), tells_readers: true };
-        let prepare = Prepare { id, home: home.clone(), targets: Targets::default(), operations: Vec::new() };
+        let prepare = Prepare { id, home: home.clone(), targets: Targets::default(), operations: Arc::default() };
         let committed = Ending::Committed { prepared_us: 1, committed_us: 2 };
         let steps = [
             Step::Prepare(prepare),
-            Step::Commit(Commit { id, prepared: Vec::new(), operations: Vec::new() }),
+            Step::Commit(Commit { id, prepared: Vec::new(), operations: Arc::default() }),
             Step::Finish { id, ending: committed },
             Step::Finish { id, ending: Ending::Aborted },
             Step::Forget(vec![id]),

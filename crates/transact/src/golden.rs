@@ -9,6 +9,7 @@ use crate::wire::tests::{answers, calls};
 use crate::wire::{Answer, Call};
 use diorite_base::{Levels, TableId, TabletId};
 use diorite_golden::{Decoded, Golden, kinds};
+use std::sync::Arc;
 
 kinds!(STEPS, step_kind(Step): Prepare, Commit, Finish, Forget);
 kinds!(ENDINGS, ending_kind(Ending): Aborted, Committed);
@@ -31,7 +32,8 @@ fn id() -> TransactionId {
 
 fn steps() -> Vec<(&'static str, Vec<u8>)> {
     let key = || b"row".to_vec();
-    let operations = vec![Operation { key: key(), now_s: 1_700_000_000, program: b"program".to_vec() }];
+    let operations: Arc<[Operation]> =
+        Arc::new([Operation { key: key(), now_s: 1_700_000_000, program: b"program".to_vec() }]);
     let range = Target::Range { start: b"s".to_vec(), end: b"t".to_vec() };
     let targets = Targets::new(vec![Target::Row(key()), range]);
     let home = Home { table: TableId(9), key: b"home".to_vec(), tells_readers: true };

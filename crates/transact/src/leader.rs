@@ -30,6 +30,7 @@ use crate::targets::Targets;
 use crate::timing::Timing;
 use diorite_base::TabletId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Who receives a reply; the shell knows what the number means.
@@ -156,7 +157,7 @@ enum Stage {
 /// A transaction that may be committed here.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Reservation {
-    operations: Vec<Operation>,
+    operations: Arc<[Operation]>,
     since_ns: u64,
     /// Who waits for the commit that is appended.
     committing: Option<Asker>,
@@ -278,7 +279,7 @@ impl Leader {
 
     /// About the bytes of the programs that wait or are reserved.
     pub fn staged_bytes(&self) -> usize {
-        let reserved = self.reservations.values().flat_map(|reservation| &reservation.operations);
+        let reserved = self.reservations.values().flat_map(|reservation| reservation.operations.iter());
         let reserved_bytes: usize = reserved.map(|operation| operation.program.len()).sum();
         self.pending.values().map(|pending| pending.program.0.len()).sum::<usize>() + reserved_bytes
     }

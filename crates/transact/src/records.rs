@@ -46,7 +46,7 @@ pub fn prepared_programs(value: &[u8]) -> Result<Vec<Vec<u8>>, Malformed> {
     }
     let _stamp_us = value.i64()?;
     let prepare = Prepare::decode(&mut value)?;
-    Ok(prepare.operations.into_iter().map(|operation| operation.program).collect())
+    Ok(prepare.operations.iter().map(|operation| operation.program.clone()).collect())
 }
 
 /// A prepare in force: its rows are locked.
@@ -94,7 +94,7 @@ pub enum Effect {
         /// Their stamp, microseconds.
         stamp_us: i64,
         /// The rows.
-        operations: Vec<Operation>,
+        operations: Arc<[Operation]>,
     },
 }
 
@@ -129,7 +129,7 @@ impl Records {
 
     /// About the bytes of the programs that are prepared.
     pub fn staged_bytes(&self) -> usize {
-        let operations = self.prepared.values().flat_map(|record| &record.prepare.operations);
+        let operations = self.prepared.values().flat_map(|record| record.prepare.operations.iter());
         operations.map(|operation| operation.program.len()).sum()
     }
 
@@ -212,7 +212,7 @@ impl Records {
         self.outcomes.insert(commit.id, outcome);
         vec![
             Effect::Put { key: key(OUTCOME, &commit.id), value: stored },
-            Effect::Write { stamp_us, operations: commit.operations.clone() },
+            Effect::Write { stamp_us, operations: Arc::clone(&commit.operations) },
         ]
     }
 
@@ -221,14 +221,14 @@ impl Records {
             return Vec::new();
         }
         let Some(record) = self.prepared.remove(id) else { return Vec::new() };
-        for operation in &record.prepare.operations {
+        for operation in record.prepare.operations.iter() {
             self.seconds.remove(&(operation.now_s, *id));
         }
         let removed = Effect::Remove { key: key(PREPARED, id) };
         match ending {
             Ending::Aborted => vec![removed],
             Ending::Committed { committed_us, .. } => {
-                let operations = Arc::unwrap_or_clone(record).prepare.operations;
+                let operations = Arc::clone(&record.prepare.operations);
                 vec![removed, Effect::Write { stamp_us: committed_us, operations }]
             }
         }

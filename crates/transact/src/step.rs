@@ -24,6 +24,7 @@
 use crate::ids::{Home, Prepared, TransactionId};
 use crate::targets::Targets;
 use diorite_base::bytes::{Malformed, Reader, put_slice, put_varint};
+use std::sync::Arc;
 
 /// The most participants of a transaction, the home not counted.
 pub const MAX_PARTICIPANTS: usize = 1_024;
@@ -53,8 +54,8 @@ pub struct Prepare {
     pub home: Home,
     /// What is locked.
     pub targets: Targets,
-    /// What is staged.
-    pub operations: Vec<Operation>,
+    /// What is staged. Shared: the entry, its record and its effect all have it.
+    pub operations: Arc<[Operation]>,
 }
 
 /// The home's own rows are written, and the transaction is committed at the stamp of this entry.
@@ -65,7 +66,7 @@ pub struct Commit {
     /// The other participants, with the prepares that the commit covers.
     pub prepared: Vec<Prepared>,
     /// The home's own rows.
-    pub operations: Vec<Operation>,
+    pub operations: Arc<[Operation]>,
 }
 
 /// What has become of a transaction, for a participant.
@@ -154,7 +155,7 @@ impl Prepare {
         if operations.iter().any(|operation| !targets.contains(&operation.key)) {
             return Err(Malformed);
         }
-        Ok(Self { id, home, targets, operations })
+        Ok(Self { id, home, targets, operations: operations.into() })
     }
 }
 
@@ -162,8 +163,8 @@ impl Step {
     /// What it stages or writes.
     pub fn operations(&self) -> &[Operation] {
         match self {
-            Self::Prepare(prepare) => &prepare.operations,
-            Self::Commit(commit) => &commit.operations,
+            Self::Prepare(prepare) => &prepare.operations[..],
+            Self::Commit(commit) => &commit.operations[..],
             Self::Finish { .. } | Self::Forget(_) => &[],
         }
     }
@@ -202,7 +203,7 @@ impl Step {
             2 => Self::Commit(Commit {
                 id: TransactionId::decode(reader)?,
                 prepared: list(reader, MAX_PARTICIPANTS, Prepared::decode)?,
-                operations: list(reader, MAX_ROWS, operation)?,
+                operations: list(reader, MAX_ROWS, operation)?.into(),
             }),
             3 => Self::Finish { id: TransactionId::decode(reader)?, ending: Ending::decode(reader)? },
             4 => Self::Forget(list(reader, MAX_FORGOTTEN, TransactionId::decode)?),

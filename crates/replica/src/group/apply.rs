@@ -4,6 +4,9 @@
 //! repaired by a replay from that index, and nothing is applied twice. An evaluated mutation sees everything before it
 //! in the log. A panic in an entry is an error of its replica.
 
+mod steps;
+
+use self::steps::{read_no_earlier, reads_stored};
 use crate::group::entry::mutations;
 use crate::group::handle::TabletHandle;
 use crate::group::indexed::{IndexAccount, IndexedBatch, indexes_of};
@@ -28,7 +31,7 @@ use diorite_raft::{Entry, EntryType, LogPosition};
 use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch, TabletData};
 use diorite_transact::TransactionId;
 use diorite_transact::records::Effect as StepEffect;
-use diorite_transact::step::{Commit, Operation as StagedProgram, Prepare, Step, decode_steps};
+use diorite_transact::step::{Operation as StagedProgram, Step, decode_steps};
 use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -179,23 +182,6 @@ fn advance(state: &mut AppliedState, mutation: &MutationRef<'_>, oldest_s: Optio
     if let Some(oldest_s) = oldest_s.into_iter().chain(reserved_s).min() {
         state.horizon = state.horizon.no_later_than(oldest_s).max(before);
     }
-}
-
-/// What has expired by the horizon may be gone already on some replicas: programs of a step read as of then at the
-/// earliest.
-fn read_no_earlier(step: &mut Step, horizon_s: u32) {
-    let (Step::Prepare(Prepare { operations, .. }) | Step::Commit(Commit { operations, .. })) = step else { return };
-    operations.iter_mut().for_each(|operation| operation.now_s = operation.now_s.max(horizon_s));
-}
-
-/// Whether applying a step runs programs whose changes depend on what is stored. A prepare of the same entry does not
-/// matter: it has the stamp of that entry, and an end names the stamp of an earlier one.
-fn reads_stored<E: Engine>(replica: &Replica<E>, step: &Step) -> bool {
-    let records = &replica.writes.transactions.records;
-    let ended = if let Step::Finish { id, .. } = step { records.prepared(id) } else { None };
-    let staged = ended.map_or(&[][..], |record| &record.prepare.operations);
-    let mut run = step.operations().iter().chain(staged);
-    step.runs_programs() && run.any(|operation| replica.evaluator.reads(&operation.program))
 }
 
 /// Whether the applied entries included a change of members.
@@ -399,7 +385,7 @@ impl<E: Engine> Applier<E> {
                     StepEffect::Write { stamp_us, operations } => {
                         // One of the tablet's writes, as any other is where the tablet is led.
                         replica.handle.load.writes.fetch_add(u64::from(replica.group.is_leader()), Ordering::Relaxed);
-                        for operation in &operations {
+                        for operation in operations.iter() {
                             self.run_staged(replica, operation, stamp_us, state)?;
                         }
                     }

@@ -157,7 +157,7 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
                 // A client has made it up, or has it from another snapshot.
                 return Err(KvError::Locked(it.id.tablet));
             };
-            for operation in &record.prepare.operations {
+            for operation in record.prepare.operations.iter() {
                 let mut changes = self.changes_of(operation, it.committed_us)?;
                 hold(changes.size_bytes())?;
                 if let Some(indexes) = &indexes {

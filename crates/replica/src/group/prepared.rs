@@ -157,7 +157,7 @@ mod tests {
         let operation = Operation { key: target.start().to_vec(), now_s: 0, program: vec![0; 10] };
         let targets = Targets::new(vec![target]);
         PreparedRecord {
-            prepare: Prepare { id, home, targets, operations: vec![operation.clone(), operation] },
+            prepare: Prepare { id, home, targets, operations: Arc::new([operation.clone(), operation]) },
             stamp_us: 100 * i64::try_from(number).unwrap_or(0),
         }
     }

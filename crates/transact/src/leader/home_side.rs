@@ -16,6 +16,7 @@ use crate::step::{Commit, Ending, MAX_FORGOTTEN, Operation, Step};
 use crate::targets::Targets;
 use diorite_base::TabletId;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// The most questions that wait for one commit. Others are not answered, and asked again.
 const MAX_QUESTIONS: usize = 256;
@@ -77,8 +78,15 @@ impl Leader {
 
     pub(super) fn reserved(&mut self, id: TransactionId, operations: Vec<Operation>, now_ns: u64) {
         self.locks.mark(&Owner::Transaction(id), Hold::Reserved);
-        self.reservations
-            .insert(id, Reservation { operations, since_ns: now_ns, committing: None, questions: BTreeSet::new() });
+        self.reservations.insert(
+            id,
+            Reservation {
+                operations: operations.into(),
+                since_ns: now_ns,
+                committing: None,
+                questions: BTreeSet::new(),
+            },
+        );
     }
 
     /// Commits what was issued in advance, in one step: nothing was locked here before. It has prepared others, so it
@@ -136,7 +144,7 @@ impl Leader {
         if reservation.committing.replace(asker).is_none() {
             let newest = prepared.iter().map(|prepared| prepared.stamp_us).max();
             let above_us = newest.filter(|_| !self.planted.commit_below_prepares).unwrap_or(i64::MIN);
-            let operations = reservation.operations.clone();
+            let operations = Arc::clone(&reservation.operations);
             self.propose(Step::Commit(Commit { id, prepared: prepared.to_vec(), operations }), above_us);
         }
     }

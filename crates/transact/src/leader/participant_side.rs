@@ -44,7 +44,7 @@ impl Leader {
         let owner = Owner::Transaction(id);
         let targets = self.locks.held_by(&owner).expect("what was evaluated is latched").clone();
         self.preparing.insert(id, asker);
-        self.propose(Step::Prepare(Prepare { id, home, targets, operations }), i64::MIN);
+        self.propose(Step::Prepare(Prepare { id, home, targets, operations: operations.into() }), i64::MIN);
     }
 
     pub(super) fn prepare_applied(&mut self, records: &Records, prepare: &Prepare, now_ns: u64) {

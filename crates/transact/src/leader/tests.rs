@@ -238,9 +238,9 @@ fn a_new_leader_holds_what_is_prepared_and_serves_when_its_first_entry_is_applie
     let id = TransactionId { tablet: TabletId(1), term: 1, number: 1 };
     let home = Home { table: TableId(1), key: vec![9], tells_readers: true };
     let mut records = Records::default();
-    let operations = Vec::new();
-    records.apply(5, &Step::Prepare(crate::step::Prepare { id, home, targets: row(5), operations }));
-    records.apply(6, &Step::Commit(Commit { id, prepared: Vec::new(), operations: Vec::new() }));
+    let prepare = crate::step::Prepare { id, home, targets: row(5), operations: Arc::default() };
+    records.apply(5, &Step::Prepare(prepare));
+    records.apply(6, &Step::Commit(Commit { id, prepared: Vec::new(), operations: Arc::default() }));
     let mut leader = Leader::new(TABLET, 4, &records, LockLimits::default(), Timing::default(), 0);
     let status = Request::Status { id, of: None, at_us: None };
     assert_eq!(leader.request(&records, CLIENT, status.clone(), true, 0), Err(NotServing));

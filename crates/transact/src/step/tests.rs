@@ -41,14 +41,17 @@ fn prepare() -> impl Strategy<Value = Prepare> {
                 id,
                 home: Home { table: TableId(table), key, tells_readers: true },
                 targets: Targets::new(targets),
-                operations,
+                operations: operations.into(),
             }
         },
     )
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let parts = (prop::collection::vec(prepared(), 0..3), prop::collection::vec(operation(), 0..3));
+    let parts = (
+        prop::collection::vec(prepared(), 0..3),
+        prop::collection::vec(operation(), 0..3).prop_map(Arc::<[Operation]>::from),
+    );
     let ending = prop::option::of((any::<i64>(), any::<i64>())).prop_map(|stamps| match stamps {
         Some((one, other)) if one < other => Ending::Committed { prepared_us: one, committed_us: other },
         _ => Ending::Aborted,

@@ -186,7 +186,7 @@ impl World {
             if let (Effect::Write { stamp_us, operations }, Step::Commit(Commit { id, .. }) | Step::Finish { id, .. }) =
                 (effect, step)
             {
-                for operation in operations {
+                for operation in operations.iter() {
                     self.write_of(*id, at, operation.key[0], operation.program[0].cast_signed(), stamp_us)?;
                 }
             }

@@ -6,12 +6,13 @@ use diorite_transact::records::{Effect, Records};
 use diorite_transact::step::{Commit, Operation, Prepare, Step};
 use diorite_transact::targets::{Target, Targets};
 use diorite_transact::{Home, Participant, Prepared, TransactionId};
+use std::sync::Arc;
 
 #[test]
 fn compaction_leaves_records_of_transactions_alone() {
     let id = TransactionId { tablet: TabletId(7), term: 1, number: 3 };
     let key = || b"row".to_vec();
-    let operations = vec![Operation { key: key(), now_s: 9, program: b"program".to_vec() }];
+    let operations: Arc<[Operation]> = Arc::new([Operation { key: key(), now_s: 9, program: b"program".to_vec() }]);
     let home = Home { table: TableId(1), key: key(), tells_readers: true };
     let targets = Targets::new(vec![Target::Row(key())]);
     let participant = Participant { table: TableId(1), tablet: TabletId(8), key: key() };

@@ -185,7 +185,7 @@ fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> 
             Step::Finish { id, ending: Ending::Committed { .. } } => replica.writes.transactions.records.prepared(id),
             _ => None,
         };
-        let staged = finished.map_or(&[][..], |record| &record.prepare.operations);
+        let staged = finished.map_or(&[][..], |record| &record.prepare.operations[..]);
         staged_bytes += staged.iter().map(|operation| operation.program.len()).sum::<usize>();
         let mut operations = step.operations().iter().chain(staged);
         // A step that needs a later stamp begins another entry: the programs of the steps before it must not be run with

@@ -1,0 +1,28 @@
+//! The steps of transactions in an entry of the log, before they are applied.
+//!
+//! Always true: what is applied follows from the state and the entry. Left out: what a step does
+//! ([`diorite_transact::records`]).
+
+use crate::group::replica::Replica;
+use diorite_storage::Engine;
+use diorite_transact::step::{Commit, Operation, Prepare, Step};
+
+/// What has expired by the horizon may be gone already on some replicas: programs of a step read as of then at the
+/// earliest.
+pub(super) fn read_no_earlier(step: &mut Step, horizon_s: u32) {
+    let (Step::Prepare(Prepare { operations, .. }) | Step::Commit(Commit { operations, .. })) = step else { return };
+    if operations.iter().any(|operation| operation.now_s < horizon_s) {
+        let later = |operation: &Operation| Operation { now_s: operation.now_s.max(horizon_s), ..operation.clone() };
+        *operations = operations.iter().map(later).collect();
+    }
+}
+
+/// Whether applying a step runs programs whose changes depend on what is stored. A prepare of the same entry does not
+/// matter: it has the stamp of that entry, and an end names the stamp of an earlier one.
+pub(super) fn reads_stored<E: Engine>(replica: &Replica<E>, step: &Step) -> bool {
+    let records = &replica.writes.transactions.records;
+    let ended = if let Step::Finish { id, .. } = step { records.prepared(id) } else { None };
+    let staged = ended.map_or(&[][..], |record| &record.prepare.operations[..]);
+    let mut run = step.operations().iter().chain(staged);
+    step.runs_programs() && run.any(|operation| replica.evaluator.reads(&operation.program))
+}
