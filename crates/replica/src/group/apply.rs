@@ -6,7 +6,7 @@
 
 mod steps;
 
-use self::steps::{read_no_earlier, reads_stored};
+use self::steps::{read_no_earlier, reads_stored, steps_of};
 use crate::group::entry::mutations;
 use crate::group::handle::TabletHandle;
 use crate::group::indexed::{IndexAccount, IndexedBatch, indexes_of};
@@ -31,7 +31,7 @@ use diorite_raft::{Entry, EntryType, LogPosition};
 use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch, TabletData};
 use diorite_transact::TransactionId;
 use diorite_transact::records::Effect as StepEffect;
-use diorite_transact::step::{Operation as StagedProgram, Step, decode_steps};
+use diorite_transact::step::{Operation as StagedProgram, Step};
 use protobuf::Message as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -363,8 +363,9 @@ impl<E: Engine> Applier<E> {
         state: &mut AppliedState,
         outcomes: &mut Outcomes,
     ) -> Result<(), StorageError> {
-        let corrupt = |_| StorageError::Corrupt(format!("entry {} of {}", entry.index, replica.group_id()));
-        let mut steps = decode_steps(steps).map_err(corrupt)?;
+        let group = replica.group_id();
+        let corrupt = |_| StorageError::Corrupt(format!("entry {} of {group}", entry.index));
+        let mut steps = steps_of(replica, entry, steps).map_err(corrupt)?;
         steps.iter_mut().for_each(|step| read_no_earlier(step, state.horizon.now_s));
         let reads = steps.iter().any(|step| reads_stored(replica, step));
         if reads {

@@ -5,6 +5,7 @@
 //! replica: `writes`, `members`, `election`, `suspects`, `advance`, `receive`.
 
 pub(crate) mod advance;
+mod appended;
 pub(crate) mod apply;
 pub(crate) mod catch_up;
 pub(crate) mod checks;

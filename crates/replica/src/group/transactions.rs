@@ -4,6 +4,7 @@
 //! Always true: records are a function of the applied steps. Left out: what is done with all this ([`super::transact`]),
 //! and the protocol ([`diorite_transact`]).
 
+use crate::group::appended::AppendedSteps;
 use crate::group::proposal::{Proposal, Waiter};
 use diorite_base::TabletId;
 use diorite_base::bytes::Malformed;
@@ -86,6 +87,7 @@ pub(crate) struct Led {
     pub(crate) writes: WritesBeside,
     pub(crate) evaluations: VecDeque<(TransactionId, Program)>,
     pub(crate) steps: VecDeque<(Step, i64)>,
+    pub(crate) appended: AppendedSteps,
     pub(crate) pins: VecDeque<PendingPin>,
     pub(crate) asks: Asks,
     /// About the bytes of the programs that wait, are reserved or are prepared.
@@ -205,6 +207,7 @@ impl Led {
             },
             evaluations: VecDeque::new(),
             steps: VecDeque::new(),
+            appended: AppendedSteps::default(),
             pins: VecDeque::new(),
             asks: Asks::default(),
             staged_bytes: records.staged_bytes(),

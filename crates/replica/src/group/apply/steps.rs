@@ -4,8 +4,24 @@
 //! ([`diorite_transact::records`]).
 
 use crate::group::replica::Replica;
+use diorite_base::bytes::Malformed;
+use diorite_raft::{Entry, LogPosition};
 use diorite_storage::Engine;
-use diorite_transact::step::{Commit, Operation, Prepare, Step};
+use diorite_transact::step::{Commit, Operation, Prepare, Step, decode_steps};
+
+/// The steps of an entry. The replica that has appended it need not decode them.
+pub(super) fn steps_of<E: Engine>(
+    replica: &mut Replica<E>,
+    entry: &Entry,
+    encoded: &[u8],
+) -> Result<Vec<Step>, Malformed> {
+    let led = replica.writes.transactions.led.as_deref_mut();
+    let Some(steps) = led.and_then(|led| led.appended.take(LogPosition::from(entry), encoded.len())) else {
+        return decode_steps(encoded);
+    };
+    debug_assert_eq!(decode_steps(encoded).as_ref(), Ok(&steps), "what is kept of an entry is what it says");
+    Ok(steps)
+}
 
 /// What has expired by the horizon may be gone already on some replicas: programs of a step read as of then at the
 /// earliest.

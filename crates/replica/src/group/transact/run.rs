@@ -10,6 +10,7 @@ use crate::transaction_counters::TransactionCounters;
 use diorite_base::TabletId;
 use diorite_base::mutation::{self, EvaluationContext, EvaluationFailed, seconds};
 use diorite_base::write::KvError;
+use diorite_raft::LogPosition;
 use diorite_storage::{Engine, StorageError};
 use diorite_transact::TransactionId;
 use diorite_transact::leader::{Action, Evaluated};
@@ -221,12 +222,16 @@ pub(crate) fn propose_steps<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn
         let (steps, count) = steps_of_entry(replica, led, stamp_us);
         let mut payload = Payload::default();
         payload.push_steps(&mutation::step(stamp_us, &steps));
-        if let Err(error) = replica.group.propose(payload.take()) {
-            tracing::debug!(tablet = %replica.id(), %error, "steps of transactions wait to be proposed");
-            break;
-        }
-        if let Some(led) = replica.writes.transactions.led.as_deref_mut() {
-            led.steps.drain(..count);
+        let index = match replica.group.propose(payload.take()) {
+            Ok(index) => index,
+            Err(error) => {
+                tracing::debug!(tablet = %replica.id(), %error, "steps of transactions wait to be proposed");
+                break;
+            }
+        };
+        let at = LogPosition::new(index, replica.group.term().0);
+        if let Some(Led { steps: wanted, appended, .. }) = replica.writes.transactions.led.as_deref_mut() {
+            appended.push(at, steps.len(), wanted.drain(..count).map(|(step, _)| step));
         }
         replica.writes.newest_us = stamp_us;
         replica.writes.proposed_ns = turn.began_ns;
