@@ -4,8 +4,10 @@
 //! repaired by a replay from that index, and nothing is applied twice. An evaluated mutation sees everything before it
 //! in the log. A panic in an entry is an error of its replica.
 
+mod beside;
 mod steps;
 
+use self::beside::Beside;
 use self::steps::{read_no_earlier, reads_stored, steps_of};
 use crate::group::entry::mutations;
 use crate::group::handle::TabletHandle;
@@ -29,7 +31,6 @@ use diorite_base::mutation::{
 use diorite_base::write::{KvError, WriteReply};
 use diorite_raft::{Entry, EntryType, LogPosition};
 use diorite_storage::{AppliedState, Engine, MEMBERS_KEY, SPLIT_KEY, StorageError, TabletBatch, TabletData};
-use diorite_transact::TransactionId;
 use diorite_transact::records::Effect as StepEffect;
 use diorite_transact::step::{Operation as StagedProgram, Step};
 use protobuf::Message as _;
@@ -193,8 +194,7 @@ pub(crate) struct Applier<E: Engine> {
     batch: <E::Tablet as TabletData>::Batch,
     account: IndexAccount,
     written: Vec<Waiter>,
-    /// The prepares that the batch ends.
-    ended: Vec<TransactionId>,
+    beside: Beside,
     /// The number of mutations applied to all tablets, for sampling keys.
     mutations: u64,
     /// The progress of the thread that applies.
@@ -211,7 +211,7 @@ impl<E: Engine> Applier<E> {
             batch: Default::default(),
             account: IndexAccount::default(),
             written: Vec::new(),
-            ended: Vec::new(),
+            beside: Beside::default(),
             mutations: 0,
             progress,
         }
@@ -230,7 +230,7 @@ impl<E: Engine> Applier<E> {
             // A partly filled batch must not reach the next replica, and its writers must not receive a success.
             self.batch.clear();
             self.account.begin_batch();
-            self.ended.clear();
+            self.beside.clear();
             for waiter in self.written.drain(..) {
                 outcomes.push(waiter, Err(KvError::Storage(error.to_string())));
             }
@@ -374,15 +374,13 @@ impl<E: Engine> Applier<E> {
         }
         for step in &steps {
             let effects = replica.writes.transactions.records.apply(mutation.stamp_us, step);
-            if let Step::Prepare(prepare) = step
-                && let Some(record) = replica.writes.transactions.records.prepared(&prepare.id)
-            {
-                replica.handle.transacted.prepared.add(record);
+            if let Step::Prepare(prepare) = step {
+                self.beside.begin(prepare.id);
             }
             for effect in effects {
                 match effect {
-                    StepEffect::Put { key, value } => self.batch.put(&key, &value),
-                    StepEffect::Remove { key } => self.batch.delete(&key),
+                    StepEffect::Put { key, value } => self.beside.put(key, value),
+                    StepEffect::Remove { key } => self.beside.remove(&key, &mut self.batch),
                     StepEffect::Write { stamp_us, operations } => {
                         // One of the tablet's writes, as any other is where the tablet is led.
                         replica.handle.load.writes.fetch_add(u64::from(replica.group.is_leader()), Ordering::Relaxed);
@@ -395,7 +393,7 @@ impl<E: Engine> Applier<E> {
         }
         for step in steps {
             if let Step::Finish { id, .. } = &step {
-                self.ended.push(*id);
+                self.beside.end(*id);
             }
             replica.writes.transactions.note_applied(step);
         }
@@ -557,6 +555,8 @@ impl<E: Engine> Applier<E> {
         replica.handle.flags.fetch_or(state.flags, Ordering::AcqRel);
         self.progress.step();
         let TabletHandle { data, transacted, .. } = &*replica.handle;
+        let records = &replica.writes.transactions.records;
+        self.beside.close(records, &transacted.prepared, &mut self.batch);
         let written = self.close_batch(replica).and_then(|()| {
             // Also if only records of transactions change: what is prepared has another version before it is answered.
             transacted.change(|| {
@@ -572,11 +572,7 @@ impl<E: Engine> Applier<E> {
         written?;
         replica.applied = *state;
         replica.handle.flags.store(state.flags, Ordering::Release);
-        // What has become of these can be read.
-        let is_in_force = |id: &TransactionId| replica.writes.transactions.records.prepared(id).is_some();
-        for id in self.ended.drain(..).filter(|id| !is_in_force(id)) {
-            replica.handle.transacted.prepared.remove(&id);
-        }
+        self.beside.written(records, &transacted.prepared);
         replica.handle.load.writes.fetch_add(self.written.len() as u64, Ordering::Relaxed);
         for waiter in self.written.drain(..) {
             outcomes.push(waiter, Ok(Vec::new()));
