@@ -82,8 +82,17 @@ impl Kv for NodeKv {
         self.router.submit(tablet, mutation, sink, tag)
     }
 
+    fn submits_requests(&self) -> bool {
+        true
+    }
+
     fn kick(&self) {
         self.router.kick();
+    }
+
+    fn kick_soon(&self) {
+        self.store.kick();
+        self.router.send_soon();
     }
 
     async fn write(

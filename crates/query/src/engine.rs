@@ -13,6 +13,7 @@ mod batch;
 mod checked;
 mod compared;
 mod covering;
+mod ends;
 mod explain;
 mod in_advance;
 mod long;

@@ -286,9 +286,19 @@ pub trait Kv: Send + Sync + 'static {
         token: u64,
     ) -> Result<(), KvError>;
 
+    /// Whether [`Kv::submit`] takes the requests of transactions as well.
+    fn submits_requests(&self) -> bool {
+        false
+    }
+
     /// Sends the gathered requests. Called after each burst of requests and before the caller waits. Cheap if there are
     /// none.
     fn kick(&self);
+
+    /// As [`Kv::kick`], for a caller that others may follow in a moment: what goes to other nodes leaves with theirs.
+    fn kick_soon(&self) {
+        self.kick();
+    }
 
     /// Writes and waits. Like [`Kv::fetch`], it may need a [`Kv::kick`] once it has been polled. `deadline_ns` is when the request ends, on the monotonic
     /// clock of this node: a write that has not begun by then is not carried out.

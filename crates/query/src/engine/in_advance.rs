@@ -35,6 +35,8 @@ struct OfHome {
     ids: Vec<(TransactionId, u64)>,
     reserves_until_ns: u64,
     ended: Vec<TransactionId>,
+    /// What has ended by then is reported soon.
+    reports_soon: bool,
 }
 
 /// See the top of this module.
@@ -96,9 +98,28 @@ impl InAdvance {
         })
     }
 
+    /// The participants of a transaction are about to finish, and [`Self::ended_unheard`] follows. Whether the caller is
+    /// to call [`Self::take_ended`] soon: nobody else does.
+    pub(super) fn begins_to_end(&self, home: TabletId) -> bool {
+        self.with(home, |of_home| !std::mem::replace(&mut of_home.reports_soon, true))
+    }
+
+    /// As [`Self::ended`], for a caller that cannot report later: the transactions that it is to report now, if any.
+    pub(super) fn ended_unheard(&self, home: TabletId, id: TransactionId) -> Option<Vec<TransactionId>> {
+        self.with(home, |of_home| {
+            of_home.ended.push(id);
+            let is_now = !of_home.reports_soon || of_home.ended.len() >= MAX_OF_HOME;
+            is_now.then(|| std::mem::take(&mut of_home.ended))
+        })
+    }
+
     /// The transactions that are to be reported to a home.
     pub(super) fn take_ended(&self, home: TabletId) -> Vec<TransactionId> {
-        self.0.lock().get_mut(&home).map(|of_home| std::mem::take(&mut of_home.ended)).unwrap_or_default()
+        let take = |of_home: &mut OfHome| {
+            of_home.reports_soon = false;
+            std::mem::take(&mut of_home.ended)
+        };
+        self.0.lock().get_mut(&home).map(take).unwrap_or_default()
     }
 }
 
@@ -150,6 +171,20 @@ mod tests {
         let all: Vec<_> = (1..=MAX_OF_HOME as u64).map(|number| id(1, number)).collect();
         let reports: Vec<_> = all.iter().map(|id| pool.ended(HOME, *id)).collect();
         assert_eq!((&reports[0], reports.last()), (&Report::Soon, Some(&Report::Now(all))));
+        assert_eq!(pool.take_ended(HOME), []);
+    }
+
+    #[test]
+    fn what_ends_unheard_is_reported_with_others_or_at_once_if_nobody_will() {
+        let pool = InAdvance::default();
+        assert_eq!((pool.begins_to_end(HOME), pool.begins_to_end(HOME)), (true, false));
+        assert_eq!((pool.ended_unheard(HOME, id(1, 1)), pool.ended_unheard(HOME, id(1, 2))), (None, None));
+        assert_eq!(pool.take_ended(HOME), [id(1, 1), id(1, 2)]);
+        assert_eq!(pool.ended_unheard(HOME, id(1, 3)), Some(vec![id(1, 3)]));
+        assert!(pool.begins_to_end(HOME));
+        let all: Vec<_> = (1..=MAX_OF_HOME as u64).map(|number| id(2, number)).collect();
+        let reports: Vec<_> = all.iter().map(|id| pool.ended_unheard(HOME, *id)).collect();
+        assert_eq!((&reports[0], reports.last()), (&None, Some(&Some(all))));
         assert_eq!(pool.take_ended(HOME), []);
     }
 }

@@ -5,6 +5,7 @@
 //! once a commit was sent that may have been carried out. Left out: the parts of a transaction
 //! ([`crate::exec::modify::transaction`]), and the protocol ([`diorite_transact`]).
 
+use super::ends::{ends as ends_of, unheard};
 use super::in_advance::{InAdvance, Report};
 use super::outcomes::TransactionEnd;
 use super::state::QueryEngine;
@@ -25,6 +26,7 @@ use diorite_cql::language::ast::BatchKind;
 use diorite_cql::protocol::{CqlError, Response};
 use diorite_transact::coordinator::{Action, Coordinator, Outcome, Part, Plan};
 use diorite_transact::message::{HomePart, Program, Refusal, Reply, Request, Status};
+use diorite_transact::step::Ending;
 use diorite_transact::targets::Targets;
 use diorite_transact::timing::Timing;
 use diorite_transact::wire::{Answer, Call};
@@ -206,12 +208,16 @@ impl<K: Kv> Transaction<K> {
         participants.any(|part| part.tablet == tablet && catalog.table_by_id(part.table).is_none())
     }
 
-    fn send(&self, tablet: TabletId, request: Request) {
-        let to = self.current(tablet, &request);
+    fn trace_sending(&self, to: TabletId, request: &Request) {
         if let Some(trace) = self.budget.trace() {
-            let (what, place) = (shown(&request), trace.place(self.kv.leader(to)));
+            let (what, place) = (shown(request), trace.place(self.kv.leader(to)));
             trace.note(format!("Transaction: sending {what} to tablet {} {place}", to.0));
         }
+    }
+
+    fn send(&self, tablet: TabletId, request: Request) {
+        let to = self.current(tablet, &request);
+        self.trace_sending(to, &request);
         let begins = matches!(request, Request::Reserve { .. } | Request::Prepare { .. });
         let call = Call::Request(request);
         let mut mutation = call.to_mutation();
@@ -247,32 +253,74 @@ impl<K: Kv> Transaction<K> {
 
     /// Carries out what the coordinator asks for; returns the answer for the client, if it has one now.
     fn carry_out(&mut self) -> Option<Outcome> {
-        let mut answer = None;
+        let (mut answer, mut ends) = (None, Vec::new());
         while let Some(action) = self.coordinator.action() {
             match action {
                 Action::Send(_, Request::Reserve { .. }) if self.begins_no_more => self.has_stopped = true,
+                Action::Send(tablet, Request::Finish { id, ending: ending @ Ending::Committed { .. } }) => {
+                    ends.push((tablet, id, ending));
+                }
                 Action::Send(tablet, request) => self.send(tablet, request),
                 Action::Answer(outcome) => answer = Some(outcome),
                 Action::Ended(home, id) => self.report_end(home, id),
             }
         }
+        let is_over = matches!(answer, Some(Outcome::Applied(_))) && self.sent.is_empty();
+        if is_over && self.kv.submits_requests() {
+            self.leave(&ends);
+        } else {
+            ends.into_iter().for_each(|(tablet, id, ending)| self.send(tablet, Request::Finish { id, ending }));
+        }
         answer
+    }
+
+    /// Ends a transaction at its participants. The client can be answered, and nothing else is left to do.
+    fn leave(&self, ends: &[(TabletId, TransactionId, Ending)]) {
+        let Some((_, id, _)) = ends.first().copied() else { return };
+        let home = id.tablet;
+        // Store threads hold the sink, which must not hold them.
+        let (kv, pool) = (Arc::downgrade(&self.kv), Arc::clone(&self.in_advance));
+        let ended = move || {
+            if let (Some(ended), Some(kv)) = (pool.ended_unheard(home, id), kv.upgrade()) {
+                let call = Call::Request(Request::Forget(ended));
+                // The home does without.
+                drop(kv.submit(home, call.to_mutation(), &unheard(id), 0));
+                kv.kick_soon();
+            }
+        };
+        let sink = ends_of(id, ends.len(), ended);
+        if self.in_advance.begins_to_end(home) {
+            self.report_soon(home);
+        }
+        for (tablet, id, ending) in ends {
+            let request = Request::Finish { id: *id, ending: *ending };
+            let to = self.current(*tablet, &request);
+            self.trace_sending(to, &request);
+            // The home's leader finishes what is left.
+            drop(self.kv.submit(to, Call::Request(request).to_mutation(), &sink, 0));
+        }
+        self.kv.kick_soon();
     }
 
     /// All participants of the transaction have finished.
     fn report_end(&self, home: TabletId, id: TransactionId) {
-        let (kv, pool) = (Arc::clone(&self.kv), Arc::clone(&self.in_advance));
-        match pool.ended(home, id) {
+        match self.in_advance.ended(home, id) {
             Report::Not => {}
-            Report::Now(ended) => self.kv.spawn(report(kv, home, ended)),
-            Report::Soon => self.kv.spawn(async move {
-                kv.pause(REPORTS_AFTER_NS).await;
-                let ended = pool.take_ended(home);
-                if !ended.is_empty() {
-                    report(kv, home, ended).await;
-                }
-            }),
+            Report::Now(ended) => self.kv.spawn(report(Arc::clone(&self.kv), home, ended)),
+            Report::Soon => self.report_soon(home),
         }
+    }
+
+    /// Reports what has ended in the next moments.
+    fn report_soon(&self, home: TabletId) {
+        let (kv, pool) = (Arc::clone(&self.kv), Arc::clone(&self.in_advance));
+        self.kv.spawn(async move {
+            kv.pause(REPORTS_AFTER_NS).await;
+            let ended = pool.take_ended(home);
+            if !ended.is_empty() {
+                report(kv, home, ended).await;
+            }
+        });
     }
 
     /// Remembers what a home has said for the transactions that follow.
@@ -398,7 +446,8 @@ struct Handed<K: Kv>(Option<Transaction<K>>);
 
 impl<K: Kv> Drop for Handed<K> {
     fn drop(&mut self) {
-        if let Some(mut transaction) = self.0.take() {
+        // What the coordinator wants is sent before anything is waited for.
+        if let Some(mut transaction) = self.0.take().filter(|transaction| !transaction.sent.is_empty()) {
             transaction.coordinator.client_left();
             let kv = Arc::clone(&transaction.kv);
             kv.spawn(transaction.rest());
