@@ -80,6 +80,9 @@ impl Targets {
 
     /// The union of these. Empty ranges are left out.
     pub fn new(mut targets: Vec<Target>) -> Self {
+        if let [Target::Row(_)] = targets[..] {
+            return Self::of(targets);
+        }
         targets.retain(|target| !matches!(target, Target::Range { start, end } if start >= end));
         targets.sort_by(|one, other| one.start().cmp(other.start()));
         let mut union: Vec<Target> = Vec::with_capacity(targets.len());

@@ -106,7 +106,7 @@ pub(crate) fn admit<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, siz
     release_held(replica, now_ns);
     for proposal in std::mem::take(&mut replica.writes.fresh) {
         if is_call(&proposal) {
-            take_call(replica, turn, sizes, proposal);
+            take_call(replica, turn, sizes, proposal, now_ns);
         } else {
             write_beside(replica, turn, proposal, now_ns);
         }
@@ -155,8 +155,13 @@ fn write_beside<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, proposa
     }
 }
 
-fn take_call<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, sizes: &mut RowSizes, proposal: Proposal) {
-    let now_ns = turn.now_ns();
+fn take_call<E: Engine>(
+    replica: &mut Replica<E>,
+    turn: &mut Turn<E>,
+    sizes: &mut RowSizes,
+    proposal: Proposal,
+    now_ns: u64,
+) {
     if proposal.waiter.deadline_ns <= now_ns {
         let ended = KvError::Overloaded("the request ended before it was taken");
         return turn.outcomes.push(proposal.waiter, Err(ended));
@@ -184,7 +189,7 @@ fn take_call<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, sizes: &mu
             hold_back(turn, &mut replica.writes.transactions.held.pins, proposal);
         }
         Some(Call::Pin(at_us, targets)) => begin_pin(replica, turn, proposal, (at_us, targets)),
-        Some(Call::Request(request)) => take_request(replica, turn, sizes, proposal, request),
+        Some(Call::Request(request)) => take_request(replica, turn, sizes, (proposal, now_ns), request),
     }
 }
 
@@ -211,10 +216,9 @@ fn take_request<E: Engine>(
     replica: &mut Replica<E>,
     turn: &mut Turn<E>,
     sizes: &mut RowSizes,
-    proposal: Proposal,
+    (proposal, now_ns): (Proposal, u64),
     mut request: Request,
 ) {
-    let now_ns = turn.now_ns();
     let mut staged_bytes = 0;
     if let Request::Reserve { wait_ns, .. } | Request::Prepare { wait_ns, .. } = &mut request {
         if now_ns < replica.writes.transactions.held.drains_until_ns {
