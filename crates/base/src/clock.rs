@@ -126,6 +126,11 @@ impl HybridClock {
         self.reserve(wall_us, 1)
     }
 
+    /// The stamp that [`Self::stamp`] would give now.
+    pub fn next(&self, wall_us: i64) -> i64 {
+        wall_us.max(self.last_us.load(Ordering::Relaxed).saturating_add(1))
+    }
+
     /// The first of `count` consecutive stamps, all greater than every earlier one.
     pub fn reserve(&self, wall_us: i64, count: u32) -> i64 {
         let mut last = self.last_us.load(Ordering::Relaxed);
@@ -195,6 +200,7 @@ mod tests {
     fn an_observed_stamp_is_never_issued_again() {
         let clock = HybridClock::new();
         clock.observe(1_000);
+        assert_eq!((clock.next(10), clock.next(2_000)), (1_001, 2_000));
         assert_eq!(clock.stamp(10), 1_001);
     }
 }

@@ -8,16 +8,17 @@ mod beside;
 mod steps;
 
 use self::beside::Beside;
-use self::steps::{read_no_earlier, reads_stored, steps_of};
+use self::steps::{reads_stored, steps_of};
 use crate::group::entry::mutations;
 use crate::group::handle::TabletHandle;
+use crate::group::horizon::{advance, read_no_earlier};
 use crate::group::indexed::{IndexAccount, IndexedBatch, indexes_of};
 use crate::group::merge::{REOPEN, Reopening};
 use crate::group::outcomes::Outcomes;
 use crate::group::proposal::Waiter;
 use crate::group::replica::Replica;
 use crate::group::samples::KeySamples;
-use crate::group::sealed::{CLOSED, TRANSACTIONS};
+use crate::group::sealed::CLOSED;
 use crate::group::split::{SPLIT, Split, SplitMark, keep_part};
 use crate::group::view::View;
 use crate::group::waiters::Fate;
@@ -163,25 +164,6 @@ impl<B: TabletBatch> TabletChanges for Changes<'_, B> {
     fn raise_stamps(&mut self, newest_us: i64, newest_explicit_us: i64) {
         self.state.newest_stamp_us = self.state.newest_stamp_us.max(newest_us);
         self.state.newest_explicit_us = self.state.newest_explicit_us.max(newest_explicit_us);
-    }
-}
-
-/// For how long a tablet with transactions keeps what has expired, seconds: more than passes from the evaluation of a
-/// program to the entry of the log that names its second.
-const RESERVED_S: u32 = 10;
-
-/// Advances the state to a mutation. What expired after `oldest_s` stays readable: a program that is prepared reads as of
-/// then, and has to find the same on every replica, whatever each has compacted. So does one whose rows are reserved, of
-/// which only the leader knows.
-fn advance(state: &mut AppliedState, mutation: &MutationRef<'_>, oldest_s: Option<u32>) {
-    let before = state.horizon;
-    state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
-    if matches!(mutation.body(), Body::Step(_)) {
-        state.flags |= TRANSACTIONS;
-    }
-    let reserved_s = (state.flags & TRANSACTIONS != 0).then(|| state.horizon.now_s.saturating_sub(RESERVED_S));
-    if let Some(oldest_s) = oldest_s.into_iter().chain(reserved_s).min() {
-        state.horizon = state.horizon.no_later_than(oldest_s).max(before);
     }
 }
 

@@ -13,6 +13,7 @@ pub(crate) mod describe;
 pub(crate) mod election;
 pub(crate) mod entry;
 pub(crate) mod handle;
+pub(crate) mod horizon;
 pub(crate) mod index_notes;
 mod indexed;
 pub(crate) mod lease;

@@ -228,9 +228,11 @@ impl<E: Engine> Replica<E> {
         let mut payload = Payload::default();
         let wanted_s = self.handle.gc_grace_s.load(Ordering::Relaxed);
         let grace_s = if wanted_s == UNKNOWN_GRACE_S { self.applied.gc_grace_s } else { wanted_s };
-        payload.push_time(self.writes.stamps.stamp(wall_us), grace_s);
-        if let Err(error) = self.group.propose(payload.take()) {
-            tracing::debug!(tablet = %self.id(), %error, "could not write the time to a tablet's log");
+        let stamp_us = self.writes.stamps.stamp(wall_us);
+        payload.push_time(stamp_us, grace_s);
+        match self.group.propose(payload.take()) {
+            Ok(_) => self.writes.newest_us = stamp_us,
+            Err(error) => tracing::debug!(tablet = %self.id(), %error, "could not write the time to a tablet's log"),
         }
     }
 

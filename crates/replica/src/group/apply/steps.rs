@@ -7,7 +7,7 @@ use crate::group::replica::Replica;
 use diorite_base::bytes::Malformed;
 use diorite_raft::{Entry, LogPosition};
 use diorite_storage::Engine;
-use diorite_transact::step::{Commit, Operation, Prepare, Step, decode_steps};
+use diorite_transact::step::{Step, decode_steps};
 
 /// The steps of an entry. The replica that has appended it need not decode them.
 pub(super) fn steps_of<E: Engine>(
@@ -21,16 +21,6 @@ pub(super) fn steps_of<E: Engine>(
     };
     debug_assert_eq!(decode_steps(encoded).as_ref(), Ok(&steps), "what is kept of an entry is what it says");
     Ok(steps)
-}
-
-/// What has expired by the horizon may be gone already on some replicas: programs of a step read as of then at the
-/// earliest.
-pub(super) fn read_no_earlier(step: &mut Step, horizon_s: u32) {
-    let (Step::Prepare(Prepare { operations, .. }) | Step::Commit(Commit { operations, .. })) = step else { return };
-    if operations.iter().any(|operation| operation.now_s < horizon_s) {
-        let later = |operation: &Operation| Operation { now_s: operation.now_s.max(horizon_s), ..operation.clone() };
-        *operations = operations.iter().map(later).collect();
-    }
 }
 
 /// Whether applying a step runs programs whose changes depend on what is stored. A prepare of the same entry does not

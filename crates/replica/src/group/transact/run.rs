@@ -1,6 +1,7 @@
 //! Carries out what the leader of transactions wants.
 
 use crate::group::entry::Payload;
+use crate::group::horizon::latest_s;
 use crate::group::replica::Replica;
 use crate::group::transactions::{ASK_AGAIN_NS, Led};
 use crate::group::turn::Turn;
@@ -109,7 +110,8 @@ fn evaluate_for<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, id: Tra
         }
         return;
     }
-    let stamp_us = turn.began_wall_us.max(replica.applied.newest_stamp_us + 1);
+    // Not before the second of what is in flight, nor of what other tablets have stamped: see `give_up_late`.
+    let stamp_us = replica.writes.stamps.next(turn.began_wall_us);
     let evaluated = match replica.evaluator.reads(&program) {
         // What it does is known. It is carried out once, when its rows become visible.
         false => Ok(program),
@@ -130,7 +132,8 @@ fn evaluate_for<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, id: Tra
     led.leader.evaluated(id, evaluated, turn.now_ns());
 }
 
-/// The reply of a program that would have no effect on the rows as they are applied; `None` if it has one.
+/// The reply of a program that would have no effect on the rows as they are applied, or that a malformed row ends;
+/// `None` if it has one.
 fn condition_failed<E: Engine>(
     replica: &Replica<E>,
     id: TransactionId,
@@ -158,14 +161,38 @@ fn is_unmaintained<E: Engine>(replica: &Replica<E>, step: &Step) -> bool {
 
 /// Gives up the steps that do not maintain the tablet's unique indexes.
 fn give_up_unmaintained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
-    if replica.indexes().is_none_or(|indexes| indexes.dependents().is_empty()) {
-        return;
+    if replica.indexes().is_some_and(|indexes| !indexes.dependents().is_empty()) {
+        give_up_steps(replica, turn, &is_unmaintained::<E>);
     }
+}
+
+/// Gives up the steps with a program that would not be run as of the second in which its conditions were tested, if it were
+/// proposed with this stamp: what it reads might have expired since, and then the step would have no effect, or another one.
+/// Returns whether there were some.
+fn give_up_late<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, stamp_us: i64) -> bool {
+    let horizon_s = latest_s(&replica.applied, replica.writes.newest_us, stamp_us);
+    give_up_steps(replica, turn, &|replica: &Replica<E>, step: &Step| {
+        let mut operations = step.operations().iter().filter(|operation| operation.now_s < horizon_s);
+        operations.any(|operation| replica.evaluator.reads(&operation.program))
+    })
+}
+
+/// Gives up the next steps of this kind; returns whether there were some.
+fn give_up_steps<E: Engine>(
+    replica: &mut Replica<E>,
+    turn: &mut Turn<E>,
+    is_given_up: &dyn Fn(&Replica<E>, &Step) -> bool,
+) -> bool {
+    let mut has_given_up = false;
     loop {
-        let steps = replica.writes.transactions.led.iter().flat_map(|led| &led.steps);
-        let are_kept: Vec<bool> = steps.map(|(step, _)| !is_unmaintained(replica, step)).collect();
-        let led = replica.writes.transactions.led.as_deref_mut();
-        let Some(led) = led.filter(|_| are_kept.contains(&false)) else { return };
+        let of: &Replica<E> = replica;
+        let steps = || of.writes.transactions.led.iter().flat_map(|led| &led.steps);
+        if !steps().any(|(step, _)| is_given_up(of, step)) {
+            return has_given_up;
+        }
+        has_given_up = true;
+        let are_kept: Vec<bool> = steps().map(|(step, _)| !is_given_up(of, step)).collect();
+        let Some(led) = replica.writes.transactions.led.as_deref_mut() else { return has_given_up };
         for is_kept in are_kept {
             let Some((step, above_us)) = led.steps.pop_front() else { break };
             if is_kept {
@@ -214,11 +241,14 @@ fn steps_of_entry<E: Engine>(replica: &Replica<E>, led: &Led, stamp_us: i64) -> 
 /// write of its own.
 pub(crate) fn propose_steps<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>) {
     give_up_unmaintained(replica, turn);
-    while let Some(led) = replica.writes.transactions.led.as_deref()
-        && let Some((_, above_us)) = led.steps.front()
-    {
-        replica.writes.stamps.observe(*above_us);
+    let first_above_us = |led: &Led| led.steps.front().map(|(_, above_us)| *above_us);
+    while let Some(above_us) = replica.writes.transactions.led.as_deref().and_then(first_above_us) {
+        replica.writes.stamps.observe(above_us);
         let stamp_us = replica.writes.stamps.stamp(turn.began_wall_us);
+        if give_up_late(replica, turn, stamp_us) {
+            continue;
+        }
+        let Some(led) = replica.writes.transactions.led.as_deref() else { break };
         let (steps, count) = steps_of_entry(replica, led, stamp_us);
         let mut payload = Payload::default();
         payload.push_steps(&mutation::step(stamp_us, &steps));
