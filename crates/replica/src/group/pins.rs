@@ -158,7 +158,9 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
                 return Err(KvError::Locked(it.id.tablet));
             };
             for operation in record.prepare.operations.iter() {
-                let mut changes = self.changes_of(operation, it.committed_us)?;
+                let changes = self.changes_of(operation, it.committed_us)?;
+                // It has had an effect on the row as it was then.
+                let mut changes = changes.ok_or(KvError::Locked(it.id.tablet))?;
                 hold(changes.size_bytes())?;
                 if let Some(indexes) = &indexes {
                     // When they are applied, it is decided what becomes of so many entries.
@@ -177,16 +179,17 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
         Ok(indexes.filter(|_| !self.planted.pin_without_entries))
     }
 
-    /// What a prepared program changes, in the context in which it is applied.
-    fn changes_of(&self, operation: &Operation, committed_us: i64) -> Result<Changes, KvError> {
+    /// What a prepared program changes, in the context in which it is applied. `None`: what it reads has been removed since,
+    /// because it has expired.
+    fn changes_of(&self, operation: &Operation, committed_us: i64) -> Result<Option<Changes>, KvError> {
         let explicit_us = self.evaluator.explicit_us(&operation.program).unwrap_or(i64::MIN);
         let newest_explicit_us = self.newest_explicit_us.max(explicit_us);
         let context =
             EvaluationContext { now_s: operation.now_s, ..EvaluationContext::new(committed_us, newest_explicit_us) };
         let mut changes = Changes::default();
         let evaluated = self.evaluator.evaluate(&operation.program, context, &Below(&self.snapshot), &mut changes);
-        evaluated.map_err(|failed| KvError::Storage(failed.to_string()))?;
-        Ok(changes)
+        let reply = evaluated.map_err(|failed| KvError::Storage(failed.to_string()))?;
+        Ok(self.evaluator.has_applied(&reply).then_some(changes))
     }
 }
 
@@ -379,5 +382,66 @@ impl<S: TabletSnapshot> PinnedView<'_, S> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node_pins::NodePins;
+    use diorite_base::{NodeId, TableId, TabletId};
+    use diorite_storage::{AppliedState, MemoryBatch, MemoryTablet, TabletBatch, TabletData};
+    use diorite_transact::Home;
+    use diorite_transact::step::{Prepare, Step};
+    use diorite_transact::targets::Target;
+
+    /// Appends to a row, which has to be there.
+    struct Appending;
+
+    impl Evaluator for Appending {
+        fn evaluate(
+            &self,
+            program: &[u8],
+            _: EvaluationContext,
+            view: &dyn TabletView,
+            changes: &mut dyn TabletChanges,
+        ) -> Result<Vec<u8>, EvaluationFailed> {
+            let Some(row) = view.get(program)? else { return Ok(b"impossible".to_vec()) };
+            changes.put(program, &[row.as_slice(), b"!"].concat());
+            Ok(Vec::new())
+        }
+
+        fn has_applied(&self, reply: &[u8]) -> bool {
+            reply.is_empty()
+        }
+    }
+
+    /// A compaction may have removed it from the snapshot, once it had expired.
+    #[test]
+    fn a_snapshot_without_what_a_committed_program_has_read_is_of_no_use() {
+        let (key, id) = (b"row".to_vec(), TransactionId { tablet: TabletId(7), term: 1, number: 1 });
+        let found = |is_there: bool| {
+            let data = Arc::new(MemoryTablet::new(None));
+            let mut batch = MemoryBatch::default();
+            if is_there {
+                batch.put(&key, b"a");
+            }
+            data.apply(&mut batch, &AppliedState { index: 1, term: 1, ..AppliedState::default() }).unwrap();
+            let (home, targets) = (
+                Home { table: TableId(3), key: b"h".to_vec(), tells_readers: true },
+                Targets::new(vec![Target::Row(key.clone())]),
+            );
+            let operations = vec![Operation { key: key.clone(), now_s: 0, program: key.clone() }];
+            let mut records = Records::default();
+            let prepare = Prepare { id, home, targets: targets.clone(), operations };
+            assert_eq!(records.apply(5, &Step::Prepare(prepare)).len(), 1);
+            let (of_state, counted) = ((i64::MIN, 0, Planted::default()), NodePins::new(1, NodeId(1)).count().unwrap());
+            let prepared = (&records, &targets);
+            let pinned = PinnedTablet::new(data.snapshot(), prepared, Arc::new(Appending), of_state, (0, counted));
+            let committed = [Committed { id, prepared_us: 5, committed_us: 6 }];
+            pinned.view(&committed, false, &mut |_| Ok(())).and_then(|view| view.get(&key))
+        };
+        assert_eq!(found(true), Ok(Some(b"a!".to_vec())));
+        assert_eq!(found(false), Err(KvError::Locked(TabletId(7))));
     }
 }
