@@ -10,13 +10,13 @@ use diorite_base::mutation::{Body, MutationRef, seconds};
 use diorite_storage::AppliedState;
 use diorite_transact::step::{Commit, Operation, Prepare, Step};
 
-/// For how long a tablet with transactions keeps what has expired, seconds: more than usually passes from the evaluation
-/// of a program to the entry of the log that names its second.
+/// For how long a tablet with transactions keeps what has expired, seconds: more than usually passes from the
+/// evaluation of a program to the entry of the log that names its second.
 const RESERVED_S: u32 = 10;
 
-/// Advances the state to a mutation. What expired after `oldest_s` stays readable: a program that is prepared reads as of
-/// then, and has to find the same on every replica, whatever each has compacted. So does one whose rows are reserved, of
-/// which only the leader knows.
+/// Advances the state to a mutation. What expired after `oldest_s` stays readable: a program that is prepared reads as
+/// of then, and has to find the same on every replica, whatever each has compacted. So does one whose rows are reserved,
+/// of which only the leader knows.
 pub(crate) fn advance(state: &mut AppliedState, mutation: &MutationRef<'_>, oldest_s: Option<u32>) {
     let before = state.horizon;
     state.advance(mutation.stamp_us, mutation.explicit_us, mutation.gc_grace_s);
@@ -30,7 +30,8 @@ pub(crate) fn advance(state: &mut AppliedState, mutation: &MutationRef<'_>, olde
 }
 
 /// The latest second at which the horizon may be when a step with this stamp is applied, after all entries up to the
-/// stamp `newest_us`. Until the first step of a tablet is applied, the horizon follows the stamps of its entries at once.
+/// stamp `newest_us`. Until the first step of a tablet is applied, the horizon follows the stamps of its entries at
+/// once.
 pub(crate) fn latest_s(applied: &AppliedState, newest_us: i64, stamp_us: i64) -> u32 {
     let kept_s = |stamp_us: i64| seconds(stamp_us).saturating_sub(RESERVED_S);
     let before_s = if applied.flags & TRANSACTIONS != 0 { kept_s(newest_us) } else { seconds(newest_us) };

@@ -179,8 +179,8 @@ impl<S: TabletSnapshot> PinnedTablet<S> {
         Ok(indexes.filter(|_| !self.planted.pin_without_entries))
     }
 
-    /// What a prepared program changes, in the context in which it is applied. `None`: what it reads has been removed since,
-    /// because it has expired.
+    /// What a prepared program changes, in the context in which it is applied. `None`: what it reads has been removed
+    /// since, because it has expired.
     fn changes_of(&self, operation: &Operation, committed_us: i64) -> Result<Option<Changes>, KvError> {
         let explicit_us = self.evaluator.explicit_us(&operation.program).unwrap_or(i64::MIN);
         let newest_explicit_us = self.newest_explicit_us.max(explicit_us);

@@ -166,9 +166,9 @@ fn give_up_unmaintained<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>)
     }
 }
 
-/// Gives up the steps with a program that would not be run as of the second in which its conditions were tested, if it were
-/// proposed with this stamp: what it reads might have expired since, and then the step would have no effect, or another one.
-/// Returns whether there were some.
+/// Gives up the steps with a program that would not be run as of the second in which its conditions were tested, if it
+/// were proposed with this stamp: what it reads might have expired since, and then the step would have no effect, or
+/// another one. Returns whether there were some.
 fn give_up_late<E: Engine>(replica: &mut Replica<E>, turn: &mut Turn<E>, stamp_us: i64) -> bool {
     let horizon_s = latest_s(&replica.applied, replica.writes.newest_us, stamp_us);
     give_up_steps(replica, turn, &|replica: &Replica<E>, step: &Step| {

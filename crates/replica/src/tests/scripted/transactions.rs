@@ -255,8 +255,8 @@ fn nothing_that_a_prepared_program_may_read_expires_before_it_has_ended() {
     assert_eq!(trio.horizons_s(), [prepared_s + 1; 3]);
 }
 
-/// Replicas may have removed what has expired by the horizon. Run as of a later second, a program may find nothing to add
-/// to, although it was possible when it was tested: a part of a committed transaction would be missing.
+/// Replicas may have removed what has expired by the horizon. Run as of a later second, a program may find nothing to
+/// add to, although it was possible when it was tested: a part of a committed transaction would be missing.
 #[test]
 fn no_program_is_run_as_of_a_later_second_than_that_in_which_it_was_tested() {
     let value = |trio: &Trio, n: u64| trio.nodes[&1].handle.data().get(&key(n)).unwrap().map(|value| number(&value));
