@@ -78,6 +78,13 @@ pub struct Deletions<'a> {
 impl<'a> Deletions<'a> {
     /// Decodes a header.
     pub fn decode(value: &'a [u8]) -> Result<Self, Malformed> {
+        let mut ranges: Vec<Range<'a>> = Vec::new();
+        let header = Self::read(value, &mut |range: Range<'a>| ranges.push(range))?;
+        Ok(Self { ranges, ..header })
+    }
+
+    /// Reads a header, and calls `see` with each of its ranges instead of keeping them.
+    fn read(value: &'a [u8], see: &mut impl FnMut(Range<'a>)) -> Result<Self, Malformed> {
         let mut reader = Reader::new(value);
         let flags = reader.u8()?;
         if flags & FORMAT_MASK != FORMAT_DELETIONS || flags & !(FORMAT_MASK | PARTITION | RANGES | BOUNDED) != 0 {
@@ -87,18 +94,22 @@ impl<'a> Deletions<'a> {
         let horizon_s = if flags & BOUNDED != 0 { some_horizon(reader.u32()?).ok_or(Malformed)? } else { 0 };
         let partition = if flags & PARTITION != 0 { Some(read_deletion(&mut reader, base_us)?) } else { None };
         let count = if flags & RANGES != 0 { reader.varint()? } else { 0 };
-        let mut ranges: Vec<Range<'a>> = Vec::new();
+        let mut previous_end: &[u8] = &[];
         for _ in 0..count {
             #[cfg(test)]
             crate::testing::count_step();
             let deletion = read_deletion(&mut reader, base_us)?;
             let range = Range { start: reader.slice()?, end: reader.slice()?, deletion };
-            if range.start >= range.end || ranges.last().is_some_and(|previous| previous.end > range.start) {
+            if range.start >= range.end || previous_end > range.start {
                 return Err(Malformed);
             }
-            ranges.push(range);
+            previous_end = range.end;
+            see(range);
         }
-        if reader.is_empty() { Ok(Self { base_us, horizon_s, partition, ranges }) } else { Err(Malformed) }
+        if !reader.is_empty() {
+            return Err(Malformed);
+        }
+        Ok(Self { base_us, horizon_s, partition, ranges: Vec::new() })
     }
 
     /// The deletion of the whole partition.
@@ -124,6 +135,11 @@ impl<'a> Deletions<'a> {
     pub fn static_deletion(&self, row: &[u8]) -> i64 {
         over(self.partition, row)
     }
+}
+
+/// Reads a header to its end, and keeps nothing of it.
+pub(crate) fn check(value: &[u8]) -> Result<(), Malformed> {
+    Deletions::read(value, &mut |_: Range<'_>| {}).map(drop)
 }
 
 /// The timestamp up to which a deletion hides a row with this value, or [`NOTHING_DELETED`]. See

@@ -184,6 +184,25 @@ pub fn effect(value: &[u8]) -> Effect {
     }
 }
 
+/// Reads a value to its end, in one pass and without keeping anything of it: whoever reads, merges or compacts a value for
+/// which this succeeds finds nothing malformed in it.
+///
+/// # Errors
+/// If the value is malformed.
+pub fn check(value: &[u8]) -> Result<(), Malformed> {
+    match format(value)? {
+        FORMAT_ROW => row::check(value),
+        FORMAT_DELETIONS => deletions::check(value),
+        _ => Err(Malformed),
+    }
+}
+
+/// Whether a value may be put or merged under a key: it is well formed, and stays so when its lists get their places.
+/// For what another node has made, before it reaches the log; what replicas have in their logs they do not judge.
+pub fn may_be_written(value: &[u8], is_unplaced: bool) -> bool {
+    check(value).is_ok() && (!is_unplaced || row::may_be_placed(value))
+}
+
 /// Whether a value is a partition header.
 pub fn is_header(value: &[u8]) -> bool {
     format(value) == Ok(FORMAT_DELETIONS)

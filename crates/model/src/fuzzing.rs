@@ -22,13 +22,14 @@ const MAX_TYPE_DEPTH: u8 = 6;
 ///
 /// # Panics
 ///
-/// If folding some operands first gives another value, or a compacted value cannot be read.
+/// If folding some operands first gives another value, a compacted value cannot be read, or what was checked cannot be read
+/// or merged.
 pub fn rows(input: &[u8]) {
     let Some((&count, data)) = input.split_first() else { return };
     let size = data.len().div_ceil(usize::from(count % 8) + 1).max(1);
     let operands: Vec<&[u8]> = data.chunks(size).collect();
     for operand in &operands {
-        read(operand);
+        checked(operand);
     }
     let Some((first, rest)) = operands.split_first() else { return };
     let mut whole = Vec::new();
@@ -52,6 +53,23 @@ pub fn rows(input: &[u8]) {
         if let entry::Compaction::Replace(value) = entry::compact(&whole, horizon) {
             assert!(read(&value), "a compacted value can be read");
         }
+    }
+}
+
+/// What is well formed for whoever lets it in is so for all that read and merge it.
+fn checked(value: &[u8]) {
+    let is_sound = entry::check(value).is_ok();
+    assert_eq!(is_sound, read(value), "a value is well formed for all or for none");
+    if !is_sound {
+        return;
+    }
+    let mut merged = Vec::new();
+    assert!(entry::fold(None, [value, value, value], &mut merged).is_ok(), "what is well formed can be merged");
+    assert!(entry::check(&merged).is_ok(), "what is merged is well formed");
+    if row::may_be_placed(value) {
+        let mut placed = value.to_vec();
+        row::place_lists(&mut placed, 1_700_000_000_000_000, 3);
+        assert!(entry::check(&placed).is_ok(), "a row stays well formed when its lists get their places");
     }
 }
 

@@ -52,7 +52,7 @@ pub use path::{
     element_path, field_path, list_path_append, list_path_prepend, unplaced_list_path_append,
     unplaced_list_path_prepend,
 };
-pub use placing::place_lists;
+pub use placing::{may_be_placed, place_lists};
 pub use reader::{Cell, Cells, Complex, Content, Element, Elements, RowReader};
 pub use turns::follow;
 pub use writer::RowWriter;
@@ -62,6 +62,18 @@ pub(crate) use {parts::horizon, reader::read_deletion, writer::push_deletion};
 #[inline]
 pub fn is_plain(value: &[u8]) -> bool {
     value.first().is_some_and(|flags| flags & !row_flag::MARKER == FORMAT_ROW)
+}
+
+/// Reads a row to its end, and keeps nothing of it.
+pub(crate) fn check(value: &[u8]) -> Result<(), Malformed> {
+    for cell in RowReader::new(value)?.cells() {
+        if let Content::Complex(complex) = cell?.content {
+            for element in complex.elements() {
+                element?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The longest time to live within a row, seconds; 0: none.

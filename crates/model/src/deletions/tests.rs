@@ -120,6 +120,22 @@ proptest! {
     }
 }
 
+proptest! {
+    #[test]
+    fn what_is_checked_is_decoded_and_nothing_else_is(a in header(), at: prop::sample::Index, to: u8, cut: prop::sample::Index) {
+        let whole = a.encode();
+        prop_assert_eq!(entry::check(&whole), Ok(()));
+        let mut damaged = whole.clone();
+        let place = at.index(damaged.len());
+        damaged[place] = to;
+        damaged.truncate(1 + cut.index(damaged.len()));
+        prop_assert_eq!(check(&damaged).is_ok(), Deletions::decode(&damaged).is_ok());
+        if entry::check(&damaged).is_ok() && entry::is_header(&damaged) {
+            prop_assert!(entry::merge(&damaged, &whole, &mut Vec::new()).is_ok());
+        }
+    }
+}
+
 #[test]
 fn the_stamp_slot_dates_a_header() {
     let mut writer = DeletionsWriter::default();

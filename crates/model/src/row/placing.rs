@@ -23,6 +23,29 @@ pub fn place_lists(row: &mut [u8], stamp_us: i64, nth: u32) {
     }
 }
 
+/// Whether a row stays well formed when its lists get their places, whatever the stamp: of the elements of a list all
+/// have placeholders, or none. Placeholders keep their order; where others are among them depends on the stamp.
+pub fn may_be_placed(row: &[u8]) -> bool {
+    has_pure_lists(row).unwrap_or(false)
+}
+
+fn has_pure_lists(row: &[u8]) -> Result<bool, Malformed> {
+    for cell in RowReader::new(row)?.cells() {
+        let Content::Complex(complex) = cell?.content else { continue };
+        let (mut placed, mut unplaced) = (false, false);
+        for element in complex.elements() {
+            match Unplaced::of(element?.path) {
+                Some(_) => unplaced = true,
+                None => placed = true,
+            }
+        }
+        if placed && unplaced {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
 enum Unplaced {
     Append(u32),
     Prepend(u32),

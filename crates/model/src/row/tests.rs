@@ -10,6 +10,7 @@ use proptest::prelude::*;
 use reference::{Input, Place, View, visible};
 use std::sync::Arc;
 
+mod checked;
 mod counters;
 mod effects;
 mod folding;
