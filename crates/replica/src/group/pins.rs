@@ -433,7 +433,7 @@ mod tests {
             );
             let operations = vec![Operation { key: key.clone(), now_s: 0, program: key.clone() }];
             let mut records = Records::default();
-            let prepare = Prepare { id, home, targets: targets.clone(), operations };
+            let prepare = Prepare { id, home, targets: targets.clone(), operations: operations.into() };
             assert_eq!(records.apply(5, &Step::Prepare(prepare)).len(), 1);
             let (of_state, counted) = ((i64::MIN, 0, Planted::default()), NodePins::new(1, NodeId(1)).count().unwrap());
             let prepared = (&records, &targets);
