@@ -191,7 +191,8 @@ impl<K: Kv> RowComparer<K> {
         Ok(again.is_some_and(|again| again.is_same(&stored)).then_some(difference))
     }
 
+    /// A malformed row is a finding.
     async fn read(&self, table: &Arc<TableContext>, key: &[u8], budget: &Budget) -> Result<Option<RawRow>, CqlError> {
-        RawRead { kv: &self.kv, table, budget }.row(key).await
+        RawRead { kv: &self.kv, table, budget }.unchecked_row(key).await
     }
 }

@@ -11,7 +11,7 @@ use crate::exec::outcome;
 use crate::exec::read::{CHUNK_BYTES, CHUNK_ENTRIES};
 use crate::exec::source::Source;
 use crate::kv::{Fetch, FetchRows, Fetched, Kv, ScanRequest};
-use crate::program::{PARTITION_DELETIONS, ProgramReply, Seen, SeenRow};
+use crate::program::{DAMAGED, PARTITION_DELETIONS, ProgramReply, Seen, SeenRow};
 use crate::table::TableContext;
 use diorite_base::TabletId;
 use diorite_cql::protocol::{CqlError, Response};
@@ -57,6 +57,7 @@ impl<K: Kv> Writing<'_, K> {
         for (tablet, reply) in replies {
             let malformed = |error| self.in_tablet(error, tablet);
             match reply {
+                ProgramReply::Failed(message) if message == DAMAGED => return Err(malformed(corrupt(Malformed))),
                 ProgramReply::Failed(message) if answer.status_row && !is_batch => {
                     let status = outcome::status(&plans[0].table, false, Some(&message), None, budget)?;
                     response = Response::Rows(status);

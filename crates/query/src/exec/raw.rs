@@ -79,8 +79,20 @@ impl<K: Kv> RawRead<'_, K> {
     /// A row.
     ///
     /// # Errors
-    /// If it cannot be read.
+    /// If it cannot be read, or is malformed.
     pub async fn row(&self, key: &[u8]) -> Result<Option<RawRow>, CqlError> {
+        let row = self.unchecked_row(key).await?;
+        if let Some(row) = &row {
+            entry::check(&row.value).map_err(|malformed| self.in_tablet(key, corrupt(malformed)))?;
+        }
+        Ok(row)
+    }
+
+    /// A row, which may be malformed.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn unchecked_row(&self, key: &[u8]) -> Result<Option<RawRow>, CqlError> {
         let partition_len = self.table.layout().partition_len(key).map_err(corrupt)?;
         let header = header_of(&key[..partition_len]);
         let fetch = Fetch {
@@ -97,7 +109,6 @@ impl<K: Kv> RawRead<'_, K> {
         let now_s = now_seconds(self.kv.now_us());
         let deletions = fetched.header.as_deref().map(Deletions::decode).transpose().map_err(corrupt)?;
         let Some(value) = fetched.row else { return Ok(None) };
-        entry::check(&value).map_err(corrupt)?;
         let is_regular = key::kind_of(key, partition_len).map_err(corrupt)? == key::RowKind::Regular;
         let deleted_us = deletions.map_or(NOTHING_DELETED, |all| match is_regular {
             true => all.deletion_for(&key[partition_len + 1..], &value),

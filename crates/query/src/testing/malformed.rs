@@ -93,9 +93,9 @@ fn a_transaction_that_meets_a_malformed_row_is_refused_and_leaves_nothing() {
 }
 
 #[test]
-fn a_write_that_maintains_an_index_meets_a_malformed_row_before_anything_is_sent() {
+fn a_write_that_maintains_an_index_is_refused_by_a_malformed_row() {
     let database = Database::with_keyspace();
-    database.run("CREATE TABLE t (k int PRIMARY KEY, v int)").unwrap();
+    database.run("CREATE TABLE t (k int PRIMARY KEY, v int) WITH transactions = {'enabled': true}").unwrap();
     database.run("CREATE UNIQUE INDEX ON t (v)").unwrap();
     database.run("INSERT INTO t (k, v) VALUES (2, 5)").unwrap();
     // The row of the table, and not that of the index.

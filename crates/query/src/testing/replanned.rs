@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 const SECOND_NS: u64 = 1_000_000_000;
 const TABLET: TabletId = TabletId(1_000);
 const VIEW: &str =
-    "CREATE MATERIALIZED VIEW m AS SELECT * FROM ks.t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
+    "CREATE MATERIALIZED VIEW ks.m AS SELECT * FROM ks.t WHERE v IS NOT NULL AND k IS NOT NULL PRIMARY KEY (v, k)";
 const UNIQUE: &str = "CREATE UNIQUE INDEX m ON ks.t (v)";
 
 fn database(tablets: u32) -> Database {
