@@ -3,7 +3,7 @@
 //! Once the client can be answered nobody waits for them, so there is no task that does: their answers come to a sink.
 //!
 //! Always true: `ended` is called once, when all of them have finished. It is called by whoever brings the last answer, a
-//! store thread perhaps, so it must not wait. An end that fails is no more heard of: the home's leader finishes what is
+//! store thread perhaps, so it must not wait. Nobody waits for an end that fails: the home's leader finishes what is
 //! left. Left out: what is sent, and what is done when all have finished ([`super::transaction`]).
 
 use diorite_base::write::{Completion, WriteReply, WriteSink};

@@ -24,7 +24,7 @@ fn add_intact(database: &Database) {
 fn check(database: &Database, statement: &str, outcome: Result<impl std::fmt::Debug, CqlError>, table: &str) {
     let error = outcome.expect_err(statement);
     assert_eq!(error.code() as u32, 0x0000, "{statement}: {error:?}");
-    let noted = std::mem::take(&mut *database.kv.malformed.lock());
+    let noted = database.kv.take_malformed();
     let [(noted, tablet)] = noted.as_slice() else { panic!("{statement}: {noted:?}") };
     assert!(noted.ends_with(table), "{statement}: {noted}");
     let wanted = format!("a row of table {noted} in {tablet} is malformed: the tablet's data is damaged");

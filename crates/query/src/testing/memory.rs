@@ -4,7 +4,6 @@
 //! out: failures, except that a change of the catalog may remove tablets, and those that a test asks for.
 
 mod leaders;
-mod reshaped;
 pub mod shared;
 mod slow;
 mod stored;
@@ -134,7 +133,7 @@ pub struct MemoryKv {
     /// Indexes are not built.
     leaves_indexes: AtomicBool,
     /// The tables and tablets of malformed rows that have ended statements.
-    pub malformed: Mutex<Vec<(String, TabletId)>>,
+    malformed: Mutex<Vec<(String, TabletId)>>,
 }
 
 impl MemoryKv {
