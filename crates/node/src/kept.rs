@@ -105,7 +105,7 @@ mod tests {
             kept.reuse(request);
         }
         let spare_bytes = kept.spare_bytes();
-        assert!(spare_bytes >= MAX_SPARE * 61 && spare_bytes <= MAX_SPARE * MAX_SPARE_BYTES, "{spare_bytes}");
+        assert!((MAX_SPARE * 61..=MAX_SPARE * MAX_SPARE_BYTES).contains(&spare_bytes), "{spare_bytes}");
         for stream in 0..16 {
             keep(&mut kept, stream, &[8; 60]);
         }

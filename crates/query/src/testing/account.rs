@@ -99,7 +99,7 @@ fn partial_aggregates_of_several_tablets() {
     }
     limited.limit_bytes = 16 * MIB;
     limited.run("SELECT max(v) FROM t", &[]).unwrap();
-    let aggregates = vec!["max(v)"; 5].join(", ");
+    let aggregates = ["max(v)"; 5].join(", ");
     // The five values are there once in all, and once for each tablet that was asked.
     limited.refused(&format!("SELECT {aggregates} FROM t"), &[]);
 }

@@ -87,7 +87,7 @@ fn what_reads_or_has_a_timestamp_of_its_own_is_decoded() {
 fn what_has_no_room_for_its_stamp_or_is_no_row_is_never_locked() {
     let refused = |key: &[u8], bytes: usize| {
         let (key, mut value) = (key.to_vec(), Vec::new());
-        drop(RowWriter::new(&mut value, UNSTAMPED));
+        let _: RowWriter<'_> = RowWriter::new(&mut value, UNSTAMPED);
         value.truncate(bytes);
         let row = ProgramOperation::Row { is_overwrite: false, is_stamped: true, is_unplaced: false, key, value };
         let program = Program { operations: vec![row], ..Program::default() };
