@@ -327,7 +327,7 @@ mod tests {
                     is_unsent
                 };
                 let unsent: Vec<&[u8]> =
-                    written.iter().zip(&framed).filter(|(_, bytes)| is_unsent(*bytes)).map(|(body, _)| *body).collect();
+                    written.iter().zip(&framed).filter(|(_, bytes)| is_unsent(bytes)).map(|(body, _)| *body).collect();
                 assert_eq!(bodies(&pipe.detach()), unsent, "{first} and {more} bytes");
                 assert!(pipe.detach().is_empty(), "they are named once");
             }

@@ -37,6 +37,9 @@ impl Clock for Skewed {
     }
 }
 
+/// A node, a lane, what happened to the connection, and the bodies that were not sent.
+type Connection = (NodeId, Lane, &'static str, Vec<Vec<u8>>);
+
 /// Keeps everything that it receives.
 #[derive(Default)]
 struct Ear {
@@ -48,7 +51,7 @@ struct Ear {
     /// The host that is refused.
     unwanted: Mutex<Option<Uuid>>,
     /// Events of connections, each with the frames that were certainly not sent.
-    connections: Mutex<Vec<(NodeId, Lane, &'static str, Vec<Vec<u8>>)>>,
+    connections: Mutex<Vec<Connection>>,
     /// A test holds this to keep the receiver busy.
     busy: Mutex<()>,
 }
